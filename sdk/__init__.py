@@ -6,9 +6,9 @@ routes.py       what routes mean (pure); namespaces.py: topics and groups of sev
 retry.py        which failures are worth a retry; suspects.py: brokers that did not answer, and probes of them
 client.py       ClientInstance: connections, route cache, heartbeats; Client: a shared ClientInstance
 membership.py   heartbeats of groups; broker_requests.py: what brokers ask of this client; starting.py: checks
-checked.py, credentials.py: checks of arguments; runtime.py: trio, forks; last_resort.py: what users see
+checked.py, credentials.py: checks of arguments; runtime.py: trio, forks; last_resort.py: warnings on stderr
 producer/  consumer/  admin/  testing/   Producer, the consumers, Admin; a cluster inside of a test process
-traces/  sends and deliveries, for a trace topic, a file or Elasticsearch; values/  dataclasses and more, not bytes
+traces/  sends and deliveries, for a trace topic, a file or Elasticsearch; values/  dataclasses and other values
 blocking/  aio/  the same classes for threads and for asyncio; loop_thread.py: the threads in which their clients run
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    """What `from skylark import Producer` in the root of a clone finds."""
+    """Serve `from skylark import Producer` in the root of a clone."""
     import skylark
 
     return getattr(skylark, name)

@@ -1,8 +1,8 @@
 """Requests of producers and consumers to a broker, one function per request. Sends are in `skylark.sdk.producer`.
 
 Each function raises BrokerError when the answer's code is an error, and ProtocolError when the answer lacks a required
-field. The caller chooses the broker and decides what to do when it does not answer. Requests are described in
-remoting/protocol/requests; those that only admin tools use are sent by `skylark.sdk.admin.client`.
+field. The caller chooses the broker, and handles a broker that does not answer. Requests are described in
+remoting/protocol/requests; requests that only admin tools use are sent by `skylark.sdk.admin.client`.
 """
 
 from collections.abc import Sequence
@@ -63,7 +63,7 @@ from skylark.sdk.position import Position
 
 @lazy_dataclass(frozen=True, slots=True)
 class PullAnswer:
-    """The answer to a pull. ``code`` is 0, 19, 20 or 21; ``data`` holds stored records back to back.
+    """The answer to a pull. ``code`` is 0, 19, 20 or 21; ``data`` holds consecutive stored records.
 
     ``broker_id`` is the id of the broker that answered, if the caller knows it.
     """
@@ -75,9 +75,9 @@ class PullAnswer:
     max_offset: int
     suggested_broker_id: int
     broker_id: int = MASTER_ID
-    #: Of a logical queue: what to add to the offsets in the records, which are those of the broker's own queue.
+    #: Of a logical queue: what to add to the offsets in the records, which are offsets of the broker's own queue.
     offset_delta: int | None = None
-    #: The creation stamp of the topic, from a Skylark.
+    #: The creation stamp of the topic, from a Skylark broker.
     created_ms: int | None = None
     #: The topic was made again since the reader's last pull, see `Trail`. The broker has not said this itself.
     is_made_again: bool = False
@@ -100,8 +100,8 @@ async def pull(
     wait_ms: int = 0,
     commit_offset: int | None = None,
 ) -> PullAnswer:
-    """Stored bytes from ``offset`` on. With ``wait_ms`` the broker waits that long for a message if there is none."""
-    # Each flag says that a field of the header is meant; PULL_UNWRAPS, that this client takes inner batches apart.
+    """Stored records from ``offset`` on. If there is no message, the broker waits up to ``wait_ms`` for one."""
+    # Each flag says that a field of the header counts; PULL_UNWRAPS, that this client splits inner batches.
     flags = PULL_SUBSCRIPTION | PULL_UNWRAPS | (PULL_SUSPEND if wait_ms > 0 else 0)
     if commit_offset is not None:
         flags |= PULL_COMMIT_OFFSET
@@ -174,7 +174,7 @@ async def committed_offset(
 ) -> Position | None:
     """The offset that the group has committed for the queue; None when there is none.
 
-    ``zero_if_new``: 0 instead, when the queue still has its first message in memory.
+    ``zero_if_new``: 0 instead of None, when the queue still has its first message in memory.
     """
     header = QueryConsumerOffsetRequestHeader(group, topic, queue_id, set_zero_if_not_found=zero_if_new)
     answer = await call(broker, offsets.QUERY_CONSUMER_OFFSET, header)
@@ -191,17 +191,17 @@ async def commit_offset(
     forward_only: bool = False,
     created_ms: int | None = None,
 ) -> None:
-    """Set the group's offset for the queue. ``forward_only``: a Skylark broker ignores it when the group is further.
+    """Set the group's offset for the queue. ``forward_only``: a Skylark broker ignores an offset that goes back.
 
-    ``created_ms`` is the creation stamp of the topic that the offset is of: when the topic has another one now, a
-    Skylark broker refuses the offset with `is_of_another_queue`.
+    ``created_ms`` is the creation stamp of the topic that the offset belongs to: when the topic has another stamp now,
+    a Skylark broker refuses the offset, see `is_of_another_queue`.
     """
     header = UpdateConsumerOffsetRequestHeader(group, topic, queue_id, offset, forward_only or None, created_ms)
     await call(broker, offsets.UPDATE_CONSUMER_OFFSET, header)
 
 
 def is_of_another_queue(error: SkylarkError) -> bool:
-    """Whether a commit was refused since its offset is none of the queue: the topic was made again, for example."""
+    """Whether a commit was refused because its offset is not of this queue, as when the topic was made again."""
     return isinstance(error, BrokerError) and error.code == ResponseCode.PULL_OFFSET_MOVED
 
 
@@ -247,7 +247,7 @@ async def send_back(
     """Let the broker that stores a message deliver it to the group again later.
 
     ``delay_level`` 0 lets the broker choose; below 0, or after ``max_reconsume_times``, the message becomes a dead
-    letter. ``message_id`` and ``topic`` are those that the consumer knows, for traces. A Skylark broker keeps
+    letter. ``message_id`` and ``topic`` are the names that the consumer knows, for traces. A Skylark broker keeps
     ``failure`` with the message.
     """
     header = ConsumerSendMsgBackRequestHeader(
@@ -259,7 +259,7 @@ async def send_back(
 
 
 async def lock_queues(at: Endpoint, group: str, client_id: str, queues: Sequence[MessageQueue]) -> list[MessageQueue]:
-    """Lock ``queues`` for 60 s, or renew the locks; returns those that the client owns now."""
+    """Lock ``queues`` for 60 s, or renew the locks; returns the queues whose lock the client holds now."""
     body = LockBatchRequestBody(group, client_id, False, list(queues))
     return (await call(at, consuming.LOCK_BATCH_MQ, None, body)).body().lock_ok_mq_set
 
@@ -270,7 +270,7 @@ async def unlock_queues(at: Endpoint, group: str, client_id: str, queues: Sequen
 
 
 async def recall(broker: Endpoint, *, topic: str, group: str, handle: str) -> str:
-    """Take back a timed message; returns its unique key. BrokerError when it is too late."""
+    """Take back a timed message; returns its unique key. BrokerError when the message is delivered already."""
     header = RecallMessageRequestHeader(topic, handle, group)
     return (await call(broker, RECALL_MESSAGE, header)).header().msg_id
 
@@ -281,7 +281,7 @@ async def recall(broker: Endpoint, *, topic: str, group: str, handle: str) -> st
 async def heartbeat(broker: Endpoint, data: HeartbeatData) -> dict[str, str]:
     """Tell the broker which groups this client is in.
 
-    Returns those of them whose members have different subscriptions, and who differs in what; from a Skylark only.
+    Returns the groups whose members have different subscriptions, with the differences; only Skylark brokers say so.
     """
     header = (await call(broker, HEART_BEAT, None, data)).header()
     lines = (header.subscription_differences or "").splitlines()

@@ -1,9 +1,9 @@
-"""What brokers ask of this client's consumers and producers, on the client's own connections.
+"""Requests of brokers to this client's consumers and producers, on the client's own connections.
 
 40 (members of the group changed), 220 (go on from these offsets), 221 (offsets), 307 (what the consumer is doing), 309
-(consume one message); 326 (a reply that a call of `Producer.request` waits for, see `Replies`); and 39 of its producers
-(how a transaction ended). 309 runs the user's handler, so it gets a task of the client's nursery; their number is
-bounded.
+(consume one message); 326 (a reply that a call of `Producer.request` waits for, see `Replies`); and, to producers, 39
+(how a transaction ended). 309 runs the user's handler, so each 309 gets a task in the client's nursery; the number of
+these tasks is bounded.
 """
 
 import logging
@@ -52,7 +52,7 @@ _NO_HOST = bytes(8)
 
 
 class Reply:
-    """The place for one reply."""
+    """The reply that one caller waits for."""
 
     __slots__ = ("arrived", "message")
 
@@ -61,7 +61,7 @@ class Reply:
         self.message: MessageExt | None = None
 
     async def wait(self) -> MessageExt:
-        """The reply, once it is there."""
+        """Wait for the reply, and return it."""
         await self.arrived.wait()
         assert self.message is not None
         return self.message
@@ -76,7 +76,7 @@ class Replies:
 
     @contextmanager
     def expected(self, correlation_id: str) -> Iterator[Reply]:
-        """A place for the reply with this id, within the block."""
+        """A `Reply` for this id, which is expected within the block."""
         reply = self._waiting[correlation_id] = Reply()
         try:
             yield reply
@@ -84,14 +84,14 @@ class Replies:
             del self._waiting[correlation_id]
 
     def arrived(self, channel: Channel, request: Command) -> Command:
-        """326. A reply that nobody waits for any more is dropped."""
+        """Request 326: a reply. A reply that no caller waits for any more is dropped."""
         header = PUSH_REPLY_MESSAGE_TO_CLIENT.header(request)
         properties = (header.properties or "").encode()
         correlation_id = (find_property(properties, CORRELATION_ID.encode()) or b"").decode(errors="replace")
         reply = self._waiting.get(correlation_id)
         if reply is None:
             logger.info("a reply came too late: nobody waits for %s=%s", CORRELATION_ID, correlation_id[:100])
-        # A second reply to one request is dropped: the caller has the first.
+        # A second reply to one request is dropped: the caller has the first reply.
         elif reply.message is None:
             properties = replace_properties(properties, {ARRIVE_TIME.encode(): b"%d" % self._clock.now_ms()})
             reply.message = _message(header, properties, request.body)
@@ -129,16 +129,16 @@ def _host(text: str) -> bytes:
     return _NO_HOST
 
 
-# Messages that are consumed directly at the same time; administrators send them one by one.
+# How many messages are consumed directly at the same time; administrators send them one by one.
 MAX_DIRECT = 16
-# The broker has given up long before. This bounds how long a stuck handler occupies a place.
+# The broker gives up much earlier. This bounds how long a stuck handler occupies one of MAX_DIRECT places.
 DIRECT_TIMEOUT_S = 900
 # The offsets of all queues of a topic on one broker, in the JSON that Java brokers write.
 OFFSETS = BodyLimits(max_bytes=2 * 1024 * 1024, max_entries=None, relaxed_bytes=2 * 1024 * 1024)
 
 
 class BrokerRequests:
-    """Answers for the consumers in ``membership``."""
+    """Answers brokers' requests for the consumers and producers in ``membership``."""
 
     def __init__(self, membership: Membership, replies: Replies) -> None:
         self._membership = membership
@@ -167,7 +167,7 @@ class BrokerRequests:
         return request.respond()
 
     def _reset_offsets(self, channel: Channel, request: Command) -> Command:
-        """220. It is mostly oneway, so the log is the only place that shows a refusal."""
+        """Request 220. It is mostly oneway, so only the log shows a refusal."""
         header = RESET_CONSUMER_CLIENT_OFFSET.header(request)
         offsets = RESET_CONSUMER_CLIENT_OFFSET.body(request, OFFSETS).offset_table
         logger.info(
@@ -201,7 +201,7 @@ class BrokerRequests:
         return answer_with(GET_CONSUMER_RUNNING_INFO, request, consumer.running_info())
 
     def _check_transaction(self, channel: Channel, request: Command) -> None:
-        """39, which brokers send oneway: its answer is a request of this client."""
+        """Request 39, which brokers send oneway: the answer is a request of this client."""
         header = CHECK_TRANSACTION_STATE.header(request)
         for message in decode_messages(CHECK_TRANSACTION_STATE.body(request)):
             group = message.properties.get("PGROUP", "")
@@ -235,7 +235,7 @@ class BrokerRequests:
         what: Request[Any, Any, Any, B],
         work: Callable[[], Awaitable[B]],
     ) -> None:
-        """Answer a request with what ``work`` returns, in a task."""
+        """Answer a request with the result of ``work``, in a task."""
         if self._direct >= MAX_DIRECT:
             raise RequestRefused(ResponseCode.SYSTEM_BUSY, f"{MAX_DIRECT} messages are being consumed directly already")
         assert self.nursery is not None
@@ -262,7 +262,7 @@ class BrokerRequests:
         channel.reply(request, answer)
 
     def _proxied(self, group: str) -> ProxiedConsumers | None:
-        """Who knows consumers of ``group``, unless this client is one itself."""
+        """The proxied consumers, unless this client has a consumer of ``group`` itself."""
         return None if self._membership.consumer(group) is not None else self._membership.proxied
 
     def _consumer(self, group: str) -> GroupMember:

@@ -1,7 +1,7 @@
 """Checks the arguments of public methods against their annotations.
 
 `Annotated` types carry bounds and checks of names. A method itself checks what its annotations cannot express, such as
-a queue's topic. `Producer.send` is not wrapped, since it is the hot path: it makes its checks itself.
+a queue's topic. `Producer.send` is not wrapped, since it is the hot path: it has checks of its own.
 """
 
 import inspect
@@ -80,7 +80,7 @@ def check_queue(name: str, value: object, topic: str | None = None) -> None:
 def checked(function: F) -> F:
     """Wrap ``function`` so that its arguments are checked before it runs."""
     names = tuple(inspect.signature(function).parameters)
-    # Annotations are looked at with the first call: at import the types that they name may not be there yet.
+    # Annotations are read at the first call: at import the types that they name may not exist yet.
     checks: dict[str, Check] | None = None
 
     def check(args: tuple[object, ...], named: dict[str, object]) -> None:

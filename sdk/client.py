@@ -1,12 +1,11 @@
 """The connections, routes and heartbeats that producers, consumers and admin tools share.
 
 `ClientInstance` runs two tasks. One refreshes the cached routes every 30 s; a route that cannot be refreshed is kept.
-The other sends heartbeats every 30 s, and at once after a change. Both go on when servers fail. All tasks that want the
-same route share one request for it.
-`Client` is one `ClientInstance` shared by producers, consumers and admins. `ClientHandle` is one user of an instance:
-it owns the tasks, the timeout and the group of that user, and has its own lifetime. Its tasks are children of one task
-of the instance. So they end with the handle, or with the instance if that closes first, and an unexpected error in one
-of them ends the instance with all of its users.
+The other sends heartbeats every 30 s, and at once after a change. Both tasks go on when servers fail. All tasks that
+need the same route share one request for it. `Client` is one `ClientInstance` shared by producers, consumers and
+admins. `ClientHandle` is one user of an instance: it owns the tasks, the timeout and the group of that user, and has
+its own lifetime. Its tasks are children of one task of the instance. So the tasks end with the handle, or with the
+instance if the instance closes first, and an unexpected error in a task ends the instance with all of its users.
 """
 
 import logging
@@ -66,20 +65,20 @@ logger = logging.getLogger(__name__)
 
 ROUTE_POLL_INTERVAL_S = 30
 HEARTBEAT_INTERVAL_S = 30
-# All brokers have registered with a NameServer this long after it started; and this long after the first one did, for a
-# client that knew no broker before.
+# All brokers count as registered with a NameServer this long after its start; for a client that knew no broker before,
+# this long after the first registration.
 REGISTERING_S = 5
 REGISTERING_WITH_FIRST_S = 0.5
 # Pauses between retries grow from the first to the longest.
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 0.5
-# Topics without a route that are remembered.
+# How many topics without a route are remembered.
 MOST_MISSING = 1_000
 # The pause after a heartbeat that a broker did not answer.
 HEARTBEAT_RETRY_S = 5
-# A broker that gets no goodbye in this time notices that the connection closes.
+# How long unregistering may take; afterwards the broker notices the closed connection.
 LEAVE_TIMEOUT_S = 0.15
-# Answers of a NameServer that has just started: it knows no route yet, or is not ready. Another one is asked.
+# Answers of a NameServer that has just started: it knows no route yet, or is not ready. Another NameServer is asked.
 _NOT_KNOWN = (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SYSTEM_ERROR)
 
 
@@ -98,7 +97,8 @@ class ClientInstance:
     """One client of a cluster; use it in ``async with``, from the task that opened it or from its children.
 
     ``routes`` is the cache; `route` and `refresh` ask the NameServers. ``membership`` holds the groups of this client.
-    A client without NameServers raises UserError when it is made if ``needs_nameserver``, else when it has to ask one.
+    Without NameServers, the constructor raises UserError if ``needs_nameserver``, else the first request to a
+    NameServer does.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class ClientInstance:
         credentials: Credentials | None = None,
         tls: Tls | None = None,
     ) -> None:
-        # What the caller said; an address server may list others later.
+        # The NameServers as the caller gave them; an address server may list others later.
         self.given_nameservers = find_nameservers(nameserver, required=needs_nameserver)
         self.namespace = namespace
         self._credentials = credentials
@@ -128,14 +128,14 @@ class ClientInstance:
         self._route_requests: dict[str, _RouteRequest] = {}
         # Until this time brokers may still be registering, so an unknown topic may become known.
         self._settled_at = -inf
-        # From this time on it is taken for granted that they have: all that this client knew are there again.
+        # After this time every broker that this client knew counts as registered again.
         self._are_back_at = inf
         # Topic → the unusable parts of its route that were logged last.
         self._skipped: dict[str, tuple[str, ...]] = {}
-        # Topics that no NameServer knew, the last ones; an ordered set.
+        # The latest topics that no NameServer knew; an ordered set.
         self._missing: dict[str, None] = {}
         self._watch: RouteWatch | None = None
-        #: Called with each topic whose route is another one than before.
+        #: Called with each topic whose route has changed.
         self.on_new_route: list[Callable[[str], None]] = []
         self._heartbeat_due = Signal()
         self.routes = RouteCache()
@@ -154,7 +154,7 @@ class ClientInstance:
         keep_freed_memory()
         self._home = Home()
         self.forks = self._home.forks
-        # Made here and not in the constructor: processes that were forked in between must not share an id.
+        # Created here and not in the constructor: processes that were forked in between must not share an id.
         self.membership.client_id = make_client_id()
         remoting = open_client(
             self._broker_requests.handlers(),
@@ -184,15 +184,15 @@ class ClientInstance:
         """Leave the groups and close. An error of the ``async with`` block is raised as it is, not in a group."""
         assert self._nursery is not None and self._home is not None
         if self._home.is_here:
-            # Before the tasks end: brokers hear at once who leaves, and give its queues to other members.
+            # Before the tasks end: brokers learn of the leave at once, and give the queues to other members.
             with self._leaving():
                 await self.membership.leave_all(self.routes.addrs(), self.at)
         self._nursery.cancel_scope.cancel()
         try:
             await self._stack.aclose()
         except BaseExceptionGroup as group:
-            # The tasks of the client raise only what is a bug. When the block has raised an error, that is what its
-            # caller needs to see; a bug is shown in any case.
+            # The client's tasks raise only bugs. When the block has raised an error, the caller needs to see that
+            # error; a bug is logged in any case.
             if error is None or group.split(trio.Cancelled)[1] is not None:
                 raise
         finally:
@@ -254,7 +254,7 @@ class ClientInstance:
     async def refresh(self, topic: str) -> TopicRoute:
         """The topic's route from a NameServer; concurrent calls share one request.
 
-        Raises RouteNotFound, or NoNameServer when none answers. The cached route is then kept.
+        Raises RouteNotFound, or NoNameServer when no NameServer answers. The cached route is then kept.
         """
         request = self._request_route(topic)
         await request.done.wait()
@@ -287,11 +287,11 @@ class ClientInstance:
     def drop_address(self, broker_name: str, addr: str) -> None:
         """Another broker listens at ``addr``: drop the address, and refresh the routes that had it.
 
-        Does nothing when that broker is known to be there: it refused a queue, perhaps one of a static topic.
+        Does nothing when ``broker_name`` is known to listen there: then it refused a queue, perhaps of a static topic.
         """
         if self.remoting.broker_name_at(addr) == broker_name:
             return
-        # Addresses are reused, as in a cluster of containers: sends to a route that is old would reach a stranger.
+        # Addresses are reused, as in a cluster of containers: sends by an old route would reach another broker.
         topics = self.routes.forget_address(broker_name, addr)
         if topics:
             found = self.remoting.broker_name_at(addr) or "another broker"
@@ -325,7 +325,7 @@ class ClientInstance:
             self.tell_brokers()
             was_missing = topic in self._missing
             self._missing.pop(topic, None)
-            # The first route of a topic is no change: whoever asked for it gets it as an answer.
+            # The first route of a topic is no change: the requesting task gets it as its answer.
             if request.route is not known and (known is not None or was_missing):
                 for tell in self.on_new_route:
                     tell(topic)
@@ -334,8 +334,8 @@ class ClientInstance:
             self._missing[topic] = None
             if len(self._missing) > MOST_MISSING:
                 del self._missing[next(iter(self._missing))]
-            # A topic that was known, and an answer from servers that may be starting, are no verdict: callers wait and
-            # ask again.
+            # "Unknown" is not final for a topic that was known before, or from servers that may be starting: callers
+            # wait and ask again.
             error.is_passing = (known is not None and not known.is_guess) or await self._are_starting()
             request.error = error
         except BrokerError as error:
@@ -348,16 +348,16 @@ class ClientInstance:
             self._note_registered(())
             request.error = NoNameServer(self.name_servers.text, str(error))
             request.error.__cause__ = error
-        except Exception as error:  # raised in the tasks that wait; it must not end the client
+        except Exception as error:  # raised in the waiting tasks; the error must not end the client
             request.error = error
         finally:
             del self._route_requests[topic]
             request.done.set()
             if self._watch is not None:
-                self._watch.note(topic)
+                self._watch.add(topic)
 
     def _watched_topics(self) -> list[str]:
-        """All topics that this client uses, or would use if they were there. Light queues have no routes."""
+        """All topics that this client uses, or would use if they existed. Light queues have no routes."""
         return [topic for topic in dict.fromkeys([*self.routes.topics(), *self._missing]) if not is_light(topic)]
 
     async def _are_starting(self) -> bool:
@@ -371,8 +371,8 @@ class ClientInstance:
 
     def _note_registered(self, brokers: Collection[str]) -> None:
         now = trio.current_time()
-        # Three cases: no broker yet, so the NameServers have just started; some, for a client that knew none; all that
-        # this client knew are back, so what is unknown now does not exist.
+        # Three cases: no broker yet, so the NameServers have just started; some brokers, for a client that knew none;
+        # all brokers that this client knew are back, so a topic that is unknown now does not exist.
         if not brokers:
             self._settled_at, self._are_back_at = now + REGISTERING_S, inf
         elif not (known := self.routes.broker_names()):
@@ -381,7 +381,7 @@ class ClientInstance:
             self._are_back_at = min(self._are_back_at, now)
 
     def is_new(self, topic: str) -> bool:
-        """Whether a topic that NameServers do not know is new, and not one whose brokers must register again."""
+        """Whether a topic that NameServers do not know is new, and not a topic whose brokers must register again."""
         return self.routes.get(topic) is None and trio.current_time() >= min(self._settled_at, self._are_back_at)
 
     def _log_skipped(self, route: TopicRoute) -> None:
@@ -412,7 +412,7 @@ class ClientInstance:
             await self.membership.beat(strangers, self.at)
 
     async def leave_producer(self, group: str, checking: TransactionChecker | None) -> None:
-        """A producer of ``group`` has stopped. If it was the last one of this client, unregister the group."""
+        """A producer of ``group`` has stopped. If it was this client's last producer of it, unregister the group."""
         if self.membership.leave_producer(group, checking):
             with self._leaving():
                 await self.membership.unregister(self.routes.addrs(), self.at, producer_group=group)
@@ -431,7 +431,7 @@ class ClientInstance:
             yield
 
     def _lost(self, addr: str) -> None:
-        """A connection is lost. The broker takes this client's groups for left, until it gets a heartbeat."""
+        """A connection is lost. The broker treats this client as having left its groups, until it gets a heartbeat."""
         self.membership.lost(addr)
         if self.membership.is_asked and addr in self.routes.addrs():
             self._heartbeat_due.set()
@@ -441,8 +441,8 @@ class ClientInstance:
 
     @enable_ki_protection
     async def _beat(self) -> None:
-        # A broker that did not answer gets the next heartbeat soon: until then it does not know the groups, and gives
-        # their queues to other members.
+        # A broker that did not answer gets the next heartbeat soon: until then it does not know this client's groups,
+        # and gives the queues to other members.
         answered = True
         while True:
             with trio.move_on_after(HEARTBEAT_INTERVAL_S if answered else HEARTBEAT_RETRY_S):
@@ -453,7 +453,7 @@ class ClientInstance:
 
 
 def _encrypted(tls: Tls) -> Connect:
-    """Reads certificates, so it blocks. The library is loaded only by those who use it."""
+    """A `Connect` with TLS. Reads certificates, so it blocks. Imports the TLS library only when called."""
     from skylark.remoting.net.tls.client import tls_connect
 
     return tls_connect(tls)
@@ -472,10 +472,10 @@ class Client:
 
     ``nameserver`` is ``host:port;host:port``, a sequence of addresses, the Path of a conf file with ``namesrvAddr``, or
     the URL of an address server (``http://host:port/rocketmq/nsaddr``), which is asked every two minutes; by default
-    $NAMESRV_ADDR. ``timeout_ms`` is the timeout of each request for a route. ``namespace`` is that of all objects that
-    share the client, unless they give their own. ``credentials`` sign all requests on its connections, and ``tls``
-    encrypts these. The objects have groups, options and timeouts of their own, and may be opened and closed at any
-    time. After the client is closed, using one of them raises SkylarkError.
+    $NAMESRV_ADDR. ``timeout_ms`` is the timeout of each request for a route. ``namespace`` is the namespace of all
+    objects that share the client, unless they give their own. ``credentials`` sign all requests on its connections, and
+    ``tls`` encrypts these. The objects have groups, options and timeouts of their own, and may be opened and closed at
+    any time. After the client is closed, using one of them raises SkylarkError.
     """
 
     def __init__(
@@ -510,14 +510,14 @@ class Client:
 
 
 def sharing(instance: ClientInstance) -> Client:
-    """A `Client` of an instance whose life is somebody else's."""
+    """A `Client` of an instance that another object opens and closes."""
     client = object.__new__(Client)
     client._instance = instance
     return client
 
 
 class ClientHandle:
-    """One user of a `ClientInstance`: its own one, or that of the `Client` given as ``nameserver``.
+    """One user of a `ClientInstance`: of its own instance, or of the instance of the `Client` given as ``nameserver``.
 
     ``names`` converts topics and groups; groups that join are converted here.
     """
@@ -579,8 +579,8 @@ class ClientHandle:
             if self._leave is not None and self.forks == FORKS.count:
                 await self._leave()
         finally:
-            # First the group is left, with tasks that still run; then they end; the connections are closed after all
-            # users of them.
+            # First leave the group, while the tasks still run; then end the tasks; connections are closed after all
+            # their users.
             self._nursery.cancel_scope.cancel()
             with trio.CancelScope(shield=True):
                 await self._ended.wait()
@@ -650,7 +650,7 @@ class ClientHandle:
         """The answer of the queue's master. When it cannot be reached, the route is refreshed to find a new master."""
         self.check_open()
         addr = (await self.instance.route(mq.topic)).master_of(mq)
-        # At most two masters are asked: that of the cached route, and the one of a fresh route if that is another.
+        # At most two masters are asked: the cached route's master, and a fresh route's master if it differs.
         failure: SkylarkError = RouteNotFound(
             mq.topic, f"broker {mq.broker_name} has no master in its route", is_passing=True
         )
@@ -662,7 +662,7 @@ class ClientHandle:
                 if isinstance(error, WrongBroker):
                     self.instance.drop_address(mq.broker_name, addr)
         moved = (await self.instance.refresh(mq.topic)).master_of(mq)
-        # The NameServers have no other master either. The error of the first try says more than a second one would.
+        # The NameServers have no other master either. The error of the first try says more than a second error would.
         if moved is None or moved == addr:
             raise failure
         return await call(self.at(moved, broker_name=mq.broker_name))

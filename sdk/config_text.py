@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 def encode_config(values: Mapping[str, str]) -> bytes:
     """The text that a server parses into ``values``."""
-    # Imported here, as it imports parsers of XML and of e-mail, and few commands change a configuration.
+    # Imported here, as javaproperties imports parsers of XML and of e-mail, and few commands change a configuration.
     import javaproperties
 
     return javaproperties.dumps(values, timestamp=None).encode()

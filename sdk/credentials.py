@@ -1,5 +1,5 @@
-"""How a client proves who it is, and encrypts: the checks of the arguments ``credentials`` and ``tls``, and files and
-variables that hold both for tools.
+"""Credentials and TLS of a client: the checks of the arguments ``credentials`` and ``tls``, and the files and variables
+that hold both for tools.
 
 A file has the keys of RocketMQ's conf/tools.yml (``accessKey``, ``secretKey``, ``securityToken``), as ``key: value`` or
 ``key=value``. Only its owner may read it (mode 0600). The settings of TLS are RocketMQ's tls.properties.
@@ -24,7 +24,7 @@ _KEYS: Final = {"accessKey": "access_key", "secretKey": "secret_key", "securityT
 
 
 def check_credentials(name: str, value: object) -> None:
-    """``value`` must be Credentials or None. It is not shown when it is not: it may be the secret itself."""
+    """``value`` must be Credentials or None. The error does not show ``value``, which may be the secret itself."""
     if value is not None and not isinstance(value, Credentials):
         kind = type(value).__name__
         raise TypeError(f"{name} must be Credentials(access_key, secret_key), not {kind}")
@@ -34,7 +34,7 @@ GivenCredentials = Annotated[Credentials | None, check_credentials]
 
 
 def read_credentials(path: str | Path) -> Credentials:
-    """The credentials in a file. UserError when it cannot be read, or when others may read it."""
+    """The credentials in a file. UserError when the file cannot be read, or when other users may read it."""
     if not isinstance(path, str | Path):
         raise wrong_type("path", "a str or a Path", path)
     values: dict[str, str] = {}
@@ -66,9 +66,9 @@ def credentials_in(environ: Mapping[str, str]) -> Credentials | None:
 def credentials_of_tools(
     file: str | None, environ: Mapping[str, str], warn: Callable[[str], None]
 ) -> Credentials | None:
-    """Those in ``file``, else in the environment, else in $ROCKETMQ_HOME/conf/tools.yml, where RocketMQ's tools look.
+    """The credentials in ``file``, else in the environment, else in $ROCKETMQ_HOME/conf/tools.yml, as RocketMQ's tools.
 
-    RocketMQ is installed with such a file, which everybody may read. So that one is only warned about.
+    RocketMQ installs that last file readable for all users. So its mode only causes a warning.
     """
     if file is not None:
         return read_credentials(file)
@@ -102,7 +102,7 @@ GivenTls = Annotated[Tls | None, check_tls]
 
 
 def read_tls_config(path: str) -> Tls:
-    """The client's part of a tls.properties. UserError when it cannot be read, or is wrong."""
+    """The client's part of a tls.properties. UserError when the file cannot be read, or is invalid."""
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read()

@@ -1,7 +1,7 @@
 """One server that requests are sent to, with `skylark.remoting.net.call`, and `ask_all` for several servers at once.
 
 A request whose connection is lost is sent once more. With a broker's name, the request raises WrongBroker when another
-broker listens at the address, and has no effect there. Callers choose the server, and the next one after a failure.
+broker listens at the address, and has no effect there. Callers choose the server, and the next server after a failure.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterable
@@ -48,7 +48,8 @@ class Endpoint:
         try:
             answer = await self.client.invoke(self.addr, command, timeout_ms, body=body)
         except ConnectionLost:
-            # Idle connections get closed, and brokers restart. Every request made through an Endpoint may be repeated.
+            # Idle connections are closed by peers, and brokers restart. Every request made through an Endpoint may be
+            # repeated.
             check_broker_at(self.client, self.addr, self.broker_name)
             # A new command: the lost one has an opaque number, and an encoded body in the dialect of the lost
             # connection.
@@ -64,7 +65,7 @@ class Endpoint:
 def check_broker_at(client: RemotingClient, addr: str, wanted: str) -> None:
     """Raise WrongBroker when another broker than ``wanted`` is known to listen at ``addr``.
 
-    The broker of a logical queue may be any: it refuses the request when it does not lead the queue.
+    A logical queue may be at any broker: a broker that does not lead the queue refuses the request.
     """
     found = client.broker_name_at(addr) if wanted else ""
     if found and found != wanted and not wanted.startswith(LOGICAL_PREFIX):

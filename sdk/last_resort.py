@@ -1,8 +1,8 @@
 """Warnings of the SDK in a program that has not set up logging: on stderr, a few of each kind a minute.
 
-Python's own last resort would print each of them. A consumer whose handler fails would write without end, and one that
-prints nothing sits for ever without a word. As soon as a logger of the package, or the root logger, has a handler of
-the program, nothing is printed here.
+Python's own last resort would print every warning. A consumer whose handler fails would write without end, and a
+consumer that prints nothing would hang silently. As soon as a logger of the package, or the root logger, has a handler
+of the program, this module prints nothing.
 """
 
 import logging
@@ -21,23 +21,23 @@ MAX_KINDS = 256
 
 
 class LastResort(logging.Handler):
-    """Prints to stderr what no other handler gets. Lines of one kind come from the same statement."""
+    """Prints records that no other handler gets to stderr. Lines of one kind come from the same statement."""
 
     def __init__(
         self, clock: Callable[[], float] = time.monotonic, stream: TextIO | None = None, lines: int = LINES
     ) -> None:
-        """``stream``: None for what is sys.stderr at that moment; ``lines``: of one kind in `WINDOW_S`."""
+        """``stream``: None for the current sys.stderr; ``lines``: how many of one kind are printed in `WINDOW_S`."""
         super().__init__(logging.WARNING)
         self._lines = lines
         self._clock = clock
         self._stream = stream
         self._formatter = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
-        # By kind: when its first line came, and how many there were since then.
+        # By kind: the time of its first line, and how many lines there were since.
         self._kinds: OrderedDict[tuple[str, str, str], tuple[float, int]] = OrderedDict()
         self._counting = threading.Lock()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print the record, unless somebody else does or there were too many like it."""
+        """Print the record, unless another handler gets it or there were too many of its kind."""
         if _has_handlers(record.name):
             return
         left_out = self._left_out(record)
@@ -46,11 +46,11 @@ class LastResort(logging.Handler):
         text = self._formatter.format(record)
         if left_out:
             text += f"\n({left_out} more like that were not shown)"
-        with suppress(OSError, ValueError):  # nobody reads stderr, or it is closed
+        with suppress(OSError, ValueError):  # the reader of stderr has gone, or stderr is closed
             print(text, file=self._stream or sys.stderr, flush=True)
 
     def _left_out(self, record: logging.LogRecord) -> int | None:
-        """How many like it were left out before; None if this one is, too."""
+        """How many records of its kind were left out before; None if this record is left out, too."""
         error = record.exc_info[0].__name__ if record.exc_info and record.exc_info[0] else ""
         kind, now = (record.name, str(record.msg), error), self._clock()
         with self._counting:

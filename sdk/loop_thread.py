@@ -1,8 +1,8 @@
-"""Clients that are open in threads with event loops of their own: the ground of `skylark.blocking` and `skylark.aio`.
+"""Clients that are open in threads with event loops of their own: the basis of `skylark.blocking` and `skylark.aio`.
 
-A client has its own thread, which ends with it, or is a guest in the thread of the client that it shares; guests are
-closed before their host. The threads are daemons: a program that does not close its clients still ends. Work for the
-loops crosses in batches, see `Inbox`.
+A client has its own thread, which ends with the client, or is a guest in the thread of the client that it shares;
+guests are closed before their host. The threads are daemons: a program that does not close its clients still ends. Work
+for the loops crosses in batches, see `Inbox`.
 """
 
 import threading
@@ -72,14 +72,14 @@ class OpenClient(Generic[C]):
         self.check_opened()
 
     def check_opened(self) -> None:
-        """Raise the error of opening it, once it is open or has failed."""
+        """Raise the error of opening the client, once it is open or has failed."""
         if self._client is None:
             assert self._failure is not None
             raise closed() if isinstance(self._failure, trio.Cancelled) else self._failure
 
     @property
     def client(self) -> C:
-        """The client, for what needs no loop. RuntimeError unless it was opened, in this process."""
+        """The client, for calls that need no loop. RuntimeError unless it was opened, in this process."""
         self.home.check()
         if self._client is None:
             raise not_open()
@@ -110,8 +110,8 @@ class OpenClient(Generic[C]):
         if self._ended.is_set():
             raise closed()
         assert self._client is not None
-        # Registered, so that the end of the client cancels the call: its thread would wait for ever for an answer of a
-        # loop that is gone.
+        # Registered, so that the end of the client cancels the call: otherwise the calling thread would wait forever
+        # for a loop that is gone.
         self._calls[scope] = None
         try:
             with scope:
@@ -137,7 +137,7 @@ class OpenClient(Generic[C]):
             self.raise_lost()
 
     def raise_lost(self) -> None:
-        """Raise the errors of lost sends, which the end of a producer has found; once."""
+        """Raise, once, the errors of lost sends that the end of a producer has found."""
         if isinstance(lost := self._failure, SendsFailed):
             self._failure = None
             raise lost
@@ -221,8 +221,8 @@ class OpenClient(Generic[C]):
 
     async def _serve(self) -> None:
         try:
-            # The nursery is for guests. It is inside of the client, so that guests are closed before the connections
-            # that they share.
+            # The nursery is for guests. It is inside the client's block, so that guests are closed before the
+            # connections that they share.
             async with self._made as client, trio.open_nursery() as self._nursery:
                 self._token = trio.lowlevel.current_trio_token()
                 self._client = client
@@ -231,7 +231,7 @@ class OpenClient(Generic[C]):
                     if not self.is_closing:
                         await self._stop.wait()
                 finally:
-                    # From now on nobody enters.
+                    # From now on no client enters.
                     self._stop.set()
                 for guest in self._guests:
                     guest._stop.set()
@@ -241,7 +241,7 @@ class OpenClient(Generic[C]):
 
 
 def _nothing() -> None:
-    """What is done when nobody waits."""
+    """Does nothing: the ``opened`` of a client that no thread waits for."""
 
 
 def not_open() -> RuntimeError:
@@ -255,10 +255,10 @@ def closed() -> SkylarkError:
 class Inbox(Generic[T]):
     """Work for a loop in another thread, in batches.
 
-    Waking a loop costs several system calls and a change of threads. So the loop is woken for the first item, and items
-    that are added until it wakes go with that one. No lock is needed: `append` and `popleft` of a deque are atomic, and
-    the loop first clears the flag and then empties the queue, so that an item that is added later wakes it again.
-    ``wake`` lets the loop call a function soon; ``take`` is called there and takes all items from the left.
+    Waking a loop costs several system calls and a change of threads. So the first item wakes the loop, and items that
+    are added until it wakes are handled in the same batch. No lock is needed: `append` and `popleft` of a deque are
+    atomic, and the loop first clears the flag and then empties the queue, so that an item that is added later wakes the
+    loop again. ``wake`` lets the loop call a function soon; ``take`` is called there and takes all items from the left.
     """
 
     __slots__ = ("_is_waking", "_items", "_take", "_wake")
@@ -276,7 +276,7 @@ class Inbox(Generic[T]):
             self._is_waking = True
             try:
                 self._wake(self._run)
-            except BaseException:  # the loop has ended; whoever puts the next item is told, too
+            except BaseException:  # the loop has ended; the caller that puts the next item gets the error, too
                 self._is_waking = False
                 raise
 

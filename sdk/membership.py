@@ -1,7 +1,7 @@
 """The groups that this client is in, and the content of its heartbeats.
 
-A broker knows a producer or consumer by its heartbeats (34). It forgets one after 120 s without a heartbeat, or at once
-when the client unregisters (35). What brokers ask of consumers on the same connections is in broker_requests.py.
+A broker knows a producer or consumer by its heartbeats (34). It forgets a member after 120 s without a heartbeat, or at
+once when the client unregisters (35). Brokers' requests to consumers on the same connections are in broker_requests.py.
 """
 
 import logging
@@ -27,49 +27,49 @@ from skylark.sdk.endpoint import Answers, Endpoint, ask_all
 
 logger = logging.getLogger(__name__)
 
-# A broker that refuses heartbeats gets one every 5 s; that it refuses is logged once a minute.
+# A broker that refuses heartbeats gets one every 5 s; its refusals are logged once a minute.
 REFUSALS_A_LINE = 12
 
 
 class GroupMember(Protocol):
-    """A consumer as its group's brokers see it. A method may raise RequestRefused, which the broker gets as answer."""
+    """A consumer as its group's brokers see it. A method may raise RequestRefused, which becomes the answer."""
 
     def heartbeat_data(self) -> ConsumerData: ...
 
     def running_info(self) -> ConsumerRunningInfo:
-        """What it is doing (307)."""
+        """The consumer's status, for request 307."""
 
     def heard(self, addr: str, error: BrokerError | None) -> None:
-        """The broker at ``addr`` has taken a heartbeat, or refuses it with ``error``."""
+        """The broker at ``addr`` has accepted a heartbeat, or refuses it with ``error``."""
 
     def divided(self, differences: str) -> None:
-        """Who of its group subscribes to something else than others; empty: all subscribe to the same again."""
+        """Members of the group have these different subscriptions; empty: all members subscribe alike again."""
 
     def members_changed(self) -> None:
-        """Members of its group came or left (40)."""
+        """Members of the group came or left (request 40)."""
 
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """Go on from these offsets (220). The queues are all those of ``topic`` on one broker."""
+        """Go on from these offsets (request 220). They cover all queues of ``topic`` on one broker."""
 
     def queue_offsets(self, topic: str) -> dict[MessageQueue, int]:
-        """How far it has consumed the queues of ``topic`` (221)."""
+        """The offsets that the consumer has reached in the queues of ``topic``, for request 221."""
 
     async def consume_directly(self, message: MessageExt) -> ConsumeMessageDirectlyResult:
         """Give one message to the handler now, whatever the group's offset is (309)."""
 
 
 class TransactionChecker(Protocol):
-    """A producer as brokers see it that ask about its group's transactions."""
+    """A producer as seen by brokers that ask about its group's transactions."""
 
     def check(self, channel: Channel, header: CheckTransactionStateRequestHeader, message: MessageExt) -> None:
-        """Find out how the transaction of ``message`` ended, and say so on ``channel`` (39)."""
+        """Answer request 39: find out how the transaction of ``message`` ended, and send that on ``channel``."""
 
 
 class ProxiedConsumers(Protocol):
     """The consumers that use this client as their proxy. A method may raise RequestRefused, as for `GroupMember`."""
 
     async def running_info(self, group: str, client_id: str, *, jstack: bool) -> ConsumerRunningInfo:
-        """What a consumer is doing (307), with the stacks of its threads if ``jstack``."""
+        """A consumer's status, for request 307, with the stacks of its threads if ``jstack``."""
 
     async def consume_directly(self, group: str, client_id: str, message: MessageExt) -> ConsumeMessageDirectlyResult:
         """Give one message to a consumer's handler now, whatever the group's offset is (309)."""
@@ -87,20 +87,20 @@ class Membership:
         self._checking: dict[str, TransactionChecker] = {}
         self._consumers: dict[str, GroupMember] = {}
         # Each change of the groups raises the version. Address → version of the last heartbeat that was sent to the
-        # broker, and of the last one that it answered.
+        # broker, and of the last heartbeat that it answered.
         self._version = 0
         self._sent: dict[str, int] = {}
         self._answered: dict[str, int] = {}
         # Address → how many heartbeats in a row the broker refused.
         self._refusals: dict[str, int] = {}
-        # What the last heartbeat to each broker came to, and how many came to something.
+        # The outcome of the last heartbeat to each broker, and the number of outcomes so far.
         self._outcomes: dict[str, SkylarkError | None] = {}
         self._answer_came = trio.Event()
-        # Group → the brokers that say that its members have different subscriptions, and what they say.
+        # Group → the brokers that report different subscriptions of its members, and their reports.
         self._differences: dict[str, dict[str, str]] = {}
 
     def join_producer(self, group: str, checking: TransactionChecker | None = None) -> None:
-        """A producer of ``group`` has started, which may be the one that answers for transactions."""
+        """A producer of ``group`` has started, which may be the producer that answers for transactions."""
         if checking is not None:
             if group in self._checking:
                 raise InvalidArgument(f"this client already has a producer of group {group!r} with a checker")
@@ -109,7 +109,7 @@ class Membership:
         self._version += 1
 
     def leave_producer(self, group: str, checking: TransactionChecker | None = None) -> bool:
-        """A producer of ``group`` has stopped. Returns whether it was the last one of this client."""
+        """A producer of ``group`` has stopped. Returns whether it was this client's last producer of the group."""
         if checking is not None:
             del self._checking[group]
         left = self._producers.pop(group, 1) - 1
@@ -118,7 +118,7 @@ class Membership:
         return not left
 
     def checking(self, group: str) -> TransactionChecker | None:
-        """Who answers for the transactions of a producer group."""
+        """The checker that answers for the transactions of a producer group."""
         return self._checking.get(group)
 
     def join_consumer(self, group: str, consumer: GroupMember) -> None:
@@ -142,7 +142,7 @@ class Membership:
         self._version += 1
 
     def lost(self, addr: str) -> None:
-        """The connection to ``addr`` is lost; the broker forgets this client with it."""
+        """The connection to ``addr`` is lost, so the broker forgets this client."""
         self._sent.pop(addr, None)
         self._answered.pop(addr, None)
         self._outcomes.pop(addr, None)
@@ -177,11 +177,11 @@ class Membership:
         return all_addrs if self._consumers else masters if self._producers else []
 
     def strangers(self, addrs: list[str]) -> list[str]:
-        """Those of ``addrs`` that have not answered a heartbeat with the current groups."""
+        """The brokers of ``addrs`` that have not answered a heartbeat with the current groups."""
         return [addr for addr in addrs if self._answered.get(addr) != self._version]
 
-    def silent(self, addrs: list[str]) -> list[str]:
-        """Those `strangers` that do not answer, or have not answered yet; one that refuses heartbeats answers."""
+    def unanswering(self, addrs: list[str]) -> list[str]:
+        """The `strangers` that do not answer, or have not answered yet. A broker that refuses heartbeats answers."""
         no_answer = RemotingError()
         return [
             addr for addr in self.strangers(addrs) if isinstance(self._outcomes.get(addr, no_answer), RemotingError)
@@ -190,8 +190,8 @@ class Membership:
     async def beat(self, addrs: list[str], at: Callable[[str], Endpoint]) -> bool:
         """Send one heartbeat to each broker. Returns whether all of them answered."""
         data, version = self.heartbeat_data(), self._version
-        # Noted before the answer: a change of the groups while these are on their way raises the version, and the next
-        # beat sends it again.
+        # Recorded before the answers: a change of the groups while heartbeats are in flight raises the version, and the
+        # next beat sends the change.
         self._sent.update(dict.fromkeys(addrs, version))
         for addr in addrs:
             self._outcomes.pop(addr, None)
@@ -212,10 +212,10 @@ class Membership:
         return not answers.errors
 
     async def _leave_again(self, broker: Endpoint, data: HeartbeatData) -> None:
-        """Unregister the groups that were left while a heartbeat that names them was on its way.
+        """Unregister groups that were left while a heartbeat that names them was in flight.
 
-        It may have come after the request that unregistered them. Then the broker would give queues to a member that is
-        gone, for two minutes.
+        The heartbeat may have arrived after the request that unregistered them. Then the broker would give queues to a
+        member that is gone, for two minutes.
         """
         try:
             for producer in data.producer_data_set:
@@ -228,19 +228,20 @@ class Membership:
             logger.info("unregistering failed: %s", error)
 
     async def introduce_to(self, broker: Endpoint) -> None:
-        """Send one heartbeat to a broker that may be in no route. Raises the error when it is not taken."""
+        """Send one heartbeat to a broker that may be in no route. Raises the error when it is not accepted."""
         await broker_api.heartbeat(broker, self.heartbeat_data())
 
     async def until_taken(self, addrs: list[str]) -> str | None:
-        """The first of ``addrs`` that has taken the present heartbeat; waits for it, or for the failure of all.
+        """Wait for the first broker of ``addrs`` that accepts the present heartbeat, or for the failure of all brokers.
 
-        None when none could be reached. BrokerError when brokers refuse it and none takes it.
+        Returns its address; None when no broker could be reached. BrokerError when brokers refuse it and none accepts
+        it.
         """
         while True:
             for addr in addrs:
                 if self._answered.get(addr) == self._version:
                     return addr
-            # Each of them has been sent the present groups, and has failed with them. Earlier failures do not count.
+            # Each broker has been sent the present groups, and has failed with them. Earlier failures do not count.
             if all(self._sent.get(addr) == self._version and self._outcomes.get(addr) for addr in addrs):
                 break
             await self._answer_came.wait()
@@ -251,7 +252,7 @@ class Membership:
 
     def _came(self, addr: str, error: SkylarkError | None) -> None:
         self._outcomes[addr] = error
-        # A fresh event for each answer: those that wait look at all outcomes again, and then wait for the next.
+        # A fresh event for each answer: waiters check all outcomes again, and then wait for the next answer.
         self._answer_came.set()
         self._answer_came = trio.Event()
         if error is None or isinstance(error, BrokerError):
@@ -259,7 +260,7 @@ class Membership:
                 consumer.heard(addr, error)
 
     def _note_differences(self, addr: str, differences: Mapping[str, str]) -> None:
-        """What the broker at ``addr`` says about the groups whose members have different subscriptions."""
+        """The broker at ``addr`` reports the groups whose members have different subscriptions."""
         for group, consumer in self._consumers.items():
             told = self._differences.get(group, {})
             before = bool(told)
@@ -281,7 +282,7 @@ class Membership:
             consumer.divided(next(iter(told.values()), ""))
 
     def _log_failed(self, answers: Answers[None]) -> None:
-        """Brokers that cannot be reached are logged by those who need them. One that refuses gives no messages."""
+        """Log refusals, as a broker that refuses gives no messages. Callers log brokers that they cannot reach."""
         for addr in answers.values:
             if self._refusals.pop(addr, 0):
                 logger.warning("broker %s takes the heartbeats of this client again", addr)

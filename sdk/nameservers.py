@@ -1,13 +1,13 @@
-"""The NameServers that a client knows: where their addresses come from, and which one is asked.
+"""The NameServers that a client knows: where their addresses come from, and which NameServer is asked.
 
-The addresses are text, a sequence, a conf file, the environment, or those of an address server. A conf file is in the
+The addresses come from text, a sequence, a conf file, the environment, or an address server. A conf file is in the
 format of Java properties, as RocketMQ's: ``namesrvAddr`` (as in broker.conf) or ``rocketmq.namesrv.addr``, else
-``rocketmq.namesrv.domain`` for an address server. Other keys are not looked at, so the broker's own file will do.
-Every NameServer knows all brokers, so one answer is enough. A client starts with a random one, stays with the one that
-answered last, and goes on to the next when it fails. Each try gets a share of the timeout, so that a frozen NameServer
-does not use up all of it.
-An address server may replace the list at any time (remoting/net/address_server.py). RocketMQ's clients ask it every two
-minutes. A bad or missing answer changes nothing: the last known addresses stay in use.
+``rocketmq.namesrv.domain`` for an address server. Other keys are ignored, so the broker's own file can be used. Every
+NameServer knows all brokers, so one answer is enough. A client starts with a random NameServer, stays with the
+NameServer that answered last, and goes on to the next NameServer after a failure. Each try gets a share of the timeout,
+so that a frozen NameServer does not use up all of it. An address server may replace the list at any time
+(remoting/net/address_server.py). RocketMQ's clients ask it every two minutes. A bad or missing answer changes nothing:
+the last known addresses stay in use.
 """
 
 import logging
@@ -43,14 +43,14 @@ NAMESRV_ADDR = "NAMESRV_ADDR"
 ADDR_KEYS = ("namesrvAddr", "rocketmq.namesrv.addr")
 DOMAIN_KEY = "rocketmq.namesrv.domain"
 SUBGROUP_KEY = "rocketmq.namesrv.domain.subgroup"
-# Larger files are no conf files.
+# A larger file is not accepted as a conf file.
 MAX_CONF_BYTES = 1024 * 1024
 _SCHEMES = ("http://", "https://")
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Known:
-    """Addresses, or the URL of the address server that has them, or neither."""
+    """Addresses of NameServers, or the URL of the address server that lists them, or neither."""
 
     addrs: tuple[str, ...] = ()
     url: str = ""
@@ -60,9 +60,9 @@ class Known:
 
 
 def find_nameservers(given: NameServerSource | None, *, required: bool = True) -> Known:
-    """What ``given`` says; $NAMESRV_ADDR when it is None or empty.
+    """The NameServers in ``given``; in $NAMESRV_ADDR when ``given`` is None or empty.
 
-    Raises InvalidArgument when it is wrong, and UserError when there is no NameServer and one is ``required``.
+    Raises InvalidArgument for a wrong value, and UserError when there is no NameServer and one is ``required``.
     """
     if isinstance(given, Path):
         return _in_conf(given)
@@ -98,7 +98,7 @@ def _in_text(text: str) -> Known:
 
 
 def _in_conf(path: Path) -> Known:
-    # Imported here, as it imports parsers of XML and of e-mail, and most clients are given addresses.
+    # Imported here, as javaproperties imports parsers of XML and of e-mail, and most clients get addresses.
     import javaproperties
 
     try:
@@ -132,7 +132,7 @@ REFRESH_S = 120
 async def follow_address_server(
     server: AddressServer, found: Callable[[tuple[str, ...]], bool], backoff: Backoff
 ) -> None:
-    """Call ``found`` with the list, now and every REFRESH_S; it returns whether the list has changed.
+    """Call ``found`` with the server's list, now and every REFRESH_S. ``found`` returns whether the list has changed.
 
     Until the first answer the server is asked again after short pauses.
     """
@@ -160,7 +160,7 @@ MIN_TRY_MS = 250
 
 
 class NameServers:
-    """The NameServers of one client: ``known`` addresses, or those that an address server will list.
+    """The NameServers of one client: ``known`` addresses, or addresses that an address server will list.
 
     There may be none: `ask` then raises UserError, or NoNameServer while an address server has not answered.
     """
@@ -170,7 +170,7 @@ class NameServers:
         self._url = known.url
         self._random = random
         self._addrs: tuple[str, ...] = ()
-        # The address of the one that answered last.
+        # The address of the NameServer that answered last.
         self._good = ""
         self._arrived = trio.Event()
         self.replace(known.addrs)
@@ -187,16 +187,16 @@ class NameServers:
 
     @property
     def first(self) -> str:
-        """The address that is asked first: of the one that answered last; "" while none is known."""
+        """The address that is asked first: of the NameServer that answered last; "" while none is known."""
         return self._good
 
     def skip(self, addr: str) -> None:
-        """``addr`` does not answer: ask the next one first."""
+        """``addr`` does not answer: ask the next NameServer first."""
         if addr == self._good and addr in self._addrs:
             self._good = self._addrs[(self._addrs.index(addr) + 1) % len(self._addrs)]
 
     def replace(self, addrs: tuple[str, ...]) -> bool:
-        """Use these from now on; requests in progress go on. Returns whether the list has changed."""
+        """Use these addresses from now on; requests in progress go on. Returns whether the list has changed."""
         if addrs == self._addrs:
             return False
         self._addrs = addrs
@@ -226,8 +226,8 @@ class NameServers:
         """The first answer of a NameServer to ``call`` within ``timeout_ms``.
 
         When a NameServer does not answer, or answers with a code in ``not_known`` (it may just have started), or is
-        another kind of server, the next one is asked. When all fail, the last BrokerError with such a code is raised,
-        else the last failure to answer, else NotNameServer.
+        another kind of server, the next NameServer is asked. When all fail, the last BrokerError with such a code is
+        raised, else the last failure to answer, else NotNameServer.
         """
         deadline = trio.current_time() + timeout_ms / 1000
         addrs = self._addrs or await self.wait_known(timeout_ms)
@@ -240,7 +240,7 @@ class NameServers:
             left_ms = (deadline - trio.current_time()) * 1000
             if number and left_ms <= 0:
                 break
-            # An equal share of what is left: a NameServer that failed at once leaves its share to the others.
+            # An equal share of the remaining time: a NameServer that failed at once leaves its share to the others.
             try_ms = max(left_ms / (len(addrs) - number), MIN_TRY_MS)
             try:
                 answer = await call(self.at(addr, try_ms))
@@ -249,7 +249,7 @@ class NameServers:
                 failure = error
             except NotNameServer as error:
                 stranger = error
-                if len(addrs) > 1:  # else it is raised
+                if len(addrs) > 1:  # otherwise the error is raised
                     logger.warning("%s", error)
             except BrokerError as error:
                 if error.code not in not_known:
@@ -259,12 +259,12 @@ class NameServers:
             else:
                 self._answers(addr)
                 return answer
-        # "No such topic" of one NameServer says more than the failure of another one to answer.
+        # "No such topic" from one NameServer says more than another NameServer's failure to answer.
         last = unknown or failure or stranger
         assert last is not None
         raise last
 
     def _answers(self, addr: str) -> None:
-        """``addr`` has answered: it is asked first, unless it is not in the list any more."""
+        """``addr`` has answered: ask it first from now on, unless it is no longer in the list."""
         if addr in self._addrs:
             self._good = addr

@@ -2,8 +2,8 @@
 
 In namespace ``prod`` the topic ``orders`` is ``prod%orders`` for brokers and NameServers, the retry topic of a group
 ``%RETRY%prod%group``. System topics and light queues belong to all. A name in the namespace already stays as it is.
-Users of the SDK give and see plain names; `Names` converts them where they enter and leave it. `takes_plain_names` does
-so for the arguments of a whole class.
+Users of the SDK pass and see plain names; `Names` converts names where they enter and leave the SDK.
+`takes_plain_names` does so for the arguments of a whole class.
 """
 
 import inspect
@@ -23,7 +23,7 @@ from skylark.mqcommon.names import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPIC_PREFIX
 from skylark.sdk.checked import check_group_name, check_topic_name
 
 SEPARATOR = "%"
-# Groups that brokers make for themselves.
+# The prefix of groups that brokers make for themselves.
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 C = TypeVar("C", bound=type)
 _LEGAL = re.compile(r"[a-zA-Z0-9_-]+")
@@ -38,7 +38,7 @@ def wrap(namespace: str, name: str) -> str:
 
 
 def unwrap(namespace: str, name: str) -> str:
-    """The plain name of what servers know as ``name``; a name of another namespace stays as it is."""
+    """The plain name for the servers' ``name``; a name of another namespace stays as it is."""
     if not namespace or _is_system(name):
         return name
     prefix, rest = _split(name)
@@ -86,7 +86,7 @@ class NamedMessage(MessageExt):
 
 
 class Names:
-    """Plain names to those of servers and back, for one user of ``namespace``; empty: names stay as they are."""
+    """Maps plain names to names of servers and back, for one user of ``namespace``; empty: names do not change."""
 
     __slots__ = ("namespace",)
 
@@ -94,7 +94,7 @@ class Names:
         self.namespace = namespace
 
     def topic(self, name: str) -> str:
-        """The topic as servers know it; InvalidArgument when that is too long for a topic."""
+        """The topic as servers know it; InvalidArgument when that name is too long for a topic."""
         if not self.namespace:
             return name
         wrapped = wrap(self.namespace, name)
@@ -106,7 +106,7 @@ class Names:
         return unwrap(self.namespace, name)
 
     def group(self, name: str) -> str:
-        """The group as servers know it; InvalidArgument when that is too long for a group."""
+        """The group as servers know it; InvalidArgument when that name is too long for a group."""
         if not self.namespace:
             return name
         wrapped = wrap(self.namespace, name)
@@ -126,7 +126,7 @@ class Names:
         return tuple([self.plain_queue(mq) for mq in queues]) if self.namespace else queues
 
     def messages(self, data: bytes, broker_name: str, first_offset: int = 0) -> list[MessageExt]:
-        """The messages of a pull's body, with plain topics; of inner batches only those from ``first_offset`` on."""
+        """The messages of a pull's body, with plain topics; of inner batches only messages from ``first_offset`` on."""
         if not self.namespace:
             return decode_messages(data, broker_name, first_offset)
         starts = record_starts(data)
@@ -149,9 +149,9 @@ _CONVERT: dict[str, Callable[[Names, Any], Any]] = {
 
 
 def takes_plain_names(cls: C) -> C:
-    """Make the public methods of ``cls`` convert the topics, groups and queues given, by the object's ``names``.
+    """Make the public methods of ``cls`` convert topics, groups and queues in arguments, by the object's ``names``.
 
-    Arguments are recognized by their names, so that a method is written once and knows nothing of namespaces.
+    Arguments are recognized by their names, so that methods need no code for namespaces.
     """
     for name, value in list(vars(cls).items()):
         if inspect.iscoroutinefunction(value) and not name.startswith("_"):
@@ -165,7 +165,7 @@ def _converting(method: Callable[..., Any], parameters: tuple[str, ...]) -> Call
     @wraps(method)
     async def converting(self: Any, *args: Any, **named: Any) -> Any:
         names: Names = self.names
-        # Most clients have no namespace: they pay for one look.
+        # Most clients have no namespace: for them this costs one check.
         if names.namespace:
             given = {**dict(zip(parameters[1:], args, strict=False)), **named}
             return await method(self, **{key: _converted(names, key, value) for key, value in given.items()})

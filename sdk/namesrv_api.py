@@ -1,7 +1,7 @@
-"""Requests of clients to a NameServer, one function per request. `Admin` has those of tools.
+"""Requests of clients to a NameServer, one function per request. `Admin` has the requests of tools.
 
 As in `broker_api`, BrokerError is raised for codes that are errors. `NameServers` chooses which NameServer to ask.
-A server that does not know a request of every NameServer is none: NotNameServer is raised then.
+A server that does not know a request that every NameServer knows is no NameServer: NotNameServer is raised.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -59,18 +59,18 @@ async def cluster_info(namesrv: Endpoint) -> ClusterInfo:
 
 
 class RouteNews(NamedTuple):
-    """What a NameServer says to a client that watches routes."""
+    """A NameServer's answer to a client that watches routes."""
 
-    #: As of which the client knows its routes once it has asked for those that changed.
+    #: The version of the client's routes once the client has fetched the changed ones.
     version: str
-    #: The topics that changed; None: any of the client's.
+    #: The topics whose routes changed; None: any of the client's topics.
     topics: Sequence[str] | None
-    #: False: too many clients wait there.
+    #: False: the NameServer does not hold the request, as too many clients wait there.
     is_held: bool
 
 
 async def watch_routes(namesrv: Endpoint, topics: Sequence[str], version: str) -> RouteNews:
-    """Return when routes of ``topics`` have changed since ``version``, or after a while. Of Skylark's NameServers."""
+    """Wait until routes of ``topics`` have changed since ``version``, or for a while. For Skylark's NameServers."""
     header, body = WatchRoutesRequestHeader(version), TopicList(list(topics))
     answer = await call(namesrv, requests.WATCH_ROUTES, header, body, wait_ms=WATCH_MS)
     found = answer.header()

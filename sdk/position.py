@@ -1,4 +1,4 @@
-"""`Position`: an offset, with the topic that it is an offset of. `OffsetSpan`: the first and the next offset."""
+"""`Position`: an offset, with the topic that it belongs to. `OffsetSpan`: the first and the next offset of a queue."""
 
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ class OffsetSpan(NamedTuple):
 class Position(NamedTuple):
     """An offset of a queue. ``created_ms`` is the creation stamp of the queue's topic on its broker.
 
-    A topic that is deleted and made again has another stamp: offsets of the first one mean nothing in the second.
+    A topic that is deleted and made again has another stamp: offsets of the first topic are invalid in the second.
     None: not known, as with RocketMQ's brokers and topics of older stores.
     """
 

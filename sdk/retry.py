@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 class Outcome(Enum):
     """What a failed request did at the server."""
 
-    #: It did nothing: it did not reach a server, or the server cannot take it now. A retry may succeed.
+    #: Nothing was done: the request did not reach a server, or the server cannot take it now. A retry may succeed.
     NOTHING = auto()
-    #: It may have been done: there was no answer, or the server failed while it worked on the request.
+    #: The request may have been done: there was no answer, or the server failed while it worked on the request.
     UNKNOWN = auto()
-    #: It did nothing and this server will refuse it again; another server may accept it.
+    #: Nothing was done, and this server will refuse the request again; another server may accept it.
     REFUSED_HERE = auto()
-    #: It did nothing and every server would refuse it.
+    #: Nothing was done, and every server would refuse the request.
     REFUSED = auto()
 
 
@@ -62,17 +62,16 @@ _REFUSED_HERE = frozenset(
     }
 )
 
-# ACL 1.0 refuses with SYSTEM_ERROR and the name of this Java class, and did nothing with the request.
+# ACL 1.0 refuses with SYSTEM_ERROR and the name of this Java class; the server did nothing with the request.
 _ACCESS_REFUSED = "AclException"
 # Fewer brokers than minInSyncReplicas would have had the message, so nothing was stored. A slave may join soon.
 _TOO_FEW_IN_SYNC = "in-sync replicas not enough"
-# Brokers refuse a queue that the topic does not have there: the client's route is old, or was made for a topic that
-# nobody knew yet.
+# Brokers refuse a queue that the topic does not have there: the client's route is old, or was a guess for a topic that
+# was not registered yet.
 _NO_SUCH_QUEUE = "queueId["
-# A drained broker stays so until it is stopped, or an administrator lets it take messages again.
+# A drained broker stays drained until it is stopped, or an administrator ends the drain.
 _DRAINED = "this broker is drained"
-# What brokers say, in lower case, to a client that is not who it says. That does not change by itself, nor at another
-# broker.
+# Brokers' answers, in lower case, to a client with wrong credentials. A retry, or another broker, does not help.
 _NOT_SIGNED_RIGHT = ("check signature failed", "no acl config", "username cannot be null")
 
 
@@ -106,7 +105,7 @@ def outcome_of(error: SkylarkError) -> Outcome:
             return Outcome.REFUSED
 
 
-# The same request gets the same answer until somebody changes rights, options, or what is asked for.
+# The same request gets the same answer until rights, options, or the requested object change.
 _REFUSALS = frozenset(
     {
         ResponseCode.NO_PERMISSION,
@@ -118,15 +117,15 @@ _REFUSALS = frozenset(
 
 
 def is_refusal(error: BaseException | None) -> bool:
-    """Whether a server has understood a read, and will refuse it again: to wait for that server is useless.
+    """Whether a server has understood a read, and will refuse it again: waiting for that server is useless.
 
-    Not of a topic or a queue that a broker does not have: it may get that when it has started, or learn of it.
+    False for a topic or a queue that a broker lacks: a starting broker may get it, or learn of it later.
     """
     match error:
         case BrokerError(code=ResponseCode.INVALID_PARAMETER, remark=remark) if _NO_SUCH_QUEUE in remark:
             return False
         case BrokerError(code=ResponseCode.SYSTEM_ERROR):
-            # Of this code only texts about who asks are refusals, see `outcome_of`.
+            # With this code only texts about the caller's identity or rights are refusals, see `outcome_of`.
             return outcome_of(error) in (Outcome.REFUSED, Outcome.REFUSED_HERE)
         case BrokerError(code=code):
             return code in _REFUSALS
@@ -165,7 +164,7 @@ class FailedTries:
             self.avoid = (*self.avoid, addr)
 
     def add_weak(self, copy: "WeakCopy") -> None:
-        """Count a try that stored the message with less safety than the broker requires: another one makes a copy."""
+        """Count a try that stored the message with less safety than the broker requires: another try makes a copy."""
         self.count += 1
         self.unknown += 1
         self.weak = copy

@@ -1,8 +1,8 @@
-"""Learns of changes of a client's routes as soon as a NameServer of ours does, with one held request.
+"""Learns of changes of a client's routes as soon as a Skylark NameServer does, with one held request.
 
-The request names all topics of the client, and as of which version of the routes it knows them. Its answer names those
-that changed since; they are asked for, and the next request begins at the new version. So nothing is missed in between.
-Where NameServers do not know the request, which RocketMQ's do not, the client's poll every 30 s is all there is.
+The request names all topics of the client, and the version of the routes that the client knows. The answer names the
+topics that changed since; the client fetches their routes, and the next request begins at the new version. So no change
+is missed in between. With NameServers that do not know the request, as RocketMQ's, the client only polls every 30 s.
 Neighbours: namesrv/watches.py answers; client.py polls.
 """
 
@@ -24,23 +24,23 @@ from skylark.sdk.runtime import survived
 
 logger = logging.getLogger(__name__)
 
-# The first request of a client comes this long after its first route: many clients live shorter.
+# The first request is sent this long after the client's first route: many clients end before.
 FIRST_S = 0.5
-# New topics come in groups.
+# How long to collect new topics before a request, as they come in groups.
 TOGETHER_S = 0.05
 # Brokers that start one after another cost a client ten requests a second at most, after a first few at once.
 PAUSE_S = 0.1
 BURST_S = 0.5
-# When there is no NameServer of ours, or it does not answer.
+# The pause when there is no Skylark NameServer, or it does not answer.
 RETRY_S = 5.0
-# The NameServer has no room for the request.
+# The pause when the NameServer has no room for the request.
 CROWDED_S = 30.0
-# NameServers take no more.
+# The limit of topics that NameServers accept in one request.
 MOST_TOPICS = 4_096
 
 
 class RouteWatch:
-    """Watches the topics that ``topics`` lists, and calls ``refresh`` for those that changed."""
+    """Watches the topics that ``topics`` lists, and calls ``refresh`` for topics whose routes changed."""
 
     def __init__(
         self,
@@ -59,10 +59,10 @@ class RouteWatch:
         self._scope: trio.CancelScope | None = None
         self._watched: Collection[str] = ()
         self._version = ""
-        # When as many requests will have been due, at one each PAUSE_S, as there were.
+        # The time at which the requests made so far would all have been due, at one per PAUSE_S.
         self._free_at = 0.0
 
-    def note(self, topic: str) -> None:
+    def add(self, topic: str) -> None:
         """The client uses ``topic``: watch it, too."""
         if topic not in self._watched:
             self._due.set()
@@ -105,7 +105,7 @@ class RouteWatch:
         if news is None:
             await trio.sleep(TOGETHER_S)  # there are more topics
             return
-        # What changed before the first version is not known.
+        # Changes before the first version are not known, so refresh all topics.
         changed = topics if news.topics is None or not self._version else news.topics
         self._version = news.version
         if changed:

@@ -2,8 +2,8 @@
 
 A `TopicRoute` is an immutable form of a NameServer's answer about one topic. Unusable parts of the answer (an invalid
 address, an impossible number of queues, an address where another broker listens) are left out and listed in
-``skipped``. `RouteCache` keeps the last route of each topic, also when it cannot be refreshed: brokers work on while
-NameServers are down.
+``skipped``. `RouteCache` keeps the last route of each topic, also when the route cannot be refreshed: brokers work on
+while NameServers are down.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -18,7 +18,7 @@ from skylark.mqcommon.names import MASTER_ID, PERM_READ, PERM_WRITE
 from skylark.remoting.protocol.logical_queues import NO_LEADER, logical_broker_name
 from skylark.remoting.protocol.requests.routes import LOST, NOT_WHOLE, STOPPED, UNHEARD, AbsentBroker, TopicRouteData
 
-# No topic has more queues. A larger number is invalid data and would use too much memory.
+# No topic has more queues than this. A larger number is invalid data and would use too much memory.
 MAX_QUEUES = 65_536
 
 # (broker name, address) → whether another broker is known to listen there.
@@ -31,7 +31,7 @@ def master_of(addrs: Mapping[int, str]) -> str | None:
 
 
 def reader_of(addrs: Mapping[int, str], preferred_id: int = MASTER_ID) -> str | None:
-    """The address to read from: that of the preferred id, else of the lowest; None when there is none."""
+    """The address to read from: the preferred id's, else the lowest id's; None when there is no address."""
     found = addrs.get(preferred_id)
     return found if found is not None else addrs[min(addrs)] if addrs else None
 
@@ -42,8 +42,8 @@ class TopicRoute:
 
     ``writable`` (the queues that a producer chooses from) and ``readable`` are sorted. ``writable_at`` is ``writable``
     by the master's address; it lacks queues without a master, which only an ordered or a static topic has. ``brokers``
-    is broker name → id → address. ``is_guess``: no NameServer knew the topic, so this is the route that a send would
-    give it.
+    is broker name → id → address. ``is_guess``: no NameServer knew the topic, so this is the route that the topic would
+    get by a send.
     """
 
     topic: str
@@ -57,11 +57,11 @@ class TopicRoute:
     leaders: Mapping[MessageQueue, str] = field(default_factory=dict)
     #: By broker name: the creation stamp of the topic there, as far as NameServers know it.
     stamps: Mapping[str, int] = field(default_factory=dict)
-    #: Brokers that have queues of the topic, or may have, which are missing here; NameServers of RocketMQ name none.
+    #: Brokers that have, or may have, queues of the topic, and are missing here; RocketMQ's NameServers name none.
     absent: tuple[AbsentBroker, ...] = ()
 
     def master(self, broker_name: str) -> str | None:
-        """The address of the broker's master; None when it is not in the route."""
+        """The address of the broker's master; None when the master is not in the route."""
         return master_of(self.brokers.get(broker_name, {}))
 
     def addrs_of(self, queue: MessageQueue) -> Mapping[int, str]:
@@ -69,11 +69,11 @@ class TopicRoute:
         return self.brokers.get(self.leaders.get(queue, queue.broker_name), {})
 
     def master_of(self, queue: MessageQueue) -> str | None:
-        """The address of the master that serves a queue; None when the route has none."""
+        """The address of the master that serves a queue; None when the route has no such master."""
         return master_of(self.addrs_of(queue))
 
     def has_queue_of(self, queue: MessageQueue) -> bool:
-        """Whether the broker of the queue is in the route, or the queue is one of a static topic."""
+        """Whether the broker of the queue is in the route, or the queue belongs to a static topic."""
         return queue in self.leaders or queue.broker_name in self.brokers
 
     def without(self, broker_name: str, addr: str) -> "TopicRoute":
@@ -124,8 +124,8 @@ def make_route(
 class TopicQueues(NamedTuple):
     """The queues of a topic that can be read now, sorted.
 
-    ``absent``: brokers that have queues of the topic, or may have, and are away, as NameServers of Skylark tell. Those
-    of RocketMQ tell of none.
+    ``absent``: brokers that have, or may have, queues of the topic and are away, as Skylark's NameServers report.
+    RocketMQ's NameServers report none.
     """
 
     queues: list[MessageQueue]
@@ -155,14 +155,14 @@ def absent_text(absent: Iterable[AbsentBroker]) -> str:
 
 
 def with_unheard(route: TopicRoute, known: TopicRoute | None) -> TopicRoute:
-    """``route``, and from the route that was ``known`` before the brokers of which the NameServer has not heard yet.
+    """``route``, with brokers that the NameServer has not heard of yet added from the route ``known`` before.
 
-    A NameServer that was just restarted lacks brokers that live. Until it has heard of them, the older route is better:
-    otherwise all members of a group would divide the queues anew, and a moment later once more.
+    A NameServer that was just restarted lacks living brokers. Until it has heard of them, the older route is better:
+    otherwise all members of a group would divide the queues again, and a moment later once more.
     """
     if known is None or known.is_guess or known.leaders or route.leaders:
         return route
-    # A broker that the NameServer has seen leave is gone, and its queues with it.
+    # A broker whose end the NameServer has noticed is gone, and so are its queues.
     unheard = {one.broker_name for one in route.absent if one.reason in (UNHEARD, NOT_WHOLE)}
     names = unheard.intersection(name for name, addrs in known.brokers.items() if addrs).difference(route.brokers)
     if not names:
@@ -183,7 +183,7 @@ def with_unheard(route: TopicRoute, known: TopicRoute | None) -> TopicRoute:
 def _with_queues(
     queues: tuple[MessageQueue, ...], others: tuple[MessageQueue, ...], names: Collection[str]
 ) -> tuple[MessageQueue, ...]:
-    """``queues``, and those of ``others`` that brokers of ``names`` have, sorted."""
+    """``queues``, and the queues of ``others`` that brokers of ``names`` have, sorted."""
     return tuple(sorted({*queues, *(queue for queue in others if queue.broker_name in names)}))
 
 
@@ -192,7 +192,7 @@ def _by_master(
     broker_of: Callable[[MessageQueue], str | None],
     brokers: Mapping[str, Mapping[int, str]],
 ) -> Mapping[str, tuple[MessageQueue, ...]]:
-    """``queues`` by the addresses of their masters, without those that have none."""
+    """``queues`` by the addresses of their masters, without queues that have no master."""
     by_addr: dict[str, list[MessageQueue]] = {}
     for queue in queues:
         addr = master_of(brokers.get(broker_of(queue) or "", {}))
@@ -208,11 +208,11 @@ def _static_route(
     counts: dict[int, dict[str, int]],
     skipped: list[str],
 ) -> TopicRoute:
-    """The route of a static topic: its logical queues, also those that no broker leads now, so that keys stay."""
+    """The route of a static topic: all its logical queues, also without a leader, so that keys keep their queues."""
     leaders: dict[MessageQueue, str] = {}
     totals: dict[str, int] = {}
     parts = (data.topic_queue_mapping_by_broker or {}).items()
-    # The newest epochs last: while a queue moves, two brokers may say that they lead it.
+    # The newest epochs last: while a queue moves, two brokers may claim to lead it.
     for name, part in sorted(parts, key=lambda item: item[1].epoch):
         broker_name = logical_broker_name(part.scope)
         if not _is_possible(part.total_queues, {key: n for key, n in totals.items() if key != broker_name}):
@@ -306,12 +306,13 @@ class RouteCache:
         return self._routes.get(topic)
 
     def put(self, route: TopicRoute) -> TopicRoute:
-        """Cache ``route`` and return it. An equal cached one is kept and returned: ``is`` shows whether it changed."""
+        """Cache ``route`` and return it. An equal cached route is kept and returned: ``is`` shows a change."""
         known = self._routes.get(route.topic)
         if known == route:
             return known
         self._routes[route.topic] = route
-        # A replaced route may have lost addresses, so they are collected again; a new one only adds some.
+        # A replaced route may have lost addresses, so they are collected again; a new topic's route only adds
+        # addresses.
         if known is not None:
             self._known = None
         elif self._known is not None:

@@ -1,10 +1,10 @@
-"""What a client needs of its process: checks of its event loop and of forks, its id, threads for long work.
+"""Services of the process for a client: checks of its event loop and of forks, its id, threads for long work.
 
 After a fork the child has the parent's sockets but not its other threads. Its requests would mix with the parent's on
-the same connections, and their answers would never arrive. So every call checks that the process is still the one that
-opened the client. It compares a counter of forks, which is cheaper than asking for the process id.
-`survived` logs unexpected errors of a client's tasks; `off_loop` runs work in a thread that would block the event loop;
-`keep_freed_memory` lets the process use memory again that large answers have freed.
+the same connections, and their answers would never arrive. So every call checks that the process is still the process
+that opened the client. It compares a counter of forks, which is cheaper than asking for the process id. `survived` logs
+unexpected errors of a client's tasks; `off_loop` runs work that would block the event loop in a thread;
+`keep_freed_memory` lets the process reuse memory that large answers have freed.
 """
 
 import logging
@@ -75,7 +75,8 @@ def check_trio() -> None:
     if library != "trio":
         others = "skylark.aio" if library == "asyncio" else "skylark.blocking"
         raise RuntimeError(
-            f"the classes of skylark need trio, but this is {library}: use those of {others}, with the same methods"
+            f"the classes of skylark need trio, but this is {library}: use the classes of {others}, which have the same"
+            " methods"
         )
 
 
@@ -97,11 +98,11 @@ def survived(what: str, note: Callable[[Exception | None], None] | None = None) 
 
 
 class SendsFailed(ExceptionGroup[Exception]):
-    """The errors of `Producer.send_nowait` that nobody has seen, from `Producer.flush` or the end of the producer."""
+    """The unseen errors of `Producer.send_nowait`, raised by `Producer.flush` or at the end of the producer."""
 
 
 def raise_or_log(lost: SendsFailed, error: BaseException | None) -> None:
-    """At the end of a client: raise what is lost; log it when its block has raised ``error``, which goes on."""
+    """At the end of a client: raise ``lost``; only log it when the block has raised ``error``, which propagates."""
     if error is None:
         raise lost
     logger.error("at the end of a producer: %s: %s", lost, "; ".join(map(str, lost.exceptions[:3])))
@@ -113,14 +114,14 @@ _limiters: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("sk
 
 
 async def off_loop(work: Callable[[], T]) -> T:
-    """The result of ``work``. When the caller is cancelled, its thread finishes by itself, and counts until then."""
+    """The result of ``work``. When the caller is cancelled, the thread finishes by itself, and counts until then."""
     try:
         limiter = _limiters.get()
     except LookupError:
-        # Its work is computing, not waiting: more threads than processors would only compete.
+        # These threads compute and do not wait: more threads than processors would only compete.
         limiter = trio.CapacityLimiter(os.cpu_count() or 1)
         _limiters.set(limiter)
-    # A limiter of its own: trio's default one is the program's, and its long calls would keep this work waiting.
+    # A separate limiter: trio's default limiter is for the program, whose long calls would keep this work waiting.
     return await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=limiter)
 
 
@@ -148,11 +149,11 @@ _BLOCK_BYTES = 8 << 20
 
 @cache
 def keep_freed_memory() -> None:
-    """Let malloc keep up to 16 MiB of free memory. Of C libraries this is for glibc; others are as before.
+    """Let malloc keep up to 16 MiB of free memory. This works with glibc; other C libraries behave as before.
 
     glibc gives free memory at the end of its heap back to the system when there are more than 256 KiB of it, so that
     each pull of a MiB faulted in new pages: up to a third of its time. What glibc keeps is twice the size of the
     largest block that was mapped on its own and freed (M_MMAP_THRESHOLD in mallopt(3)).
     """
-    # Nobody touches the pages of this block: it takes no memory, and some microseconds.
+    # The pages of this block are never touched: it takes no memory, and some microseconds.
     bytes(_BLOCK_BYTES)

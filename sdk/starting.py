@@ -1,8 +1,8 @@
-"""What producers and consumers find out before their ``async with`` block begins: whether they can work at all.
+"""The checks of producers and consumers before their ``async with`` block begins: whether they can work at all.
 
-A NameServer must answer within ``start_timeout_ms``, and a broker must take the first heartbeat, which shows wrong
-credentials and missing permissions. Brokers that cannot be reached, and topics that do not exist yet, keep nobody from
-starting: that is waited for. With ``start_timeout_ms=None`` nothing is asked.
+A NameServer must answer within ``start_timeout_ms``, and a broker must accept the first heartbeat, which reveals wrong
+credentials and missing permissions. Brokers that cannot be reached, and topics that do not exist yet, do not keep a
+client from starting: the client waits for them afterwards. With ``start_timeout_ms=None`` there are no checks.
 """
 
 import logging
@@ -23,10 +23,11 @@ from skylark.sdk.retry import Outcome, is_transient, outcome_of
 logger = logging.getLogger(__name__)
 
 START_TIMEOUT_MS = 5_000
-# A producer knows no topic yet: it asks one of the cluster's masters, and others when that cannot be reached.
+# A producer knows no topic yet: it asks one of the cluster's masters, and other masters when that one cannot be
+# reached.
 MAX_MASTERS = 3
 MASTER_TIMEOUT_MS = 1_000
-# How long the client's own heartbeat is waited for.
+# How long to wait for the answer to the client's own heartbeat.
 OWN_HEARTBEAT_S = 0.5
 
 T = TypeVar("T")
@@ -41,7 +42,8 @@ def check_start_timeout(value: float | None) -> None:
 class Start:
     """The start of one producer or consumer, on an open client whose groups it has joined.
 
-    Methods raise NoNameServer, and BrokerError for what will be refused again, with a note that says what to do.
+    Methods raise NoNameServer, and BrokerError for refusals that a retry would repeat, with a note that says what to
+    do.
     """
 
     def __init__(self, client: ClientHandle, timeout_ms: float) -> None:
@@ -50,7 +52,7 @@ class Start:
         self._deadline = trio.current_time() + timeout_ms / 1000
 
     async def with_topics(self, topics: Sequence[str]) -> str | None:
-        """Read the routes of these topics, as servers know them, and wait until a broker of them takes the heartbeat.
+        """Read the routes of ``topics`` (servers' names), and wait until one of their brokers accepts the heartbeat.
 
         Returns the broker's address; None when no broker of the topics can be reached, or no topic exists yet: then the
         heartbeat goes to any master.
@@ -65,8 +67,8 @@ class Start:
         if not addrs:
             await self.without_topics()
             return None
-        # The routes are cached now, so the client itself sends its first heartbeats to these brokers; here their
-        # answers are waited for.
+        # The routes are cached now, so the client itself sends its first heartbeats to these brokers; wait here for
+        # their answers.
         instance.tell_brokers()
         taken: str | None = None
         refusal: BrokerError | None = None
@@ -85,7 +87,8 @@ class Start:
 
     @enable_ki_protection
     async def _send_soon(self, addrs: list[str]) -> None:
-        """The client's own heartbeats may wait for a broker that does not answer: send them beside these."""
+        """Send heartbeats to ``addrs`` now: the client's own heartbeats may be waiting for a broker without an
+        answer."""
         await trio.sleep(OWN_HEARTBEAT_S)
         await self._instance.introduce(addrs)
 
@@ -97,7 +100,7 @@ class Start:
         except NotNameServer:
             raise
         except BrokerError as error:
-            # Applications may not be allowed to list brokers; only who they say they are must be right.
+            # Applications may not be allowed to list brokers; only their credentials must be valid.
             if outcome_of(error) is Outcome.REFUSED:
                 raise_if_final(error)
             return
@@ -140,7 +143,7 @@ class Start:
 
 
 def raise_if_final(error: BrokerError) -> None:
-    """Raise ``error`` if the server will refuse the same again; others pass, and are seen by what is done later."""
+    """Raise ``error`` if the server would refuse a retry, too. Other errors are transient: later requests see them."""
     if outcome_of(error) in (Outcome.REFUSED, Outcome.REFUSED_HERE):
         error.add_note("refused at the start; with start_timeout_ms=None the client starts and goes on trying")
         raise error

@@ -23,7 +23,7 @@ PROBE_TIMEOUT_MS = 500
 # How long a suspect that has left the routes is probed: most are restarting.
 DEPARTED_S = 120
 
-# Any answer counts, also one that says that the topic is unknown, except that the broker is stopping.
+# Any answer counts, also that the topic is unknown; only "the broker is stopping" does not.
 _PROBE = GetMaxOffsetRequestHeader(AUTO_CREATE_TOPIC, 0)
 
 
@@ -82,12 +82,13 @@ class Suspects:
         for probes in count():
             await trio.sleep(self._pause_s(probes))
             with survived("probing a broker"):
-                # It may have been cleared by an answer to a request while this task slept or asked: hence the looks at
-                # ``addrs`` after each wait.
+                # An answer to a request may have cleared the suspect while this task slept or asked: hence the checks
+                # of ``addrs`` after each wait.
                 answered = addr in self.addrs and await answers(self._client.instance.remoting, addr)
                 if addr in self.addrs and not (answered and addr in self._in_routes()):
                     await self._not_cleared(addr, answered)
-                # Routes change while suspects are probed: one that is in no route for long has been removed for good.
+                # Routes change while suspects are probed: a suspect that is in no route for long has been removed for
+                # good.
                 if addr in self._in_routes():
                     seen_at = trio.current_time()
                 is_back = answered and addr in self._in_routes()

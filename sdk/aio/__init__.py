@@ -3,13 +3,13 @@
     async with Producer("127.0.0.1:9876") as producer:
         await producer.send(Message("orders", b"a cup of tea"))
 
-The methods are those of the trio classes. Each object has one background thread with a trio loop, or shares that of a
-`Client`. Calls and results cross between the two loops in batches. See docs/asyncio.md.
+The methods are the same as in the trio classes. Each object has one background thread with a trio loop, or shares the
+thread of a `Client`. Calls and results cross between the two loops in batches. See docs/asyncio.md.
 
 portal.py    a client in its thread, called from asyncio, and the crossing between the two loops
 facade.py    the base class of the asyncio classes, and `Client`; handlers.py: handlers of consumers
 admin.py, consumer.py, producer.py, push.py, simple.py, transactional.py: the classes, with an entry for each method of
-the trio class, and what else they give out: tickets, messages, streams
+the trio class, and the classes of their tickets, messages and streams
 """
 
 from importlib import import_module

@@ -85,7 +85,7 @@ class Admin(Facade[TrioAdmin], of=TrioAdmin):
     earliest_store_time = call_of(TrioAdmin.earliest_store_time)
     query_consume_queue = call_of(TrioAdmin.query_consume_queue)
 
-    # --- dead letters; the functions that are given are called in the client's thread
+    # --- dead letters; functions passed as arguments are called in the client's thread
 
     dead_letters = call_of(TrioAdmin.dead_letters)
     resend_dead_letters = call_of(TrioAdmin.resend_dead_letters)
@@ -143,7 +143,7 @@ class Admin(Facade[TrioAdmin], of=TrioAdmin):
     get_kv = call_of(TrioAdmin.get_kv)
     kv_list = call_of(TrioAdmin.kv_list)
 
-    # --- users of a broker set; slaves copy those of their master
+    # --- users of a broker set; slaves copy their master's users
 
     create_user = call_of(TrioAdmin.create_user)
     update_user = call_of(TrioAdmin.update_user)
@@ -156,7 +156,7 @@ class Admin(Facade[TrioAdmin], of=TrioAdmin):
     get_acl = call_of(TrioAdmin.get_acl)
     list_acls = call_of(TrioAdmin.list_acls)
 
-    # --- accounts in files, which each broker has of its own, slaves as well
+    # --- accounts in files; each broker, slaves too, has its own files
 
     update_account = call_of(TrioAdmin.update_account)
     delete_account = call_of(TrioAdmin.delete_account)

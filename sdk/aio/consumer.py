@@ -30,10 +30,10 @@ C = TypeVar("C")
 
 
 class BatchStream(Generic[B]):
-    """``async for batch in stream``: the batches of a `MessageStream`, which says what ends it, or record batches.
+    """``async for batch in stream``: batches of a `MessageStream`, which says what ends them, or record batches.
 
     ``next_offset`` follows the last batch that was returned: it is the offset to commit, and to start again from. Close
-    it, or use it in ``async with``, when you leave the loop before its end.
+    the stream, or use it in ``async with``, when you leave the loop before its end.
     """
 
     def __init__(self, portal: Portal[C], stream: QueueStream[B]) -> None:
@@ -62,7 +62,7 @@ class BatchStream(Generic[B]):
         raise StopAsyncIteration
 
     async def _take(self, _: object) -> None:
-        """In trio: wait for the next batch, unless a batch is there that its caller did not get."""
+        """In trio: wait for the next batch, unless a batch is left whose caller was interrupted."""
         if not self._taken and not self._has_ended:
             batch = await anext(self._stream, None)
             if batch is None:
@@ -150,7 +150,7 @@ class PullConsumer(Facade[TrioPullConsumer], of=TrioPullConsumer):
         """Lists of messages from ``start`` up to, not including, ``end``; without ``end`` it waits for more forever.
 
         The next pull runs while the caller works on a list: this is the fastest way to read a queue. `MessageStream`
-        documents what ends it.
+        documents what ends the stream.
         """
         return batches_of(
             self._loop,
@@ -185,10 +185,11 @@ class PullConsumer(Facade[TrioPullConsumer], of=TrioPullConsumer):
         expression: Expression = SUB_ALL,
         wait_ms: NotNegative = STREAM_WAIT_MS,
     ) -> BatchStream[RecordBatch]:
-        """Like `stream`, in pyarrow.RecordBatches: a row for each message, at most ``max_count``.
+        """Like `stream`, in pyarrow.RecordBatches: a row for each message, at most ``max_count`` rows.
 
-        ``columns`` are their columns, by default all but the properties: docs/arrow.md has the list. Fewer cost less.
-        Bodies are decompressed, and not compared with their CRC. It needs the extra ``arrow``.
+        ``columns`` are the batches' columns, by default all but the properties: docs/arrow.md has the list. Fewer
+        columns cost less. Bodies are decompressed, and not compared with their CRC. This method needs the extra
+        ``arrow``.
         """
         return batches_of(
             self._loop,
@@ -212,11 +213,11 @@ class PullConsumer(Facade[TrioPullConsumer], of=TrioPullConsumer):
     async def poll(
         self, *, timeout_ms: NotNegative = POLL_TIMEOUT_MS, max_count: Count = POLL_COUNT
     ) -> list[MessageExt]:
-        """Messages of the assigned queues, at most ``max_count``; none when there is none within ``timeout_ms``.
+        """Messages of the assigned queues, at most ``max_count``; empty when there is none within ``timeout_ms``.
 
-        Each queue's messages come in order, each once, and queues take turns. More are fetched meanwhile. Brokers that
-        are down are waited for; a permanent error of a queue is raised, names the queue in a note, and that queue is
-        tried again by the next call: the others go on.
+        Each queue's messages come in order, each once, and queues take turns. More messages are fetched meanwhile. The
+        call waits for brokers that are down. A permanent error of a queue is raised, and names the queue in a note; the
+        next call tries that queue again, and the other queues go on.
         """
         await self._loop.call(lambda consumer: consumer.wait_for_poll(timeout_ms=timeout_ms))
         return self._loop.call_sync(lambda consumer: consumer.finish_poll(max_count=max_count))

@@ -1,4 +1,4 @@
-"""An asyncio loop for programs that serve many calls at once: what is for another thread leaves it in batches.
+"""An asyncio loop for programs that serve many calls at once: work for another thread leaves the loop in batches.
 
 Two threads that wake each other for each message spend more time on that, and on waiting for the interpreter's lock,
 than on the messages. So work for the other thread gathers while this loop has something to do. A loop that has nothing
@@ -13,9 +13,9 @@ from typing import Any
 
 # Work is handed over after this time, however busy the loop is.
 MOST_S = 0.01
-# While functions are ready to run, sockets are looked at no more often than this: a look lets other threads take the
-# interpreter's lock, and what comes in meanwhile is found in one look.
-LOOK_S = 0.002
+# While functions are ready to run, sockets are polled no more often than this: a poll lets other threads take the
+# interpreter's lock, and one poll finds everything that has arrived meanwhile.
+POLL_S = 0.002
 
 
 class GatheringLoop(asyncio.SelectorEventLoop):
@@ -26,20 +26,20 @@ class GatheringLoop(asyncio.SelectorEventLoop):
         super().__init__(self._idle)
 
     def when_idle(self, work: Callable[..., object], *args: Any) -> None:
-        """Call ``work``, which must not raise, once there is nothing else to do, or after `MOST_S`.
+        """Call ``work``, which must not raise, once the loop has nothing else to do, or after `MOST_S`.
 
-        Only the loop's own thread may ask for it.
+        Only the loop's own thread may call this method.
         """
         self._idle.add(lambda: work(*args))
 
 
 class _IdleSelector(selectors.DefaultSelector):
-    """The loop asks it in each turn for sockets that are ready, and how long it may wait says whether it is idle."""
+    """The loop's selector. The timeout with which the loop polls it for sockets says whether the loop is idle."""
 
     def __init__(self) -> None:
         super().__init__()
         self._works: list[Callable[[], object]] = []
-        self._latest_s = self._looked_s = 0.0
+        self._latest_s = self._polled_s = 0.0
 
     def add(self, work: Callable[[], object]) -> None:
         if not self._works:
@@ -52,16 +52,16 @@ class _IdleSelector(selectors.DefaultSelector):
             # Functions are ready to run.
             if self._works and now_s >= self._latest_s:
                 self._hand_over()
-            if now_s - self._looked_s < LOOK_S:
+            if now_s - self._polled_s < POLL_S:
                 return []
         elif self._works:
-            # The loop would sleep now, unless there is something at a socket. After work is handed over it decides
-            # anew whether to sleep: the work may have given it something to do.
-            self._looked_s = now_s
+            # The loop would sleep now, unless a socket is ready. After the work is handed over the loop decides again
+            # whether to sleep: the work may have scheduled functions.
+            self._polled_s = now_s
             if not (ready := super().select(0)):
                 self._hand_over()
             return ready
-        self._looked_s = now_s
+        self._polled_s = now_s
         return super().select(timeout)
 
     def _hand_over(self) -> None:

@@ -18,12 +18,12 @@ from skylark.sdk.consumer.workers import ForeignHandlers, Job
 from skylark.sdk.loop_thread import Inbox, call_each
 
 TURN_S = 0.002
-# How many handlers are called between two looks at the clock.
-LOOK_EVERY = 16
+# How many handlers are called between two readings of the clock.
+CLOCK_EVERY = 16
 
 
 class AsyncioHandlers(ForeignHandlers):
-    """`bind` is called in the loop that opens the consumer, `close` there when it is closed."""
+    """Calls a handler in the loop that opens the consumer. `bind` and `close` are called in that loop."""
 
     is_loop = True
 
@@ -32,7 +32,7 @@ class AsyncioHandlers(ForeignHandlers):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._context = contextvars.Context()
         self._works: Inbox[Callable[[], object]] | None = None
-        # Trio adds jobs at the right, asyncio takes them from the left, and puts back there what is left of one.
+        # Trio adds jobs at the right; asyncio takes jobs from the left, and puts the rest of a job back at the left.
         self._jobs: deque[Job] = deque()
         self._running: dict[Job, None] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -83,12 +83,13 @@ class AsyncioHandlers(ForeignHandlers):
             self._works.put(work)
 
     def _give_back(self) -> None:
-        """Return what the loop that was closed did not finish: the consumer, which ends, must not wait for it."""
+        """Return the jobs that the closed loop did not finish: the ending consumer must not wait for them."""
         left = [*self._running, *self._jobs]
         self._running.clear()
         self._jobs.clear()
         for job in left:
-            # A single call has a caller, who would take this for a failure. It is cancelled when the consumer ends.
+            # A single call (orderly consumption) has a caller, for which this would be a failure. The call is cancelled
+            # when the consumer ends.
             if job.batch is not None:
                 job.ended(job)
 
@@ -97,7 +98,7 @@ class AsyncioHandlers(ForeignHandlers):
     def _make_tasks(self) -> None:
         assert self._loop is not None
         make = self._loop.create_task
-        # A copy for each task: what a handler sets in its context is not for those that run beside it.
+        # A copy for each task: handlers that run concurrently must not see each other's context variables.
         self._tasks = [make(self._run(), context=self._context.copy()) for _ in range(self.concurrency)]
 
     def _cancel(self, job: Job) -> None:
@@ -120,7 +121,7 @@ class AsyncioHandlers(ForeignHandlers):
         while not me.cancelling():
             if jobs:
                 if len(jobs) > 1:
-                    # If a handler waits, there should be somebody for the next message.
+                    # If a handler waits, another task should take the next message.
                     self._wake_one()
                 await self._turn(me)
                 await asyncio.sleep(0)
@@ -130,7 +131,7 @@ class AsyncioHandlers(ForeignHandlers):
                 await idle
 
     async def _turn(self, me: "asyncio.Task[Any]") -> None:
-        """Call the handler until there is nothing to do, or the turn is over."""
+        """Call the handler until there are no more jobs, or the turn is over."""
         assert self._loop is not None
         jobs, now = self._jobs, self._loop.time
         ends_at = now() + TURN_S
@@ -142,14 +143,14 @@ class AsyncioHandlers(ForeignHandlers):
                 await self._call_each(job, me, ends_at)
 
     async def _call_each(self, job: Job, me: "asyncio.Task[Any]", ends_at: float) -> None:
-        """Make the calls of ``job``, as long as they succeed without waiting. The others are jobs of their own then."""
+        """Make the calls of ``job`` as long as they succeed without waiting. Later calls become separate jobs."""
         assert self._loop is not None
         handler, calls, now = self.handler, job.calls, self._loop.time
         began = now()
         for number, what in enumerate(calls):
             if self._is_stopping:
                 break
-            if number % LOOK_EVERY == LOOK_EVERY - 1 and now() > ends_at:
+            if number % CLOCK_EVERY == CLOCK_EVERY - 1 and now() > ends_at:
                 self._end(job.part(0, number), now() - began)
                 self._jobs.appendleft(job.part(number, len(calls)))
                 return
@@ -159,8 +160,8 @@ class AsyncioHandlers(ForeignHandlers):
             try:
                 result = handler(what)
                 if result is not None:
-                    # The first step is run here: a coroutine that does not wait costs no task and no switch. What it
-                    # yields when it waits was meant for the task, and `_Started` hands that on.
+                    # Run the first step here: a coroutine that does not wait costs no task and no switch. A coroutine
+                    # that waits yields a future for its task; `_Started` passes it on.
                     if type(result) is CoroutineType:
                         waiting = _Started(result, result.send(None))
                     elif isinstance(result, Awaitable):
@@ -171,8 +172,8 @@ class AsyncioHandlers(ForeignHandlers):
                 failed = error
             if result is None and waiting is None and failed is None:
                 continue
-            # A call that waits or failed leaves its job: what is done must be counted now, and the calls behind it must
-            # not wait for it.
+            # A call that waits or has failed leaves its job: finished calls must be counted now, and later calls must
+            # not wait for this call.
             one = self._split(job, number, now() - began)
             if number:
                 began = now()
@@ -215,10 +216,10 @@ class AsyncioHandlers(ForeignHandlers):
         except Exception as error:
             job.error = error
         except asyncio.CancelledError as error:
-            # Raised by the handler, or its time is over, or the consumer closes.
+            # The handler raised, its time is over, or the consumer closes.
             job.error = error
-            # `cancelling` counts the requests to cancel this task. One of them may be that of `_cancel`, for the
-            # handler only; with any other the task itself is to end.
+            # `cancelling` counts the requests to cancel this task. `_cancel` makes one, for the handler only; any other
+            # request ends the task itself.
             if me.cancelling() > job.was_cancelled:
                 job.ended(job)
                 raise
@@ -230,7 +231,7 @@ class AsyncioHandlers(ForeignHandlers):
 
 
 class _Started:
-    """Waits for a coroutine that was started and did not finish: it has yielded ``first`` to its task."""
+    """Awaits a coroutine that was started and did not finish: the coroutine has yielded ``first`` to its task."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, Any], first: object) -> None:
         self._coroutine = coroutine
@@ -241,7 +242,7 @@ class _Started:
         while True:
             try:
                 sent = yield wanted
-            except BaseException as error:  # of the task: it is the coroutine's
+            except BaseException as error:  # thrown into the task: pass it to the coroutine
                 step = partial(coroutine.throw, error)
             else:
                 step = partial(coroutine.send, sent)
@@ -252,7 +253,7 @@ class _Started:
 
 
 class LoopCallback:
-    """A plain function that is called in the loop that opens the consumer; its end is not awaited."""
+    """Calls a plain function in the loop that opens the consumer, and does not wait for its end."""
 
     def __init__(self, function: Callable[[Any], object]) -> None:
         check_on_problem(function)
@@ -264,7 +265,7 @@ class LoopCallback:
         self._loop = asyncio.get_running_loop()
 
     async def close(self) -> None:
-        """Nothing: calls that are on their way to the loop still come."""
+        """Does nothing: calls already scheduled in the loop still run."""
 
     def __call__(self, what: Any) -> None:
         assert self._loop is not None
@@ -273,10 +274,10 @@ class LoopCallback:
 
 
 def in_loop(function: Callable[[Any], object] | None) -> LoopCallback | None:
-    """``function`` for a consumer in trio."""
+    """``function`` in the form that a trio consumer takes."""
     return None if function is None else LoopCallback(function)
 
 
 def in_tasks(handler: Callable[[Any], object] | None) -> AsyncioHandlers | None:
-    """``handler`` for a consumer in trio."""
+    """``handler`` in the form that a trio consumer takes."""
     return None if handler is None else AsyncioHandlers(handler)

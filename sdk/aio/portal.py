@@ -1,8 +1,9 @@
 """A client in a trio thread, called from asyncio.
 
-A call is a trio task. When the asyncio task that waits for it is cancelled, the call is cancelled, and the asyncio task
-goes on when it has ended: so nothing happens behind the back of a caller. A second cancellation does not wait.
-What crosses between the loops waits in an `Inbox`, bounded by what the tasks of the application wait for.
+A call is a trio task. When the asyncio task that waits for the call is cancelled, the call is cancelled, and the
+asyncio task goes on when the call has ended: so no call runs on after its caller. A second cancellation does not wait.
+Work that crosses between the loops waits in an `Inbox`, whose size is bounded by the number of waiting tasks of the
+application.
 """
 
 import asyncio
@@ -19,14 +20,14 @@ from skylark.sdk.loop_thread import Inbox, OpenClient, call_each, closed
 
 logger = logging.getLogger(__name__)
 
-# How often a client looks whether its asyncio loop was closed.
-LOOK_S = 1.0
+# How often a client checks whether its asyncio loop was closed.
+CHECK_S = 1.0
 
 Work = Callable[[], object]
 
 
 class Crossing:
-    """The loop that opens ``client``, and the loop in which that is open. Work must not raise."""
+    """Passes work between the asyncio loop that opens ``client`` and the client's trio loop. Work must not raise."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, client: OpenClient[Any]) -> None:
         self.loop = loop
@@ -43,7 +44,7 @@ class Crossing:
         return get_ident() == self._thread and self.loop.is_running()
 
     def to_trio(self, work: Work) -> None:
-        """Run ``work`` in trio. Raises RunFinishedError when that loop has ended."""
+        """Run ``work`` in trio. Raises RunFinishedError when the trio loop has ended."""
         self._for_trio.put(work)
 
     def to_asyncio(self, work: Work) -> None:
@@ -51,10 +52,10 @@ class Crossing:
         self._for_asyncio.put(work)
 
     async def watch(self, client: OpenClient[Any]) -> None:
-        """In trio: close ``client``, which is open there, when the application has closed its loop before."""
-        # Work on its way to asyncio may wait for a loop that ended without it. A consumer would keep its queues.
+        """In trio: close ``client`` when the application has closed its asyncio loop without closing ``client``."""
+        # Work for a closed asyncio loop would wait forever, and a consumer would keep its queues.
         while not client.is_closing and not client.has_ended:
-            await trio.sleep(LOOK_S)
+            await trio.sleep(CHECK_S)
             if self.loop.is_closed() and not client.is_closing:
                 logger.warning("an asyncio loop was closed before a client that it had opened: closing that, too")
                 client.begin_close()
@@ -82,7 +83,7 @@ class _Call(Generic[C, T]):
         self._scope = trio.CancelScope()
         self._answer: asyncio.Future[T] = crossing.loop.create_future()
         self._ended: asyncio.Future[None] | None = None
-        # Also when the call ends after its caller was cancelled, and before that runs again.
+        # Set also when the call ends after its caller was cancelled, and before the caller runs again.
         self._has_ended = False
 
     # --- in asyncio
@@ -96,9 +97,9 @@ class _Call(Generic[C, T]):
         try:
             return await self._answer
         except asyncio.CancelledError:
-            # The call ends first, then this task: after `await` nobody uses what the caller may close next. `_answer`
-            # was cancelled with the task, so the end comes through another future. Waiting for that is not shielded: a
-            # second cancellation does not wait for a call that ignores the first.
+            # The call ends before this task goes on: after `await` the call uses nothing that the caller may close
+            # next. `_answer` was cancelled with the task, so the end comes through another future. That wait is not
+            # shielded: a second cancellation does not wait for a call that ignores the first.
             if self._answer.cancelled() and not self._has_ended:
                 self._ended = self._crossing.loop.create_future()
                 self._client.soon(self._scope.cancel)
@@ -119,8 +120,8 @@ class _Call(Generic[C, T]):
     # --- in trio
 
     def _begin(self) -> None:
-        # A system task, not one of a nursery of the client: its errors are those of its caller, and must not cancel
-        # other calls. `OpenClient.run` cancels it when the client closes.
+        # A system task, not a task of the client's nursery: its errors belong to its caller, and must not cancel other
+        # calls. `OpenClient.run` cancels the task when the client closes.
         try:
             trio.lowlevel.spawn_system_task(self._run)
         except RuntimeError:  # the loop is ending
@@ -143,7 +144,8 @@ class _Call(Generic[C, T]):
 class Portal(Generic[C]):
     """One client of type ``C`` for the asyncio loop that opens it.
 
-    ``make`` is called at once, so that its errors are raised in the caller. With ``host`` the client is a guest there.
+    ``make`` is called at once, so that its errors are raised in the caller. With ``host`` the client is a guest in the
+    host's thread.
     """
 
     def __init__(self, make: Callable[[], AbstractAsyncContextManager[C]], host: "Portal[Any] | None" = None) -> None:
@@ -180,7 +182,7 @@ class Portal(Generic[C]):
         opening.soon(partial(_spawn, partial(crossing.watch, opening)))
 
     async def close(self) -> None:
-        """Close the client and wait until it is closed. Does nothing in a child process, and when it was closed.
+        """Close the client and wait until it is closed. Does nothing in a child process, or if it is closed already.
 
         Raises SendsFailed when sends are lost.
         """
@@ -225,7 +227,7 @@ class Portal(Generic[C]):
     def call_sync(self, work: Callable[[C], T]) -> T:
         """Run ``work``, which does not wait, with the client in trio, and return its result or raise its error.
 
-        It blocks until the other thread has done it, which is soon, since nothing blocks that loop.
+        Blocks until the other thread has run ``work``, which is soon, since nothing blocks the trio loop.
         """
 
         async def run(client: C) -> T:

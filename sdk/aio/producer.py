@@ -35,8 +35,8 @@ from skylark.sdk.values.values import Values, values_of
 class Ticket(PendingSend):
     """One send, until its end and after it: ``await ticket`` returns the `SendResult` or raises the error of the send.
 
-    Any number of tasks of the producer's loop may await it, also after its end, when that returns at once. Cancelling
-    them does not end the send. ``error`` is set when it was not stored.
+    Any number of tasks of the producer's loop may await a ticket; after the send's end that returns at once. Cancelling
+    these tasks does not end the send. ``error`` is set when the message was not stored.
     """
 
     __slots__ = ("crossing",)
@@ -45,7 +45,7 @@ class Ticket(PendingSend):
 
     @property
     def message(self) -> Message:
-        """The message: an equal one, as the producer does not keep the one that it was given."""
+        """A message equal to the message that was sent: the producer does not keep the original."""
         return self.given()
 
     def done(self) -> bool:
@@ -75,7 +75,7 @@ class Ticket(PendingSend):
         except asyncio.CancelledError:
             self.unwatch(wake)
             if self.error is not None:
-                # It has failed meanwhile, and this task cannot raise that any more.
+                # The send has failed meanwhile, and this cancelled task cannot raise its error.
                 self.span.backlog.keep(self)
             raise
 
@@ -89,9 +89,9 @@ class _AwaitedSend(PendingSend):
 
 
 class _AwaitedSends:
-    """`Producer.send` of one producer: sends cross to the client's loop in batches, and back when they have ended.
+    """`Producer.send` of one producer: sends cross to the client's loop in batches, and come back when they have ended.
 
-    A call of its own for each send would cost a task in each loop, and waking both.
+    A separate call for each send would cost a task in each loop, and waking both loops.
     """
 
     def __init__(self, portal: Portal[TrioProducer]) -> None:
@@ -101,7 +101,7 @@ class _AwaitedSends:
         self._is_over = False
         wake: Callable[[Callable[[], None]], object] = client.token.run_sync_soon
         if isinstance(loop := crossing.loop, GatheringLoop):
-            # A client that has ended meanwhile is not woken: `_fail_all` ends what waits.
+            # A client that has ended meanwhile is not woken: `_fail_all` ends the waiting sends.
             wake = partial(loop.when_idle, client.soon)
         self._for_trio: Inbox[_AwaitedSend | tuple[_AwaitedSend, Message, QueueChoice]] = Inbox(wake, self._place)
         self._for_asyncio: Inbox[_AwaitedSend] = Inbox(crossing.wake_asyncio, self._answer)
@@ -133,7 +133,7 @@ class _AwaitedSends:
             choice = choice_of(queue, selector, deliver_at, delay)
             send, sent = producer.make_send(_AwaitedSend, message, choice, timeout_ms, deliver_at, delay, ended)
             entry = (send, sent, choice)
-        # Not `create_future` of the loop, which is a call in Python around this one.
+        # Not the loop's `create_future`, which is a Python function around this constructor.
         send.answer = asyncio.Future(loop=self._loop)
         self._waiting[send] = None
         try:
@@ -142,7 +142,7 @@ class _AwaitedSends:
         except trio.RunFinishedError:
             raise closed() from None
         finally:
-            # Cancelled: a request that was sent already may still store the message, another try is not made.
+            # Cancelled: a request that was sent already may still store the message; no further try is made.
             send.task = None
             self._waiting.pop(send, None)
 
@@ -289,12 +289,12 @@ class Producer(Facade[TrioProducer], of=TrioProducer):
         delay: timedelta | None = None,
         on_delivery: Callable[[Ticket], object] | None = None,
     ) -> Ticket:
-        """Queue one message and return its ticket, which says later what became of it. See `send` for the arguments.
+        """Queue one message and return its ticket, which later has the send's outcome. See `send` for the arguments.
 
-        ``on_delivery`` is called with the ticket at the end, once; it must not block, and what it raises is logged. The
-        error of a ``selector`` is that of the ticket. Raises BufferFull when ``buffer_count`` messages or
-        ``buffer_bytes`` wait: then call `room`. An error that nobody sees, by waiting for the ticket, with its
-        ``result`` or with ``on_delivery``, is raised by `flush`.
+        ``on_delivery`` is called with the ticket at the end, once; it must not block, and its exceptions are logged. An
+        error of a ``selector`` becomes the ticket's error. Raises BufferFull when ``buffer_count`` messages or
+        ``buffer_bytes`` wait: then call `room`. An error that the program does not see (by awaiting the ticket, by its
+        ``result`` or by ``on_delivery``) is raised by `flush`.
         """
         sender, crossing = self._sender, self._crossing
         if sender is None or crossing is None or not crossing.is_here():
@@ -304,7 +304,7 @@ class Producer(Facade[TrioProducer], of=TrioProducer):
         watch = None
         if on_delivery is not None:
             watch = watch_for(on_delivery)
-            # The loop of the client calls it, and lets the application's loop call the function.
+            # The client's loop calls this lambda, which lets the application's loop call ``on_delivery``.
             watch.on_delivery = lambda ticket: crossing.to_asyncio(partial(deliver, on_delivery, ticket))
         ticket = sender.send(message, queue, selector, timeout_ms, deliver_at, delay, watch)
         ticket.crossing = crossing
@@ -313,7 +313,7 @@ class Producer(Facade[TrioProducer], of=TrioProducer):
     room = call_of(TrioProducer.room)
 
     async def flush(self) -> None:
-        # Two steps: the errors are taken, and have been seen then, when nothing can be cancelled any more.
+        # Two steps: errors are taken, and then count as seen, only when the call can no longer be cancelled.
         await self._loop.call(lambda producer: producer.wait_for_flush())
         self._loop.call_sync(lambda producer: producer.finish_flush())
 

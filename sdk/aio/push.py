@@ -40,7 +40,7 @@ from skylark.sdk.values.handlers import reading_values
 
 
 class StreamMessage(MessageExt):
-    """A message that stays its consumer's until `ack`, `nack` or the timeout. The later of them does nothing."""
+    """A message that its consumer holds until `ack`, `nack` or the timeout. Only the first of these has an effect."""
 
     __slots__ = ("_message", "_portal", "_taken")
 
@@ -54,7 +54,7 @@ class StreamMessage(MessageExt):
         self._taken = taken
 
     async def ack(self) -> None:
-        """The message is consumed."""
+        """Acknowledge the message as consumed."""
         self._taken.ack(self._message)
 
     async def nack(self, delay_level: int = 0, reason: str = "") -> None:
@@ -70,8 +70,8 @@ class StreamMessage(MessageExt):
 class PushConsumer(Facade[TrioPushConsumer], of=TrioPushConsumer):
     """`sdk.PushConsumer` for asyncio.
 
-    Handlers are coroutine functions, or plain ones that do not block; they run in the loop that opens the consumer, and
-    ``on_problem`` is called there. A ``strategy`` that is a function is called in the client's thread.
+    Handlers are coroutine functions, or plain functions that do not block; they run in the loop that opens the
+    consumer, and ``on_problem`` is called there. A ``strategy`` that is a function is called in the client's thread.
     """
 
     def __init__(
@@ -152,16 +152,16 @@ class PushConsumer(Facade[TrioPushConsumer], of=TrioPushConsumer):
     pause = call_of(TrioPushConsumer.pause)
     resume = call_of(TrioPushConsumer.resume)
 
-    # --- what users look at
+    # --- status
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """The queues that are this member's now, sorted. Queue -1 of a broker is any of its queues, to pop from."""
+        """The queues that this member owns now, sorted. Queue -1 of a broker means pops from any of its queues."""
         return self._loop.call_sync(lambda consumer: consumer.queues)
 
     @property
     def problem(self) -> Problem | None:
-        """What keeps the consumer from working now, and the error; None when all is well. Of several the oldest."""
+        """What keeps the consumer from working now (the oldest problem), and the error; None when all is well."""
         return self._loop.call_sync(lambda consumer: consumer.problem)
 
     @property
@@ -176,12 +176,12 @@ class PushConsumer(Facade[TrioPushConsumer], of=TrioPushConsumer):
 
     @property
     def failed(self) -> int:
-        """How many messages were not consumed and must be delivered again; one that failed twice counts twice."""
+        """How many messages were not consumed and must be delivered again; a message that failed twice counts twice."""
         return self._loop.call_sync(lambda consumer: consumer.failed)
 
     @property
     def dropped(self) -> int:
-        """How many messages were given up, as the retry policy says, or after too many failures of a broadcast."""
+        """How many messages were given up: by the retry policy, or after too many failures of a broadcast message."""
         return self._loop.call_sync(lambda consumer: consumer.dropped)
 
     @property

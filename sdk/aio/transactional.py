@@ -22,7 +22,7 @@ from skylark.sdk.traces.sink import Trace
 class TransactionProducer(Facade[TrioTransactionProducer], of=TrioTransactionProducer):
     """`sdk.TransactionProducer` for asyncio.
 
-    The checker is a coroutine function, or a plain one that does not block; it runs in the loop that opens the
+    The checker is a coroutine function, or a plain function that does not block; it runs in the loop that opens the
     producer, for one message at a time.
     """
 
@@ -56,9 +56,9 @@ class TransactionProducer(Facade[TrioTransactionProducer], of=TrioTransactionPro
     async def transaction(self, message: Message) -> AsyncIterator[Transaction]:
         """``async with producer.transaction(message) as tx: ...``: store the message, and run the block.
 
-        The message is committed at the end of the block, and rolled back when it raises an exception; ``tx.rollback()``
-        and ``tx.commit()`` decide otherwise. A cancelled block leaves the transaction open: the checker is asked.
-        Raises SendFailed before the block when the message is not stored.
+        The message is committed at the end of the block, and rolled back when the block raises an exception;
+        ``tx.rollback()`` and ``tx.commit()`` decide otherwise. A cancelled block leaves the transaction open: the
+        checker is asked. Raises SendFailed before the block when the message is not stored.
         """
         transaction = await self.begin(message)
         try:
@@ -69,7 +69,7 @@ class TransactionProducer(Facade[TrioTransactionProducer], of=TrioTransactionPro
         await self.end(transaction, transaction.end_of_block(None))
 
     async def send_in_transaction(self, message: Message, local: Local) -> Transaction:
-        """Store the message, call ``local`` with it, and end the transaction as that says."""
+        """Store the message, call ``local`` with it, and end the transaction with the state that ``local`` returns."""
         async with self.transaction(message) as transaction:
             found = local(message)
             state = found if isinstance(found, TransactionState) else await found

@@ -5,8 +5,8 @@ records.py   where the fields of each record are, and Arrow arrays of such posit
 decode.py    the record batch of one buffer of stored records, with properties and inner batches, or of messages
 encode.py    the columns of a user's table, checked, and the body of a batch send
 
-Only the modules need numpy and pyarrow, the extra ``arrow``; they are imported where a call needs them. Here are the
-types for annotations, and the error when the packages are missing.
+Only these modules need numpy and pyarrow, the extra ``arrow``; calls that need the modules import them. This file has
+the types for annotations, and the error when the packages are missing.
 """
 
 from importlib import import_module
@@ -22,7 +22,7 @@ else:
 
 
 class ArrowStream(Protocol):
-    """What a pyarrow.Table can be made of: a DataFrame of polars or pandas, a RecordBatchReader."""
+    """An object that converts to a pyarrow.Table: a DataFrame of polars or pandas, a RecordBatchReader."""
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object: ...
 

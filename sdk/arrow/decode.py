@@ -76,7 +76,7 @@ class PropertyPairs:
         return len(self._bounds) - 1
 
     def values(self, name: bytes) -> pa.Array:
-        """The value of ``name`` in each row as strings, null where it has none; ``name`` is 4 or 8 bytes long."""
+        """The value of ``name`` in each row as strings, null where the row has none; ``name`` is 4 or 8 bytes long."""
         starts, seps, ends, rows = self._pairs
         # Regular rows: the n-th pair of every row has this name, so no name is compared. Of equal names the last one
         # counts.
@@ -181,7 +181,7 @@ def _any_pairs(raw: Bytes, bounds: Ints) -> _PropertyPairs:
     return _PropertyPairs(starts, seps[found], ends[found], rows)
 
 
-# Compressed bodies of one record batch may hold so much: Arrow cannot have 2 GiB in one column.
+# The limit of decompressed bytes in one record batch: Arrow cannot have 2 GiB in one column.
 CONTENT_BYTES = 256 * 1024 * 1024
 # From this size on, in bytes, a view of a body costs less than a copy.
 LARGE_BODY = 4_096
@@ -189,7 +189,7 @@ _INT = struct.Struct(">i")
 
 
 class TooMuchContent(Exception):
-    """Compressed bodies hold more than CONTENT_BYTES: decode fewer records at once. One record is never too much."""
+    """Compressed bodies hold more than CONTENT_BYTES: decode fewer records at once. A single record always fits."""
 
 
 def decode(
@@ -205,7 +205,7 @@ def decode(
 
 
 def has_tag(records: Records, tags: frozenset[str]) -> Mask:
-    """Which records have one of ``tags``: brokers compare only hashes of tags, and two tags may have the same."""
+    """Which records have one of ``tags``: brokers compare only hashes of tags, and two tags may have the same hash."""
     found: Mask = pc.is_in(RecordColumns(records, "").tags(), value_set=pa.array(sorted(tags), pa.string())).to_numpy(
         zero_copy_only=False
     )
@@ -233,7 +233,7 @@ def check_bodies(records: Records) -> None:
 
 
 def _bodies(records: Records) -> Iterable[bytes | memoryview]:
-    """The stored body of each record; all at once, if they are small, of one length and at one distance."""
+    """The stored body of each record; all at once, if the bodies are small, of one length and at one distance."""
     starts, lengths = records.body_at, records.body_lengths
     is_small = lengths.sum() < LARGE_BODY * len(records)
     if is_small and len(records) > 1 and (length := int(lengths[0])) and (lengths == length).all():
@@ -248,7 +248,7 @@ def _bodies(records: Records) -> Iterable[bytes | memoryview]:
 
 
 def unpacked(records: Records, row: int, body: bytes) -> bytes:
-    """What the compressed ``body`` of a record holds. Raises `DamagedRecord`."""
+    """The decompressed content of a record's ``body``. Raises `DamagedRecord`."""
     try:
         return decompressed(body, int(records.sys_flags[row]))
     except MissingPackage:
@@ -289,7 +289,7 @@ class RecordColumns:
     def body(self) -> pa.Array:
         records = self._records
         bodies = gather(records.data, records.body_at, records.body_lengths, pa.binary())
-        # Compressed bodies are few, or Python is needed for each of them anyway: they replace what was gathered.
+        # Compressed bodies are few, or need Python code for each anyway: their contents replace the gathered bodies.
         packed = np.flatnonzero(records.sys_flags & COMPRESSED)
         if len(packed) == 0:
             return bodies
@@ -387,7 +387,7 @@ def holds_batches(records: Records) -> bool:
 def unwrapped(records: Records) -> tuple[Records, Ints]:
     """One row for each message, and the row of ``records`` that each comes from. There must be an inner batch.
 
-    Bodies of batches are not compared with their CRC: `check_bodies` does that before. Raises `DamagedRecord` with the
+    Bodies of batches are not compared with their CRC here: call `check_bodies` first. Raises `DamagedRecord` with the
     row in ``records``, and `TooMuchContent` when compressed batches hold too much together.
     """
     whole: Mask = records.sys_flags & WRAPPED == WRAPPED
@@ -396,7 +396,7 @@ def unwrapped(records: Records) -> tuple[Records, Ints]:
     if len(packed):
         records = _inflated(records, packed)
     batches = np.flatnonzero(whole)
-    # Each batch is taken apart by itself; everything after that is done for all messages together.
+    # Each batch is split by itself; all later steps are done for all messages together.
     found = [_starts(records, row, int(given.starts[row])) for row in batches.tolist()]
     counts = np.ones(len(records), dtype=np.int64)
     counts[batches] = [len(each) for each in found]
@@ -406,7 +406,7 @@ def unwrapped(records: Records) -> tuple[Records, Ints]:
         {name: _repeated(value, counts) for name, value in vars(records).items() if isinstance(value, np.ndarray)},
     )
     heads = messages.heads
-    # Each message has the offset of its batch, and its number there.
+    # A message's offset is its batch's offset plus its number in the batch.
     heads["queue_offset"] = heads["queue_offset"] + np.arange(len(which)) - (np.cumsum(counts) - counts)[which]
     _place(messages, slice(None) if whole.all() else whole[which], np.concatenate(found), given, which)
     return messages, which
@@ -438,7 +438,7 @@ def _place(messages: Records, inner: Mask | slice, starts: Ints, given: Records,
 
 
 def _starts(records: Records, row: int, shown_at: int) -> Ints:
-    """Where the messages of a batch begin; they fill its body."""
+    """The positions at which the messages of a batch begin; the messages fill the batch's body."""
     at, properties_at = int(records.body_at[row]), int(records.properties_at[row])
     end = at + int(records.body_lengths[row])
     try:
@@ -475,7 +475,7 @@ def _inflated(records: Records, packed: Ints) -> Records:
     for row in packed.tolist():
         start = int(records.body_at[row])
         content = unpacked(records, row, bytes(view[start : start + int(records.body_lengths[row])]))
-        # What is joined below is bounded: a pull of a megabyte may hold gigabytes.
+        # Bound the bytes that are joined below: a pull of a megabyte may hold gigabytes.
         left -= len(content)
         if left < 0 and len(records) > 1:
             raise TooMuchContent
@@ -515,7 +515,7 @@ def _changed(records: Records, values: dict[str, object]) -> Records:
 
 
 class _OfMessages(RecordColumns):
-    """Compressed bodies are decompressed by their messages, which may have done that before."""
+    """The bodies, of which compressed ones are decompressed by their messages, which may hold the result already."""
 
     def __init__(self, messages: Sequence[MessageExt], records: Records, broker_name: str) -> None:
         super().__init__(records, broker_name)
@@ -549,7 +549,7 @@ def record_batch(messages: Sequence[MessageExt], schema: pa.Schema) -> pa.Record
     """A row for each of ``messages``, which are of one queue. Raises `TooMuchContent`."""
     data, starts, changed = records_of(messages)
     if any([messages[row].is_inner for row in changed]):
-        # Their records are of whole batches.
+        # Messages of inner batches: their records contain whole batches.
         plain = [_encoded(message.record) for message in messages]
         data, starts, changed = b"".join(plain), [0, *accumulate(map(len, plain[:-1]))], []
     records = Records(data, np.array(starts, dtype=np.int64))

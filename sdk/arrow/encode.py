@@ -1,9 +1,9 @@
-r"""What a user's table has to send: its columns, checked, in parts, and the bodies of batch sends made of them.
+r"""Encodes a user's table for sends: its columns, checked, in parts, and the bodies of batch sends.
 
 Bodies are binary or text, tags text, keys text or lists of texts, properties maps (or lists of structs of a name and a
-value), flags integers. A null, or an empty text, is as if the column was not there; a body may be empty, not null. Of
-the properties, names that RocketMQ reserves are left out: those of messages that were read hold them, too.
-Texts and bytes of all types become binary arrays first. A property is ``name \x01 value \x02``, see
+value), flags integers. A null, or an empty text, counts as a missing value; a body may be empty, but not null. Of the
+properties, names that RocketMQ reserves are left out: properties of messages that were read hold such names, too. Texts
+and bytes of all types become binary arrays first. A property is ``name \x01 value \x02``, see
 mqcommon/message/properties.py. `encode` makes the same bytes as `encode_batch` (mqcommon/message/batch.py) makes of
 rows: Arrow joins the pieces of each message, so that each byte is copied once. Unique keys differ in their last four
 digits.
@@ -24,11 +24,12 @@ from skylark.mqcommon.message.message import MAX_PROPERTIES_BYTES
 from skylark.mqcommon.message.properties import KEYS, RESERVED, TAGS
 from skylark.sdk.arrow.records import Ints, Mask, equal_texts, hex_text, numbers
 
-# A part has so many rows, and bodies of so many bytes or one row: it is worked on for about a millisecond.
+# A part has at most this many rows, and bodies of at most this many bytes or one row: encoding it takes about a
+# millisecond.
 PART_ROWS = 8_000
 PART_BYTES = 2 * 1024 * 1024
 
-#: What columns are for.
+#: The roles of columns.
 BODY, TAG, KEY, PROPERTY, FLAG = "body", "tags", "keys", "properties", "flag"
 _WANTED = {
     BODY: "binary or string",
@@ -48,9 +49,9 @@ class TableRows(NamedTuple):
 
 
 class TableColumns:
-    """The columns of ``data`` that messages are made of; ``names`` has the name of each, or None where there is none.
+    """The columns of ``data`` that become messages; ``names`` has each role's column name, or None.
 
-    Raises TypeError or InvalidArgument when ``data`` does not have them.
+    Raises TypeError or InvalidArgument when ``data`` lacks a named column.
     """
 
     def __init__(self, data: object, names: Mapping[str, str | None], max_body_bytes: int) -> None:
@@ -64,7 +65,7 @@ class TableColumns:
         self.rows: int = table.num_rows
 
     def parts(self, start: int = 0) -> Iterator[TableRows]:
-        """The rows from ``start`` on, checked; InvalidArgument names row and column of one that cannot be sent."""
+        """The rows from ``start`` on, checked; InvalidArgument names row and column of a value that cannot be sent."""
         while start < self.rows:
             count = self._fitting(start)
             yield self._part(start, count)
@@ -72,7 +73,7 @@ class TableColumns:
 
     def _fitting(self, start: int) -> int:
         """How many rows from ``start`` on make a part."""
-        # Parts are bounded in rows and in bytes: the encoded copy of a part is all that is in memory besides the table.
+        # Parts are bounded in rows and in bytes: besides the table, memory holds only the encoded copy of a part.
         bodies = self._columns[BODY].slice(start, PART_ROWS)
         sizes = np.concatenate([lengths(chunk) for chunk in bodies.chunks if len(chunk)])
         # Checked before the values are copied.
@@ -190,8 +191,8 @@ def without_views(array: pa.Array) -> pa.Array:
     ends = np.cumsum(sizes)
     begins = ends - sizes
     data = np.empty(int(sizes.sum()), np.uint8)
-    # Short values lie in the views themselves, at most 12 bytes each: copied as rows of a matrix, with a mask for what
-    # is used.
+    # Short values lie in the views themselves, at most 12 bytes each: copy them as rows of a matrix, with a mask of the
+    # used bytes.
     short = np.flatnonzero((sizes > 0) & (sizes <= _SHORT))
     places = np.arange(_SHORT)
     inside = places < sizes[short, None]
@@ -291,13 +292,13 @@ def as_binary(array: pa.Array) -> pa.Array:
 
 
 def joined(*pieces: pa.Array | bytes) -> pa.Array:
-    """The pieces of each row, one after another, without those that are null; of each row one must not be null."""
+    """The pieces of each row, one after another, without nulls; each row needs a piece that is not null."""
     given = [pa.scalar(piece, BINARY) if isinstance(piece, bytes) else piece for piece in pieces]
     return pc.binary_join_element_wise(*given, pa.scalar(b"", BINARY), null_handling="skip")
 
 
 def joined_lists(lists: pa.Array) -> pa.Array:
-    """The texts of each list with blanks between them, without those that are null or empty."""
+    """The texts of each list with blanks between them, without null or empty texts."""
     values, counts = as_binary(lists.flatten()), _counts(lists)
     given = _are_given(values)
     if not given.all():
@@ -306,7 +307,7 @@ def joined_lists(lists: pa.Array) -> pa.Array:
 
 
 def pairs(name: bytes, values: pa.Array) -> pa.Array:
-    """The property ``name`` with these values; null where there is none."""
+    """The property ``name`` with these values; null where there is no value."""
     if values.null_count < len(values) and not _are_given(values).all():
         values = pc.if_else(pc.equal(pc.binary_length(values), 0), pa.scalar(None, BINARY), values)
     given = (pa.scalar(name + b"\x01", BINARY), values, pa.scalar(b"\x02", BINARY))
@@ -319,17 +320,17 @@ def first_marked(values: pa.Array) -> int | None:
     if data is None:
         return None
     raw = np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]]
-    # One comparison for both bytes: of 0 to 255 minus 1 only those of bytes 1 and 2 are 0 or 1, as 0 wraps to 255.
+    # One comparison for both bytes: of all bytes minus 1 only the bytes 1 and 2 give 0 or 1, as 0 wraps to 255.
     marks = np.flatnonzero(raw - np.uint8(1) <= 1)
     if not len(marks):
         return None
     found = np.searchsorted(bounds, marks + bounds[0], side="right") - 1
-    found = found[is_valid(values)[found]]  # the bytes of a null are not looked at
+    found = found[is_valid(values)[found]]  # the bytes of a null do not count
     return int(found[0]) if len(found) else None
 
 
 class Properties:
-    """The properties of all rows that are given and not reserved: ``names`` and ``values``, one after another."""
+    """All rows' properties that are neither null, empty nor reserved: ``names`` and ``values``, in row order."""
 
     def __init__(self, lists: pa.Array) -> None:
         bounds = lists.offsets.to_numpy()
@@ -352,14 +353,14 @@ class Properties:
     def encoded(self) -> pa.Array:
         """The properties of each row, encoded."""
         each = joined(self.names, b"\x01", self.values, b"\x02")
-        # Those of a row lie side by side, so the bounds of the rows are some of the bounds of the properties.
+        # The properties of a row lie side by side, so the bounds of the rows are some of the bounds of the properties.
         bounds = np.ascontiguousarray(_bounds(each)[np.append(0, self._ends)])
         raw = each.buffers()[2] or pa.py_buffer(b"")
         return pa.Array.from_buffers(BINARY, len(self._ends), [None, pa.py_buffer(bounds), raw])
 
 
 def _bounds(array: pa.Array) -> Ints:
-    """Where each value begins in the data of a binary or text array, and where the last one ends."""
+    """The start of each value in the data of a binary or text array, and the end of the last value."""
     is_large = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
     kind: type[Any] = np.int64 if is_large else np.int32
     if not len(array):
@@ -386,7 +387,7 @@ def _counts_of(given: Mask, counts: Ints) -> Ints:
 
 
 def _starts(counts: Ints) -> pa.Array:
-    """The offsets of lists with so many values."""
+    """The offsets of lists with these numbers of values."""
     return numbers(np.append(0, np.cumsum(counts)).astype(np.int32))
 
 
@@ -420,7 +421,7 @@ def encode(part: TableRows, key_head: bytes, first_key: int) -> Encoded:
     own_lengths: Ints | int = 0 if part.properties is None else lengths(part.properties)
     property_lengths = np.broadcast_to(own_lengths + len(key_head) + _KEY_END_BYTES, rows)
     heads = np.zeros(rows, _HEAD)
-    # Sizes are known before anything is joined, so each piece is written once, in its place.
+    # Sizes are computed before pieces are joined, so each piece is written once, in its place.
     heads["size"] = sizes = _HEAD.itemsize + body_lengths + _LENGTH.itemsize + property_lengths
     heads["body_length"] = body_lengths
     if part.flags is not None:

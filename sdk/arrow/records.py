@@ -66,8 +66,9 @@ _HEAD_BYTES = tuple(layout.itemsize for layout in _LAYOUTS)
 class Records:
     """The records of ``data``, one per row: their ``heads``, and the positions of body, topic and properties.
 
-    Without ``starts`` they follow one another. With it they begin there, and each has its smallest size at least, and
-    the size that its head says, within ``data``; ``heads`` are those of `heads_at`, if the caller has them.
+    Without ``starts`` the records follow one another. With ``starts`` they begin at these positions; each record must
+    have at least the smallest size, and the size in its head must lie within ``data``; ``heads`` are the result of
+    `heads_at`, if the caller has it.
     """
 
     def __init__(self, data: bytes | memoryview, starts: Ints | None = None, heads: NDArray[Any] | None = None) -> None:
@@ -83,7 +84,7 @@ class Records:
             self._refuse(~(v1 | v2), "its magic is not a record's")
         self.sys_flags = self.column("sys_flag")
         self.v6 = bool((self.sys_flags & HOSTS_V6).any())
-        # Every position is checked against the end of its record before it is used: damage raises, and nothing outside
+        # Every position is checked against the end of its record before it is used: damage raises, and no byte outside
         # of the buffer is read.
         ends = self.starts + self.heads["size"]
         head_bytes: Ints | int = _HEAD_BYTES[0]
@@ -167,7 +168,7 @@ def heads_at(data: bytes | memoryview, starts: Ints) -> NDArray[Any]:
 
 
 def physical_offsets(heads: NDArray[Any]) -> Ints:
-    """Where in the log each record says that it is."""
+    """The offset in the log that each record contains."""
     found: Ints = np.ascontiguousarray(heads["physical_offset"]).view(">i8").reshape(-1)
     return found
 
@@ -210,7 +211,7 @@ def gather(data: Any, starts: Ints, lengths: Ints, kind: pa.DataType, valid: Mas
         return pa.array([], kind)
     ends = starts + lengths
     if valid is not None:
-        # Offsets of an Arrow array must not fall: a null takes the place where the one before it ends.
+        # Offsets of an Arrow array must not fall: a null is placed where the value before it ends.
         ends = np.maximum.accumulate(np.where(valid, ends, 0))
         starts = np.where(valid, starts, ends)
     offsets = np.empty(2 * rows, dtype=np.int32)
@@ -289,7 +290,7 @@ def patched(array: pa.Array, rows: NDArray[np.int64], values: Sequence[Any] | pa
     """``array`` with ``values`` in ``rows``."""
     if not isinstance(values, pa.Array):
         values = pa.array(values, array.type)
-    # The new values are put behind the array, and ``take`` picks them in their rows.
+    # Append the new values to the array, and let ``take`` pick them for their rows.
     which = np.arange(len(array), dtype=np.int64)
     which[rows] = np.arange(len(array), len(array) + len(rows), dtype=np.int64)
     return pa.concat_arrays([array, values]).take(numbers(which))

@@ -3,13 +3,13 @@
     with PullConsumer("127.0.0.1:9876") as consumer:
         for queue in consumer.message_queues("flights"): ...
 
-The methods are those of the async classes, and may be called from any thread. Each object has one background thread
-with an event loop, or shares that of a `Client`.
+The methods are the same as in the async classes, and may be called from any thread. Each object has one background
+thread with an event loop, or shares the thread of a `Client`.
 
 loop.py      event loop threads and the clients in them
 facade.py    the base class of the blocking classes, and `Client`; handlers.py: handlers of consumers
 admin.py, consumer.py, producer.py, push.py, simple.py, transactional.py: the classes, with an entry for each method of
-the async class, and what else they give out: tickets, messages, streams
+the async class, and the classes of their tickets, messages and streams
 """
 
 from importlib import import_module

@@ -1,8 +1,9 @@
 """The base class of the blocking classes, how they get the methods of the trio classes, and `Client`.
 
-A method is written once, in the trio class: `call_of` and `call_sync_of` make of it one with the same parameters and
-docstring, for type checkers, ``inspect`` and ``help``, that runs it in the client's thread. What has other types here
-(constructors, streams, handlers, tickets) is written by hand. tests/sdk/facades/test_methods.py compares both.
+A method is written once, in the trio class: `call_of` and `call_sync_of` derive a facade's method from it, which runs
+it in the client's thread and has the same parameters and docstring for type checkers, ``inspect`` and ``help``. Methods
+with other types here (constructors, streams, handlers, tickets) are written by hand. tests/sdk/facades/test_methods.py
+compares both.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -26,14 +27,14 @@ C_co = TypeVar("C_co", covariant=True)
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# Locals of constructors that the trio classes do not take.
+# Locals of constructors that are no options of the trio classes.
 _NO_OPTIONS = ("self", "nameserver", "__class__")
 
 
 class Facade(Generic[C_co]):
     """A client of type ``C_co`` whose methods block. They may be called from any thread.
 
-    The docstring of a facade is that of its trio class ``of``, and what the facade adds to it.
+    A facade's docstring is the docstring of its trio class ``of``, followed by its own.
     """
 
     _trio_class: ClassVar[Callable[..., AbstractAsyncContextManager[Any]]]
@@ -46,7 +47,7 @@ class Facade(Generic[C_co]):
     def __init__(self, nameserver: "NameServerSource | Client | None", arguments: Mapping[str, Any]) -> None:
         """``arguments`` are the locals of the constructor: all options are passed on to the trio class."""
         options = {key: value for key, value in arguments.items() if key not in _NO_OPTIONS}
-        # With a `Client` this object is a guest in the thread of that, otherwise it has its own.
+        # With a `Client` this object is a guest in the client's thread, otherwise it has its own thread.
         host = nameserver._loop if isinstance(nameserver, Client) else None
         self._loop: ClientLoop[C_co] = ClientLoop(lambda: self._trio_class(_source_of(nameserver), **options), host)
         self._handlers = [value for value in options.values() if isinstance(value, ThreadHandlers)]
@@ -59,7 +60,7 @@ class Facade(Generic[C_co]):
     def close(self) -> None:
         """Leave the group, and close the connections unless they are shared; ``with`` calls it.
 
-        Of a Producer: see what it says about leaving the block; SendsFailed is an ExceptionGroup.
+        A Producer closes as its docstring says about leaving the block; SendsFailed is an ExceptionGroup.
         """
         for handler in self._handlers:
             handler.check_close()
@@ -102,7 +103,7 @@ def call_sync_of(method: Callable[Concatenate[C, P], T]) -> Callable[Concatenate
 
 
 class Client(Facade[TrioClient], of=TrioClient):
-    """It has one thread, which runs the event loop of all of them."""
+    """One thread runs the event loop of all objects that share this client."""
 
     def __init__(
         self,
@@ -122,7 +123,7 @@ class Client(Facade[TrioClient], of=TrioClient):
 
 
 def _source_of(nameserver: "NameServerSource | Client | None") -> NameServerSource | TrioClient | None:
-    """What the trio class is given: the trio object of the `Client`, or where the NameServers are."""
+    """The trio class's argument: the trio object of the `Client`, or where the NameServers are."""
     if not isinstance(nameserver, Client):
         return nameserver
     shared = nameserver._loop.made

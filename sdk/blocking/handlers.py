@@ -20,22 +20,23 @@ PlainBatchHandler = Callable[[list[MessageExt]], Result]
 PlainArrowHandler = Callable[[RecordBatch], Result]
 # When the consumer has closed, its threads have nothing left to do; a thread that hangs in a handler is left behind.
 JOIN_S = 1.0
-# A call that takes longer may wait for something: it is told at once, and others may take the calls behind it.
+# A longer call may be blocked: its result is reported at once, and other threads may take the calls after it.
 QUICK_S = 50e-6
-# So many quick calls one after another let one thread make all calls; so few between two that are not end that.
+# After this many consecutive quick calls one thread makes all calls. With fewer quick calls between two slow calls, all
+# threads take calls again.
 MANY_CALLS = 32
 FEW_CALLS = 4
-# How often a thread looks whether the only one that makes calls is stuck in one.
-LOOK_S = 0.001
-# For so long after such a thread was found all threads take calls: a thread that is stuck costs the calls behind it up
-# to two looks.
+# How often a thread checks whether the only thread that makes calls is stuck in a call.
+CHECK_S = 0.001
+# How long all threads take calls after a stuck thread was found: a stuck thread delays the calls after it by up to two
+# checks.
 SHARE_S = 0.05
 
 
 class ThreadHandlers(ForeignHandlers):
-    """The threads are made as they are needed, ``concurrency`` at most, and end with the consumer.
+    """Calls a handler in threads, which are made as needed, ``concurrency`` at most, and end with the consumer.
 
-    They are daemons: a program ends although a handler hangs. After a fork the child starts with none.
+    The threads are daemons: a program ends although a handler hangs. After a fork the child starts without threads.
     """
 
     def __init__(self, handler: Callable[[Any], object]) -> None:
@@ -54,14 +55,14 @@ class ThreadHandlers(ForeignHandlers):
         return self._pool.running()
 
     def cancel(self, job: Job) -> None:
-        """A thread cannot be cancelled; another takes its place."""
+        """A thread cannot be cancelled; another thread takes its place."""
         self._pool.replace(job)
 
     def stop(self) -> None:
         self._pool.stop()
 
     def check_close(self) -> None:
-        """RuntimeError in a handler, which would wait for itself."""
+        """RuntimeError if called by a handler, which would wait for its own end."""
         if threading.current_thread() in self._pool.threads():
             raise RuntimeError("a handler cannot close its own consumer: let another thread do it")
 
@@ -74,7 +75,7 @@ class ThreadHandlers(ForeignHandlers):
 
 
 class _Worker:
-    """One thread, and the call that it makes: number ``number`` of ``job``, the ``served``-th of this thread."""
+    """One thread, and its current call: call ``number`` of ``job``, the ``served``-th call of this thread."""
 
     __slots__ = ("is_replaced", "job", "number", "seen", "seen_served", "served", "thread")
 
@@ -83,7 +84,7 @@ class _Worker:
         self.job: Job | None = None
         self.number = 0
         self.served = 0
-        # The call as `_Pool.running` has shown it, and the value of ``served`` then.
+        # The call as `_Pool.running` last returned it, and the value of ``served`` then.
         self.seen: Job | None = None
         self.seen_served = -1
         self.is_replaced = False
@@ -97,7 +98,7 @@ class _Pool:
     for the call after it. Taking a call needs no lock, because ``next`` of an iterator in C is atomic.
 
     While handlers return at once, one thread makes all calls, the leader. More threads would only take the interpreter
-    lock from each other. Another one looks every LOOK_S whether the leader is still in the same call. If so, its
+    lock from each other. A second thread checks every CHECK_S whether the leader is still in the same call. If so, its
     handler blocks, and the calls go to all threads again.
     """
 
@@ -116,43 +117,44 @@ class _Pool:
         self._workers: dict[_Worker, None] = {}
 
     def threads(self) -> list[threading.Thread]:
-        """The threads that have not ended, without those that are stuck."""
+        """The threads that have not ended, without stuck threads."""
         return [worker.thread for worker in list(self._workers)]
 
     def add(self, jobs: Sequence[Job]) -> None:
         """Let threads make the calls of the jobs."""
         with self._changed:
             self._jobs.extend((job, iter(range(len(job.calls)))) for job in jobs)
-            # A leader goes on to these jobs by itself, but it may be stuck.
+            # A leader goes on to these jobs by itself, but the leader may be stuck.
             if self._leader is None or not self._has_watcher:
                 self._call_one()
 
     def running(self) -> list[Job]:
-        """The calls in progress. A call that goes on is the same job each time."""
+        """The calls in progress. A call that goes on is returned as the same job each time."""
         jobs: list[Job] = []
         for worker in list(self._workers):
             job, number, served = worker.job, worker.number, worker.served
             if job is None:
                 continue
             if worker.seen is None or worker.seen_served != served:
-                # The thread may go on between these lines. Its next look then finds another value of ``served``.
+                # The thread may go on between these lines. The next call of `running` then finds another value of
+                # ``served``.
                 worker.seen, worker.seen_served = job.part(number, number + 1), served
             jobs.append(worker.seen)
         return jobs
 
     def replace(self, job: Job) -> None:
-        """The thread of ``job``, a job of one call, is stuck: it does not count any more."""
+        """The thread of ``job``, a job of one call, is stuck: stop counting the thread."""
         with self._changed:
             for worker in list(self._workers):
                 if job in (worker.job, worker.seen):
-                    # The stuck thread ends when its handler returns, and a new one may start: at most ``concurrency``
-                    # threads count.
+                    # The stuck thread ends when its handler returns, and a new thread may start: at most
+                    # ``concurrency`` threads count.
                     worker.is_replaced = True
                     del self._workers[worker]
                     self._share()
 
     def stop(self) -> None:
-        """Return what was not begun, and end."""
+        """Return jobs that were not begun, and end the threads."""
         with self._changed:
             self._is_stopping = True
             self._changed.notify_all()
@@ -162,7 +164,7 @@ class _Pool:
                     _give_back(job, number)
 
     def _call_one(self) -> None:
-        """If there is something to do, let one more thread do it. The condition is held."""
+        """If there are jobs, let one more thread take calls. The condition is held."""
         if not self._jobs:
             return
         if self._idle:
@@ -192,7 +194,7 @@ class _Pool:
                 leader = self._leader
                 if self._jobs and leader in (None, me):
                     self._leader = me if self._is_quick else None
-                    # A single call is taken at once; what waits behind it must not wait for its end.
+                    # A single call is taken at once; later calls must not wait for its end.
                     if not self._has_watcher and (len(self._jobs) > 1 or len(self._jobs[0][0].calls) > 1):
                         self._call_one()
                     return self._jobs[0]
@@ -206,7 +208,7 @@ class _Pool:
                 else:
                     seen = leader, leader.served
                     self._has_watcher = True
-                    self._wait(LOOK_S)
+                    self._wait(CHECK_S)
                     self._has_watcher = False
             return None
 
@@ -216,17 +218,17 @@ class _Pool:
         self._idle -= 1
 
     def _call_each(self, me: _Worker, job: Job, numbers: Iterator[int]) -> bool:
-        """Take calls of ``job`` and make them; False when it may have more of them, and others are to take these."""
+        """Take calls of ``job`` and make them; False when other threads should take its remaining calls."""
         handler, calls, clock = self._handler, job.calls, time.monotonic
         window = None if job.batch is None else job.batch.window
-        # The calls from ``start`` up to ``end`` have succeeded, and are told together.
+        # The calls from ``start`` up to ``end`` have succeeded, and are reported together.
         start = end = 0
         began = now = clock()
         for number in numbers:
             if number != end:  # another thread has taken calls in between
                 self._succeeded(me, job, start, end, now - began)
                 start, began = number, now
-            # While `stop` empties the iterator, a call behind one that it returned must not begin.
+            # While `stop` empties the iterator, no call after a returned call may begin.
             if self._is_stopping or (job.is_overdue if window is None else window.is_closed):
                 self._succeeded(me, job, start, number, now - began)
                 _give_back(job, number)
@@ -263,7 +265,7 @@ class _Pool:
         return True
 
     def _succeeded(self, me: _Worker, job: Job, start: int, end: int, took_s: float) -> None:
-        """Tell that the calls from ``start`` up to ``end`` have succeeded."""
+        """Report that the calls from ``start`` up to ``end`` have succeeded."""
         if start == end:
             return
         part = job.part(start, end)
@@ -281,5 +283,5 @@ def _give_back(job: Job, number: int) -> None:
 
 
 def in_threads(handler: Callable[[Any], object] | None) -> ThreadHandlers | None:
-    """``handler`` for a consumer in trio."""
+    """``handler`` in the form that a trio consumer takes."""
     return None if handler is None else ThreadHandlers(handler)

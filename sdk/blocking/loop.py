@@ -1,11 +1,11 @@
-"""The client of a blocking object, and after a fork its successor in the child.
+"""The client of a blocking object, and, after a fork, its successor in the child.
 
 Opening a client waits until it is open, and raises its errors in the caller. A call runs an async function in the loop
-of the client's thread (`sdk/loop_thread.py`) and waits for its end; Ctrl-C in the waiting thread cancels it.
+of the client's thread (`sdk/loop_thread.py`) and waits for its end; Ctrl-C in the waiting thread cancels the call.
 
 A child of a fork has the objects but not the thread, and a lock that was held during the fork stays locked. So the
 child never uses its parent's thread, connections and locks. Its first call opens a new client (for a guest: first a new
-one for its host).
+client for its host).
 """
 
 import threading
@@ -21,10 +21,11 @@ T = TypeVar("T")
 
 
 class ClientLoop(Generic[C]):
-    """One client of type ``C``, and after a fork a new one in the child.
+    """One client of type ``C``, and, after a fork, a new client in the child.
 
     ``make`` is called at once, so that its errors are raised in the caller, and again for every child. With ``host``
-    the client is a guest there: ``make`` is called again when it is opened, since the host may have a new client.
+    the client is a guest in the host's thread: ``make`` is called again when the client is opened, since the host may
+    have a new client.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class ClientLoop(Generic[C]):
         return self.call(run)
 
     def opened(self) -> OpenClient[C]:
-        """The client of this process. In a child process the first call opens a new one."""
+        """The client of this process. In a child process the first call opens a new client."""
         client = self._open
         if client is None:
             raise not_open()
@@ -72,8 +73,8 @@ class ClientLoop(Generic[C]):
 
     def _reopened(self) -> OpenClient[C]:
         with self._reopening.setdefault(FORKS.count, threading.Lock()):
-            # Several threads of the child may call first: the first of them opens the client, the others find it. What
-            # the parent had closed, or never opened, must not open by itself.
+            # Several threads of the child may call at once: the first thread opens the client, the others find it open.
+            # A client that the parent had closed, or never opened, must not open by itself.
             parents = self._open
             assert parents is not None
             if parents.home.is_here:

@@ -31,14 +31,14 @@ from skylark.sdk.values.values import Values, values_of
 class Ticket(PendingSend):
     """One send, until its end and after it: `result` waits for the `SendResult`, or raises the error of the send.
 
-    Any thread may ask, and more than once. ``error`` is set when it was not stored.
+    Any thread may call `result`, any number of times. ``error`` is set when the message was not stored.
     """
 
     __slots__ = ()
 
     @property
     def message(self) -> Message:
-        """The message: an equal one, as the producer does not keep the one that it was given."""
+        """A message equal to the message that was sent: the producer does not keep the original."""
         return self.given()
 
     def done(self) -> bool:
@@ -46,10 +46,10 @@ class Ticket(PendingSend):
         return self.has_ended
 
     def result(self, timeout: float | None = None) -> SendResult:
-        """The result, or the error of the send; waits for the end, which comes before the send's own timeout.
+        """The result, or the error of the send. Waits for the end, which comes before the send's own timeout.
 
-        Raises TimeoutError when that takes more than ``timeout`` seconds; the send goes on. RuntimeError when the
-        client's thread, in which ``on_delivery`` is called, would have to wait.
+        Raises TimeoutError when that takes more than ``timeout`` seconds; the send goes on. RuntimeError when called in
+        the client's thread (as in ``on_delivery``) before the end.
         """
         if not self.has_ended:
             self._wait(timeout)
@@ -67,7 +67,7 @@ class Ticket(PendingSend):
                 ended.wait(timeout)
         except BaseException:
             if self.error is not None:
-                # It has failed meanwhile, and this thread, which was interrupted, cannot raise that any more.
+                # The send has failed meanwhile, and this interrupted thread cannot raise its error.
                 self.span.backlog.keep(self)
             raise
         finally:
@@ -89,7 +89,7 @@ class Producer(Facade[TrioProducer], of=TrioProducer):
 
     Each `send` waits for its answer, so one thread sends one message per round trip: use `send_nowait`, `send_many`, or
     several threads, whose sends are batched. `send_many` consumes its argument, and `on_delivery` and `selector` are
-    called, in the client's thread, which they must not block. `close` does what is said here about leaving ``with``.
+    called, in the client's thread, which they must not block. `close` does the same as leaving ``with``.
     """
 
     def __init__(
@@ -184,16 +184,16 @@ class Producer(Facade[TrioProducer], of=TrioProducer):
         delay: timedelta | None = None,
         on_delivery: Callable[[Ticket], object] | None = None,
     ) -> Ticket:
-        """Queue one message and return its ticket, which says later what became of it. See `send` for the arguments.
+        """Queue one message and return its ticket, which later has the send's outcome. See `send` for the arguments.
 
-        ``on_delivery`` is called with the ticket at the end, once; it must not block, and what it raises is logged. The
-        error of a ``selector`` is that of the ticket. Raises BufferFull when ``buffer_count`` messages or
-        ``buffer_bytes`` wait: then call `room`. An error that nobody sees, by waiting for the ticket, with its
-        ``result`` or with ``on_delivery``, is raised by `flush`.
+        ``on_delivery`` is called with the ticket at the end, once; it must not block, and its exceptions are logged. An
+        error of a ``selector`` becomes the ticket's error. Raises BufferFull when ``buffer_count`` messages or
+        ``buffer_bytes`` wait: then call `room`. An error that the program does not see (by awaiting the ticket, by its
+        ``result`` or by ``on_delivery``) is raised by `flush`.
         """
         sender = self._sender
         if sender is None or sender.forks != FORKS.count:
-            # The first ticket, also of the child of a fork.
+            # The first ticket, or the first ticket in the child of a fork.
             sender = self._sender = ForeignTickets(self._loop.opened(), Ticket, "producer.room()")
         watch = None if on_delivery is None else watch_for(on_delivery)
         return sender.send(message, queue, selector, timeout_ms, deliver_at, delay, watch)
@@ -201,7 +201,7 @@ class Producer(Facade[TrioProducer], of=TrioProducer):
     room = call_of(TrioProducer.room)
 
     def flush(self) -> None:
-        # Two steps: the errors are taken, and have been seen then, when nothing can be cancelled any more.
+        # Two steps: errors are taken, and then count as seen, only when the call can no longer be cancelled.
         self._loop.call(lambda producer: producer.wait_for_flush())
         self._loop.call_sync(lambda producer: producer.finish_flush())
 

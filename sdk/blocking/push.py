@@ -38,7 +38,7 @@ from skylark.sdk.values.handlers import reading_values
 
 
 class StreamMessage(MessageExt):
-    """A message that stays its consumer's until `ack`, `nack` or the timeout. The later of them does nothing."""
+    """A message that its consumer holds until `ack`, `nack` or the timeout. Only the first of these has an effect."""
 
     __slots__ = ("_message", "_taken")
 
@@ -49,7 +49,7 @@ class StreamMessage(MessageExt):
         self._taken = taken
 
     def ack(self) -> None:
-        """The message is consumed."""
+        """Acknowledge the message as consumed."""
         self._taken.ack(self._message)
 
     def nack(self, delay_level: int = 0, reason: str = "") -> None:
@@ -133,7 +133,7 @@ class PushConsumer(Facade[TrioPushConsumer], of=TrioPushConsumer):
         """The next message; StopIteration when the consumer is closed."""
         client, taken = self._loop.opened(), self._taken
         if taken is None or taken.client is not client:
-            # The first message, also of the child of a fork, which must not return its parent's.
+            # The first message, or the first in the child of a fork, which must not return its parent's messages.
             taken = self._taken = CrossingMessages(client)
         while (message := taken.pop()) is None:
             if not self._loop.call(taken.fill):
@@ -147,16 +147,16 @@ class PushConsumer(Facade[TrioPushConsumer], of=TrioPushConsumer):
     pause = call_of(TrioPushConsumer.pause)
     resume = call_of(TrioPushConsumer.resume)
 
-    # --- what users look at
+    # --- status
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """The queues that are this member's now, sorted. Queue -1 of a broker is any of its queues, to pop from."""
+        """The queues that this member owns now, sorted. Queue -1 of a broker means pops from any of its queues."""
         return self._loop.call_sync(lambda consumer: consumer.queues)
 
     @property
     def problem(self) -> Problem | None:
-        """What keeps the consumer from working now, and the error; None when all is well. Of several the oldest."""
+        """What keeps the consumer from working now (the oldest problem), and the error; None when all is well."""
         return self._loop.call_sync(lambda consumer: consumer.problem)
 
     @property
@@ -171,12 +171,12 @@ class PushConsumer(Facade[TrioPushConsumer], of=TrioPushConsumer):
 
     @property
     def failed(self) -> int:
-        """How many messages were not consumed and must be delivered again; one that failed twice counts twice."""
+        """How many messages were not consumed and must be delivered again; a message that failed twice counts twice."""
         return self._loop.call_sync(lambda consumer: consumer.failed)
 
     @property
     def dropped(self) -> int:
-        """How many messages were given up, as the retry policy says, or after too many failures of a broadcast."""
+        """How many messages were given up: by the retry policy, or after too many failures of a broadcast message."""
         return self._loop.call_sync(lambda consumer: consumer.dropped)
 
     @property

@@ -56,9 +56,9 @@ class TransactionProducer(Facade[TrioTransactionProducer], of=TrioTransactionPro
     def transaction(self, message: Message) -> Iterator[Transaction]:
         """``with producer.transaction(message) as tx: ...``: store the message, and run the block.
 
-        The message is committed at the end of the block, and rolled back when it raises an exception; ``tx.rollback()``
-        and ``tx.commit()`` decide otherwise. Ctrl-C leaves the transaction open: the checker is asked. Raises
-        SendFailed before the block when the message is not stored.
+        The message is committed at the end of the block, and rolled back when the block raises an exception;
+        ``tx.rollback()`` and ``tx.commit()`` decide otherwise. Ctrl-C leaves the transaction open: the checker is
+        asked. Raises SendFailed before the block when the message is not stored.
         """
         transaction = self.begin(message)
         try:
@@ -69,7 +69,7 @@ class TransactionProducer(Facade[TrioTransactionProducer], of=TrioTransactionPro
         self.end(transaction, transaction.end_of_block(None))
 
     def send_in_transaction(self, message: Message, local: PlainLocal) -> Transaction:
-        """Store the message, call ``local`` with it, and end the transaction as that says."""
+        """Store the message, call ``local`` with it, and end the transaction with the state that ``local`` returns."""
         with self.transaction(message) as transaction:
             transaction.state = check_state("the result of local", local(message))
         return transaction

@@ -1,7 +1,8 @@
 """Which member of a group consumes which queues of a topic. Pure.
 
-Every member computes this alone from the same queues and the same client ids, so all of them must use one strategy, and
-RocketMQ's members must get the same result: the strategies are byte-compatible with those of its Java client.
+Every member computes its share alone from the same queues and the same client ids, so all members must use one
+strategy. Members with RocketMQ's Java client must get the same result: the strategies are byte-compatible with its
+strategies.
 """
 
 from bisect import bisect_left
@@ -28,7 +29,7 @@ def averagely(queues: Sequence[MessageQueue], clients: Sequence[str], client: st
 
 
 def circle(queues: Sequence[MessageQueue], clients: Sequence[str], client: str) -> list[MessageQueue]:
-    """Each member has every n-th queue."""
+    """Each of n members has every n-th queue."""
     if client not in clients:
         return []
     return list(queues[clients.index(client) :: len(clients)])
@@ -41,14 +42,14 @@ def consistent_hash(queues: Sequence[MessageQueue], clients: Sequence[str], clie
     """
     if client not in clients:
         return []
-    # Of two members at one point RocketMQ keeps the one that was added last.
+    # When two members share a point, RocketMQ keeps the member that was added last.
     ring = {_point(f"{member}-{number}"): member for member in clients for number in range(VIRTUAL_NODES)}
     points = sorted(ring)
     return [queue for queue in queues if ring[points[_next(points, _point(_text(queue)))]] == client]
 
 
 def fixed(own: Sequence[MessageQueue]) -> Strategy:
-    """This member has always the queues ``own``, whoever else is in the group."""
+    """A strategy that always gives this member the queues ``own``, whoever else is in the group."""
 
     def allocate(queues: Sequence[MessageQueue], clients: Sequence[str], client: str) -> list[MessageQueue]:
         return [queue for queue in queues if queue in own]

@@ -39,7 +39,7 @@ class ArrowBatches(QueueStream[RecordBatch]):
 
 
 class Decoded(NamedTuple):
-    """The messages of a pull that are wanted; ``next_offset``: where the others begin, if it had too many bytes."""
+    """The wanted messages of a pull. ``next_offset``: where the rest begins, if the pull had too many bytes."""
 
     messages: RecordBatch
     next_offset: int | None
@@ -117,14 +117,14 @@ def _decoded(records: "Records", wanted: Wanted, offset: int, tags: frozenset[st
     offsets = check_order(records)
     end = LONG_MAX if wanted.end is None else wanted.end
     low, high = offsets.searchsorted([offset, end]).tolist()
-    # One record batch may not hold more than 2 GiB: halved until it fits, which one message always does.
+    # A record batch may not hold more than 2 GiB: halve the range until it fits. A single message always fits.
     while True:
         some = records.part(low, high)
         try:
             batch = decode(some, wanted.mq.broker_name, wanted.schema)
             break
         except TooMuchContent:
-            # The others are pulled again.
+            # The messages from ``high`` on are pulled again.
             high = (low + high) // 2
             next_offset = int(offsets[high])
     if tags and not (passed := has_tag(some, tags)).all():
@@ -133,7 +133,7 @@ def _decoded(records: "Records", wanted: Wanted, offset: int, tags: frozenset[st
 
 
 def _without_batches(records: "Records") -> tuple["Records", int | None]:
-    """The messages of inner batches in place of these; and where the others begin, if the batches hold too much."""
+    """Replace inner batches by their messages. Also returns where the rest begins, if the batches hold too much."""
     from skylark.sdk.arrow.decode import TooMuchContent, holds_batches, unwrapped
 
     next_offset: int | None = None
@@ -166,7 +166,7 @@ ArrowHandler = Callable[[RecordBatch], Result | Awaitable[Result]]
 def batch_handler_of(
     batch_handler: BatchHandler | None, arrow_handler: ArrowHandler | None, columns: Sequence[str] | None
 ) -> BatchHandler | None:
-    """The one that is given, as a batch handler. Raises InvalidArgument when both are."""
+    """The given handler, as a batch handler. Raises InvalidArgument when both handlers are given."""
     if arrow_handler is None:
         if columns is not None:
             raise InvalidArgument("arrow_columns are for an arrow_handler, which is not given")
@@ -179,14 +179,14 @@ def batch_handler_of(
     schema = schema_of(columns)
     if not isinstance(arrow_handler, ForeignHandlers):
         return _ForMessages(arrow_handler, schema)
-    # The same one is given again when a client is made again, as in the child of a fork.
+    # A client that is made again, as in the child of a fork, passes the handler that was wrapped before.
     if not isinstance(arrow_handler.plain, _ForMessages):
         arrow_handler.plain = arrow_handler.handler = _ForMessages(arrow_handler.plain, schema)
     return arrow_handler
 
 
 class _ForMessages:
-    """A handler of record batches as one of lists of messages."""
+    """Wraps a handler of record batches as a handler of lists of messages."""
 
     def __init__(self, handler: Callable[[Any], Any], schema: "Schema") -> None:
         self._handler = handler

@@ -1,9 +1,10 @@
 """The queues that a consumer was assigned, and what `poll` returns of them.
 
 Each queue has a `MessageStream`: at most one batch is ready while another is returned. A queue's pulls are limited
-to its share of CACHED_BYTES, which bounds the memory of all (a single message may be larger than that share).
-Positions are exact: a message was returned by `poll`, or its offset is at or past its queue's position. A seek drops
-the stream with all that it has fetched, and starts another; so nothing of the time before it can follow.
+to its share of CACHED_BYTES, which bounds the memory of all queues (a single message may be larger than its queue's
+share). Positions are exact: a message was returned by `poll`, or its offset is at or past its queue's position. A seek
+drops the stream with all messages that it has fetched, and starts another stream; so no message fetched before the seek
+can follow it.
 """
 
 import logging
@@ -32,16 +33,16 @@ logger = logging.getLogger(__name__)
 STREAM_COUNT = 32_768
 STREAM_BYTES = 1024 * 1024
 STREAM_WAIT_MS = 15_000
-# Bytes of messages that are fetched ahead, of all queues together: two batches of each.
+# Bytes of messages that are fetched ahead, of all queues together: two batches of each queue.
 CACHED_BYTES = 64 * 1024 * 1024
-# So many times as much is kept of bodies that were compressed.
+# Decompressed bodies may take this many times the bytes of a queue's share.
 CONTENT_RATIO = 4
 
 
 class _Row:
-    """One queue: its stream, the last batch that was taken from it, and how many messages of that were returned.
+    """One queue: its stream, the last batch taken from the stream, and how many messages of that batch were returned.
 
-    ``created_ms`` is the creation stamp of the topic of that batch.
+    ``created_ms`` is the creation stamp of the batch's topic.
     """
 
     __slots__ = ("batch", "committed", "created_ms", "expression", "is_paused", "returned", "stream")
@@ -58,7 +59,7 @@ class _Row:
 
     @property
     def position(self) -> Position | None:
-        """Where the next message to return is; None while it is not known."""
+        """The position of the next message to return; None while it is not known."""
         if self.batch:
             return Position(self.batch[self.returned].queue_offset, self.created_ms)
         return self.stream.position
@@ -99,15 +100,15 @@ class AssignedQueues:
         self._first_offset = first_offset
         self._commit = commit
         self._on_taken = on_taken
-        # In the order of turns: those served last are last. None until `assign` was called.
+        # In the order of turns: queues served last are last. None until `assign` was called.
         self._rows: dict[MessageQueue, _Row] | None = None
         self._changed = trio.lowlevel.ParkingLot()
 
     def assign(self, queues: Iterable[MessageQueue], expression: str | Sql) -> None:
-        """Read these queues and no others. One that is assigned already, with this expression, goes on."""
+        """Read these queues and no others. A queue already assigned with this expression keeps its position."""
         self._reader.tags_of(expression)  # raises if the expression is invalid
         self._client.check_open()
-        # Streams of queues that stay are kept with what they have fetched; all others are closed, and their pulls
+        # Streams of queues that stay keep their fetched messages; all other streams are closed, and their pulls
         # cancelled.
         old = self._rows or {}
         self._rows = {}
@@ -120,7 +121,7 @@ class AssignedQueues:
         for row in old.values():
             row.stream.close()
         for row in self._rows.values():
-            row.stream.look_ahead()
+            row.stream.prefetch()
         self._changed.unpark_all()
 
     def queues(self) -> tuple[MessageQueue, ...]:
@@ -133,7 +134,7 @@ class AssignedQueues:
         row.stream.close()
         row.batch, row.returned = [], 0
         row.stream = self._stream(mq, position, row.expression)
-        row.stream.look_ahead()
+        row.stream.prefetch()
 
     def pause(self, queues: Iterable[MessageQueue], is_paused: bool) -> None:
         """Return no messages of these queues, or return them again."""
@@ -153,7 +154,7 @@ class AssignedQueues:
     async def wait(self, timeout_ms: int) -> None:
         """Return when there is a message to take, or after the timeout; raises the error of a queue.
 
-        Between the last look and the return there is no checkpoint: what was seen can be taken.
+        Between the last check and the return there is no checkpoint: the messages found can be taken.
         """
         self._client.check_open()
         if self._rows is None:
@@ -165,21 +166,21 @@ class AssignedQueues:
                 await self._changed.park()
 
     def take(self, max_count: int) -> list[MessageExt]:
-        """What there is now: equal numbers of each queue, as far as they have them."""
+        """The messages ready now, at most ``max_count``: as equal numbers of each queue as the queues allow."""
         self._client.check_open()
         waiting, rows = self._waiting(), self._rows or {}
         shares = dict(zip(waiting, share_out(list(waiting.values()), max_count), strict=True))
         found: list[MessageExt] = []
         for mq in sorted((mq for mq, share in shares.items() if share), key=shares.__getitem__):
             found += rows[mq].take(shares[mq])
-            # Whoever got the most comes last the next time.
+            # Queues that were served now come last the next time.
             rows[mq] = rows.pop(mq)
         return found
 
     async def commit(self) -> None:
-        """Commit the positions that have changed; raises the first error after all were tried.
+        """Commit the positions that have changed; raises the first error after all commits were tried.
 
-        What was returned of a topic that was made again meanwhile is not committed: the new topic begins at 0.
+        A position in a topic that was deleted and made again meanwhile is not committed: the new topic begins at 0.
         """
         self._client.check_open()
         due = {
@@ -251,9 +252,9 @@ class AssignedQueues:
 
 
 def share_out(waiting: Sequence[int], most: int) -> list[int]:
-    """How many to take of each queue, given how many wait there: ``most`` in all, as equally as the queues allow.
+    """How many messages to take of each queue, given how many wait there: ``most`` in all, as equally as possible.
 
-    What does not divide evenly goes to the first queues.
+    The remainder of the division goes to the first queues.
     """
     shares = [0] * len(waiting)
     short = [number for number, count in enumerate(waiting) if count]

@@ -12,7 +12,7 @@ from skylark.sdk.consumer.settings import PushSettings
 
 @lazy_dataclass(frozen=True, slots=True)
 class PushContext:
-    """The client and the settings of one push consumer, and where its parts note what they did and what failed."""
+    """The client and the settings of one push consumer, and where its parts count their work and report failures."""
 
     client: ClientHandle
     settings: PushSettings

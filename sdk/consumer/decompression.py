@@ -1,6 +1,6 @@
-"""Decompresses bodies before a consumer's caller or handler reads them: else `MessageExt.body` does it in the loop.
+"""Decompresses bodies before a caller or handler reads them: otherwise `MessageExt.body` decompresses in the loop.
 
-What is kept is bounded. Messages past the bound are decompressed when they are read.
+The bytes of decompressed bodies are bounded. Bodies past the bound are decompressed when they are read.
 """
 
 from collections.abc import Sequence
@@ -10,15 +10,15 @@ from skylark.mqcommon.message.message import MessageExt, packed_in
 from skylark.sdk.consumer.window import LARGE_MEAN_BYTES
 from skylark.sdk.runtime import off_loop
 
-# Kept of one pull, besides its last body (of at most compression.MAX_CONTENT_BYTES).
+# Decompressed bytes kept of one pull, besides its last body (of at most compression.MAX_CONTENT_BYTES).
 KEPT_BYTES = 32 * 1024 * 1024
-# A body that decompresses to less costs less in the loop than in a thread, about 0.1 ms.
+# A body that decompresses to fewer bytes is cheaper to decompress in the loop (about 0.1 ms) than in a thread.
 INLINE_BYTES = 32 * 1024
 
 
 async def keep_contents(messages: Sequence[MessageExt], kept_bytes: int = KEPT_BYTES) -> None:
     """Decompress the bodies of ``messages``, which are of one pull; damaged ones raise when they are read."""
-    # A look at each message of a large pull of small ones would cost more than decompressing what is among them.
+    # For a large pull of small messages, checking each message would cost more than decompressing the few packed ones.
     if not messages or messages[0].held_bytes < LARGE_MEAN_BYTES * len(messages):
         return
     packed = packed_in(messages)
@@ -42,6 +42,6 @@ def _keep(messages: Sequence[MessageExt], left: int) -> None:
 
 
 def drop_contents(messages: Sequence[MessageExt]) -> None:
-    """Their handler has finished; what it keeps of them is decompressed again when it is read."""
+    """Drop decompressed bodies, as the handler has finished. A body that is read later is decompressed again."""
     for message in messages:
         message.drop_content()

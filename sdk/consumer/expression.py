@@ -14,7 +14,7 @@ class Sql:
     """Messages whose properties fulfil an SQL92 condition: ``Sql("amount > 5 AND shop = 'north'")``.
 
     The broker checks the messages; it needs ``enablePropertyFilter=true``. Raises InvalidArgument, which names the
-    place of the mistake, when the condition cannot be read. See docs/consumers.md for the language.
+    place of the mistake, when the condition has a syntax error. See docs/consumers.md for the language.
     """
 
     text: str
@@ -28,7 +28,7 @@ class Sql:
 
 
 def check_expression(name: str, value: object) -> None:
-    """Check that ``value`` is a text or an `Sql`; which tags a text names is checked where it is used."""
+    """Check that ``value`` is a text or an `Sql`; the tags in a text are checked where the text is used."""
     if isinstance(value, Sql):
         return
     if not isinstance(value, str):
@@ -50,7 +50,7 @@ Subscriptions = Annotated[Mapping[str, str | Sql], check_subscriptions]
 
 
 def text_and_type(expression: str | Sql) -> tuple[str, str]:
-    """The expression as requests carry it."""
+    """The expression's text and type, as requests carry them."""
     return (expression.text, SQL92) if isinstance(expression, Sql) else (expression, TAG)
 
 

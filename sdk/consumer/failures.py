@@ -1,8 +1,8 @@
 """Messages that a handler did not consume: the broker delivers them again, or this process calls the handler again.
 
-A message leaves its window only when a broker has it, or when it was consumed after all. So none is lost, whatever
-fails; and none is tried forever, since the broker counts its deliveries and makes a dead letter of it in the end.
-`HandlerErrors` tells users why messages were not consumed. `Returns` sends messages back.
+A message leaves its window only when a broker has stored it again, or when it was consumed after all. So no message is
+lost, whatever fails; and none is tried forever, since the broker counts a message's deliveries and makes a dead letter
+of it in the end. `HandlerErrors` tells users why messages were not consumed. `Returns` sends messages back.
 """
 
 import logging
@@ -47,12 +47,12 @@ ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
 
 
 class Returns:
-    """The way back of one group's messages."""
+    """Sends messages of one group back to brokers, for a later delivery."""
 
     def __init__(
         self, client: ClientHandle, replicas: Replicas, settings: PushSettings, problems: Problems, clock: Clock
     ) -> None:
-        self._note = problems.noting("sending messages back to their brokers")
+        self._report = problems.reporter("sending messages back to their brokers")
         self._client = client
         self._replicas = replicas
         self.group = settings.group
@@ -63,23 +63,23 @@ class Returns:
     async def send_back(self, mq: MessageQueue, message: MessageExt, delay_level: int, reason: str) -> bool:
         """Whether a broker has taken the message, which was read from ``mq``, for a later delivery.
 
-        ``reason`` is kept with the message, so that who finds a dead letter knows why.
+        ``reason`` is kept with the message, so that a dead letter says why it failed.
         """
         note = FailureNote(reason, self._client.instance.client_id, self._clock.now_ms())
-        # 36 names a message by its place in the log. The messages of an inner batch have one place, and one of a
-        # logical queue may be in the log of another broker than the one that leads the queue now: these are sent to the
-        # retry topic by themselves.
+        # Request 36 names a message by its place in the log. All messages of an inner batch have one place, and a
+        # message of a logical queue may be in the log of a broker that no longer leads the queue: both are sent to the
+        # retry topic as new messages.
         is_placed = not message.is_inner and not mq.broker_name.startswith(LOGICAL_PREFIX)
         if is_placed and await self._ask_back(mq, message, delay_level, note):
-            self._note(None)
+            self._report(None)
             return True
         try:
             await self._resend(message, delay_level, note)
         except SkylarkError as error:
             logger.warning("%s cannot be sent to the retry topic, keeping it: %s", message.msg_id, error)
-            self._note(error)
+            self._report(error)
             return False
-        self._note(None)
+        self._report(None)
         return True
 
     async def _ask_back(self, mq: MessageQueue, message: MessageExt, delay_level: int, note: FailureNote) -> bool:
@@ -107,7 +107,7 @@ class Returns:
         return self._client.names.topic(message.topic)
 
     async def _resend(self, message: MessageExt, delay_level: int, note: FailureNote) -> None:
-        """Send the message to the retry topic. The broker makes a dead letter of it after too many failures."""
+        """Send the message to the retry topic. After too many failures the broker makes the message a dead letter."""
         times = message.reconsume_times
         most = 0 if delay_level < 0 else self.max_reconsume_times
         level = delay_level if delay_level > 0 else min(FIRST_RETRY_LEVEL + times, DELAY_LEVELS)
@@ -116,9 +116,9 @@ class Returns:
         properties[RETRY_TOPIC] = self._topic_of(message)
         properties[DELAY] = str(level)
         noted = encode_properties(properties | note.properties())
-        # A message whose properties leave no room for the note goes without it.
+        # The failure note is left out when the message's properties leave no room for it.
         encoded = noted if len(noted.encode()) <= MAX_PROPERTIES_BYTES else encode_properties(properties)
-        # The body goes as it is stored: one that is compressed, or cannot be read, stays so.
+        # The body is sent as it is stored: a compressed or damaged body stays compressed or damaged.
         body, sys_flag = message.record.body, message.sys_flag & (COMPRESSED | COMPRESSION_MASK)
         header = SendMessageRequestHeader(
             INNER_PRODUCER,
@@ -146,17 +146,17 @@ class Returns:
         raise error or SkylarkError(f"topic {self._retry_topic} has no queue that can be written")
 
 
-# Called with a message that was popped: its batch, its number there, the message, the pause until it comes again (None:
-# never, as a dead letter), and why.
+# Called with a popped message that failed: its batch, its number there, the message, the pause until it is delivered
+# again (None: never, it becomes a dead letter), and the reason.
 GiveBack = Callable[[Takable, int, ReceivedMessage, Pause | None, str], Awaitable[None]]
 
 # The pause before a message that could not be sent back is handled again; RocketMQ's.
 KEPT_S = 5.0
-# Broadcasting cannot send back, since every member would get the message again: it tries again itself, after pauses
-# that double.
+# A broadcasting consumer cannot send a message back, since every member would get it again: the consumer calls its
+# handler again, after pauses that double.
 FIRST_PAUSE_S = 5.0
 LONGEST_PAUSE_S = 600.0
-# Kinds of errors whose traceback was logged once; more than this are forgotten.
+# How many kinds of errors are remembered as logged with a traceback; the oldest are forgotten.
 MAX_KINDS = 100
 
 
@@ -171,14 +171,14 @@ class Counters:
 
 
 class HandlerErrors:
-    """What the handler of one consumer raises: logged, with one traceback for each kind, and a problem of the consumer.
+    """Logs the handler's errors, with one traceback per kind, and reports them as a problem of the consumer.
 
     ``is_failing``: the last call that ended has failed.
     """
 
     def __init__(self, problems: Problems) -> None:
-        self._note = problems.noting("the handler")
-        # Error class and the place where it was raised, of those whose traceback was logged.
+        self._report = problems.reporter("the handler")
+        # (error class, place where it was raised) of errors whose traceback was logged.
         self._logged: dict[tuple[type[BaseException], object], None] = {}
         self.is_failing = False
 
@@ -212,11 +212,11 @@ class HandlerErrors:
     def succeeded(self) -> None:
         """The handler has consumed messages, after a failure."""
         self.is_failing = False
-        self._note(None)
+        self._report(None)
 
     def _fails(self, error: BaseException) -> None:
         self.is_failing = True
-        self._note(error if isinstance(error, Exception) else RuntimeError(f"the handler raised {error!r}"))
+        self._report(error if isinstance(error, Exception) else RuntimeError(f"the handler raised {error!r}"))
 
 
 def _place(error: BaseException) -> object:
@@ -228,7 +228,7 @@ def _place(error: BaseException) -> object:
 
 
 class Failures:
-    """The policy of one consumer. ``give_back`` cares for messages that were popped."""
+    """Carries out the retry policy of one consumer. ``give_back`` handles popped messages."""
 
     def __init__(
         self, settings: PushSettings, ready: Ready, returns: Returns, counters: Counters, give_back: GiveBack
@@ -241,7 +241,7 @@ class Failures:
         self._give_back = give_back
 
     def what_next(self, message: MessageExt, error: BaseException | None) -> str:
-        """For the log: what becomes of ``message``, on which the handler has raised ``error``, or has not ended."""
+        """For the log: what happens to ``message``, on which the handler has raised ``error``, or has not ended."""
         settings, fate = self._settings, self._policy.fate(error)
         if fate is Fate.DEAD_LETTER and settings.broadcast:
             fate = Fate.DROP
@@ -264,8 +264,8 @@ class Failures:
             pause = None
             if fate is Fate.RETRY:
                 pause = self._policy.pause(message.reconsume_times, failure.delay_level)
-            # Three ways: a popped message is given back to its broker; a broadcast is tried again here; all others are
-            # sent back.
+            # A popped message is given back to its broker; a broadcast message is tried again here; any other message
+            # is sent back.
             if isinstance(message, ReceivedMessage):
                 await self._give_back(batch, number, message, pause, failure.reason)
                 continue
@@ -282,7 +282,7 @@ class Failures:
                 self._ready.put_later(Again(batch, number), KEPT_S)
 
     def _drop(self, batch: Takable, number: int, message: MessageExt, reason: str) -> None:
-        note_drop(self._counters, message, reason)
+        count_drop(self._counters, message, reason)
         batch.finish(number, number + 1)
 
     def _try_again(self, batch: Takable, number: int, message: MessageExt, pause: Pause | None, reason: str) -> None:
@@ -296,12 +296,12 @@ class Failures:
 
 
 def after_last_try(settings: PushSettings, message: MessageExt) -> str:
-    """For the log: what becomes of a message that has failed as often as the settings allow."""
+    """For the log: what happens to a message that has failed as often as the settings allow."""
     fate = Fate.DROP.value if settings.broadcast else f"the message goes to {dlq_topic(settings.group)}"
     return f"{fate}, after {message.reconsume_times + 1} failures"
 
 
-def note_drop(counters: Counters, message: MessageExt, reason: str) -> None:
-    """Nobody gets the message any more: each one is logged and counted, so that none is lost in silence."""
+def count_drop(counters: Counters, message: MessageExt, reason: str) -> None:
+    """Log and count a message that will not be delivered again, so that no message is lost silently."""
     counters.dropped += 1
     logger.error("dropped message %s of %s: %s", message.msg_id, message.queue, reason)

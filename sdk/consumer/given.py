@@ -1,8 +1,8 @@
-"""`GivenOffsets`: of which topics the offsets are that a caller has got, by queue. Pure.
+"""`GivenOffsets`: for each queue, to which topic (by creation stamp) the caller's offsets belong. Pure.
 
-Callers of a `PullConsumer` keep offsets as plain numbers, and give them back later: to pull, to seek, to commit. Each
-counts as an offset of the topic of which this consumer gave the last messages, or else the last offset. So an offset of
-a topic that was deleted is noticed, and not taken for one of the topic that has the name now.
+Callers of a `PullConsumer` keep offsets as plain numbers, and pass them back later: to pull, to seek, to commit. An
+offset counts as belonging to the topic whose messages, or else whose offset, this consumer returned last. So an offset
+of a deleted topic is noticed, and is not mistaken for an offset of the topic that has the name now.
 """
 
 from skylark.mqcommon.message.queue import MessageQueue
@@ -11,17 +11,17 @@ from skylark.sdk.position import Position
 
 
 class GivenOffsets:
-    """Creation stamps of topics: of the messages that were returned, and of answers about offsets."""
+    """The creation stamps of one consumer's queues: of returned messages, and of returned offsets."""
 
     def __init__(self) -> None:
         self._read: dict[MessageQueue, int] = {}
         self._asked: dict[MessageQueue, int] = {}
         self._trails: dict[MessageQueue, Trail] = {}
-        # The offset of the pull that was told last that the topic was made again.
-        self._told: dict[MessageQueue, int] = {}
+        # The offset of the last pull whose caller learned that the topic was made again.
+        self._reported_at: dict[MessageQueue, int] = {}
 
     def position(self, mq: MessageQueue, offset: int) -> Position:
-        """An offset that the caller gives."""
+        """The position of an offset that the caller passes."""
         return Position(offset, self._read.get(mq, self._asked.get(mq)))
 
     def note_read(self, mq: MessageQueue, created_ms: int | None) -> None:
@@ -30,17 +30,17 @@ class GivenOffsets:
             self._read[mq] = created_ms
 
     def note_asked(self, mq: MessageQueue, position: Position) -> int:
-        """The caller gets an offset, which is returned."""
+        """The caller gets the offset of ``position``, which is returned."""
         if position.created_ms is not None:
             self._asked[mq] = position.created_ms
         return position.offset
 
     def trail(self, mq: MessageQueue, offset: int) -> Trail:
-        """The trail for a pull at an offset that the caller gives; give it to `note_pulled`."""
-        told = self._told.get(mq)
-        if told is not None and told != offset:
-            # The caller has heard that the topic was made again, and chose an offset of the new one.
-            del self._told[mq]
+        """The trail for a pull at the caller's ``offset``; pass the trail to `note_pulled` afterwards."""
+        reported_at = self._reported_at.get(mq)
+        if reported_at is not None and reported_at != offset:
+            # The caller has learned that the topic was made again, and chose an offset of the new topic.
+            del self._reported_at[mq]
             del self._trails[mq]
         known = self._trails.get(mq)
         return Trail(self.position(mq, offset).created_ms) if known is None else known.copy()
@@ -48,11 +48,11 @@ class GivenOffsets:
     def note_pulled(
         self, mq: MessageQueue, trail: Trail, offset: int, created_ms: int | None, *, is_made_again: bool
     ) -> None:
-        """A pull has ended. A caller that did not hear that the topic was made again is told so once more."""
+        """A pull has ended. If its caller did not learn that the topic was made again, the next pull says so again."""
         if is_made_again:
-            self._told[mq] = offset
+            self._reported_at[mq] = offset
             self._trails.setdefault(mq, Trail(self.position(mq, offset).created_ms))
         else:
-            self._told.pop(mq, None)
+            self._reported_at.pop(mq, None)
             self._trails[mq] = trail
         self.note_read(mq, created_ms)

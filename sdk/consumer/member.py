@@ -55,9 +55,9 @@ class PullMember:
         self._committed: dict[MessageQueue, int] = {}
 
     def listen_to(self, topic: str, expression: str | Sql) -> bool:
-        """Note that ``topic`` is read; returns whether it is new. Of several expressions the first one is kept."""
-        # Members of a group must agree on one expression for a topic, and a heartbeat has room for one. Each pull
-        # carries its own, so the others count all the same.
+        """Add ``topic`` to the heartbeats; returns whether it is new. Of several expressions the first one is kept."""
+        # Members of a group must agree on one expression for a topic, and a heartbeat has room for one expression. Each
+        # pull carries its own expression, so the other expressions work all the same.
         if topic in self._subscriptions:
             return False
         self._subscriptions[topic] = subscription_to(topic, expression)
@@ -88,7 +88,7 @@ class PullMember:
         """Does nothing: a broker that refuses heartbeats refuses the caller's requests, too."""
 
     def divided(self, differences: str) -> None:
-        """Does nothing: the log has it."""
+        """Does nothing: the client logs the differences."""
 
     def members_changed(self) -> None:
         """Does nothing: a pull consumer does not share queues with other members."""
@@ -125,7 +125,7 @@ class PushMember:
         self._problems = context.problems
         self._settings = settings = context.settings
         self._clock = context.clock
-        # (topic, expression) → what heartbeats carry. Its version is the time when it was made: brokers ignore older.
+        # (topic, expression) → what heartbeats carry. Its version is its creation time: brokers ignore older versions.
         self._data: dict[tuple[str, str | Sql], SubscriptionData] = {}
         self._subscriptions = subscriptions
         self._owned = owned
@@ -171,20 +171,20 @@ class PushMember:
         )
 
     def heard(self, addr: str, error: BrokerError | None) -> None:
-        """A broker that refuses heartbeats gives this member no messages."""
-        self._problems.note(f"heartbeats to {addr}", error)
+        """A broker refuses heartbeats with ``error``, and so gives no messages; None: it accepts heartbeats."""
+        self._problems.report(f"heartbeats to {addr}", error)
 
     def divided(self, differences: str) -> None:
-        """The members of the group have different subscriptions, or not any more."""
+        """The members of the group have different subscriptions; ``differences`` is empty when they agree again."""
         text = f"members have different subscriptions, so some messages reach nobody: {differences}"
-        self._problems.note(f"group {self._settings.group}", SkylarkError(text) if differences else None)
+        self._problems.report(f"group {self._settings.group}", SkylarkError(text) if differences else None)
 
     def members_changed(self) -> None:
         """The group has other members now."""
         self._members_changed()
 
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """Read those of these queues that are this member's from these offsets on."""
+        """Seek the queues that this member owns to the given offsets."""
         # Each member of a broadcasting group has offsets of its own, so the brokers' offsets do not matter to it.
         if self._settings.broadcast:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "a broadcasting consumer keeps its own offsets")
@@ -207,7 +207,7 @@ class PushMember:
     def _subscription_data(self) -> list[SubscriptionData]:
         known, now_ms = self._data, self._clock.now_ms()
         self._data = {
-            # Those that stay keep their version: with a new one brokers would take them for changed.
+            # Unchanged subscriptions keep their version: with a new version brokers would treat them as changed.
             pair: known.get(pair) or subscription_to(*pair, sub_version=now_ms)
             for pair in self._subscriptions.items()
         }
@@ -225,13 +225,13 @@ def _queue_info(queue: ProcessQueue, now_ms: int) -> ProcessQueueInfo:
         last_pull_timestamp=queue.pulled_ms,
         last_consume_timestamp=queue.consumed_ms,
         locked=locked_for_s > 0,
-        # The lock is noted by when it runs out; it was taken CERTAIN_S before.
+        # The queue stores the end of its lock; the lock was renewed CERTAIN_S before that end.
         last_lock_timestamp=0 if isinf(locked_for_s) else now_ms - round((CERTAIN_S - locked_for_s) * 1000),
     )
 
 
 async def consumed_directly(settings: PushSettings, message: MessageExt) -> ConsumeMessageDirectlyResult:
-    """How the handler takes ``message``, in RocketMQ's words; failures have no other effect."""
+    """Call the handler with ``message`` and return the result in RocketMQ's words. A failure has no other effect."""
     answer = ConsumeMessageDirectlyResult(order=settings.orderly)
     try:
         result = await call_handler(settings, [message])

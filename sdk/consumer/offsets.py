@@ -3,15 +3,16 @@
 `OffsetStore` is where a push consumer keeps its offsets: `GroupOffsets`, which the members of a group share at the
 brokers, or `LocalOffsets`, the file of a broadcasting consumer.
 
-`Commits` sends offsets to the masters, as only a master accepts them; while it is unreachable they are kept here. The
-newest offset of each queue is committed when the master is back, or when the consumer closes. If the process ends
-before that, the group reads some messages again, but never skips one. A consumer that closes waits CLOSING_S for a
-broker and no longer: a broker that does not answer, as a frozen machine, must not hold up the end of a program.
-Commits of one queue are sent one after another: two on their way could arrive in the wrong order. When a queue becomes
-another member's, what is kept for it is dropped (`forget`), since that member has committed later offsets meanwhile.
-A queue that leaves the route may come back as another one: its topic was made again, or its broker replaced by an empty
-one of the same name. So a commit has the creation stamp of its topic, and the broker refuses it if it has another
-topic. An offset without a stamp, as with RocketMQ's brokers, is dropped when its broker leaves the route.
+`Commits` sends offsets to the masters, as only a master accepts them; while the master is unreachable its offsets are
+kept here. The newest offset of each queue is committed when the master is back, or when the consumer closes. If the
+process ends before that, the group reads some messages again, but never skips one. A consumer that closes waits
+CLOSING_S for a broker and no longer: a broker that does not answer, as a frozen machine, must not hold up the end of a
+program. Commits of one queue are sent one after another: two on their way could arrive in the wrong order. When a queue
+becomes another member's, its kept offset is dropped (`forget`), since that member has committed later offsets
+meanwhile. A queue that leaves the route may come back as another queue: its topic was made again, or its broker was
+replaced by an empty broker of the same name. So a commit has the creation stamp of its topic, and the broker refuses
+the commit if its topic has another stamp. An offset without a stamp, as with RocketMQ's brokers, is dropped when its
+broker leaves the route.
 """
 
 import logging
@@ -62,25 +63,25 @@ class Commits:
         client: ClientHandle,
         replicas: Replicas,
         group: str,
-        note: Callable[[Exception | None], None] = lambda error: None,
+        report: Callable[[Exception | None], None] = lambda error: None,
     ) -> None:
-        # Told why offsets are kept, and None when they are committed.
-        self._note = note
+        # Called with the error that keeps offsets here, and with None when they are committed.
+        self._report = report
         self._client = client
         self._replicas = replicas
         self._group = group
         # (position, whether it may not go back).
         self._kept: dict[MessageQueue, tuple[Position, bool]] = {}
-        # For each queue: the lock of the commit that is on its way; how often the queue was forgotten.
+        # For each queue: the lock of its commit in flight; how often the queue was forgotten.
         self._locks: dict[MessageQueue, trio.Lock] = {}
         self._forgotten: dict[MessageQueue, int] = {}
-        # (topic, broker name) of broker sets that were in a route once. When all brokers of a set are down it leaves
-        # the route, but its offsets are still kept.
+        # (topic, broker name) of broker sets that were in a route once. A set whose brokers are all down leaves the
+        # route, but offsets for the set are still kept.
         self._sets: dict[tuple[str, str], None] = {}
         self._is_retrying = False
         self._is_closing = False
-        # Brokers that have not answered since the consumer closes.
-        self._silent: set[str] = set()
+        # Brokers that have not answered since the close began.
+        self._unanswering: set[str] = set()
 
     def kept(self, mq: MessageQueue) -> Position | None:
         """The kept position of the queue, which the master has not accepted yet."""
@@ -89,18 +90,18 @@ class Commits:
         return None if kept is None else kept[0]
 
     async def commit(self, mq: MessageQueue, position: Position, *, forward_only: bool = False) -> None:
-        """Commit the offset, or keep it. RouteNotFound for an unknown broker set; BrokerError when refused.
+        """Commit the offset, or keep it for later. RouteNotFound for an unknown broker set; BrokerError on a refusal.
 
-        ``forward_only``: a Skylark broker ignores an offset that the group is past already.
+        ``forward_only``: a Skylark broker ignores an offset before the group's committed offset.
         """
         if not self._is_closing:
             await self._commit(mq, position, forward_only)
-        elif mq.broker_name not in self._silent:
+        elif mq.broker_name not in self._unanswering:
             # The lock may be held for a commit that waits for the same broker.
             with trio.move_on_after(CLOSING_S) as scope:
                 await self._commit(mq, position, forward_only)
-            if scope.cancelled_caught and mq.broker_name not in self._silent:
-                self._silent.add(mq.broker_name)
+            if scope.cancelled_caught and mq.broker_name not in self._unanswering:
+                self._unanswering.add(mq.broker_name)
                 logger.warning(
                     "broker %s did not answer within %g s: its offsets are not committed, and the group %s reads some"
                     " messages again",
@@ -110,8 +111,8 @@ class Commits:
                 )
 
     async def _commit(self, mq: MessageQueue, position: Position, forward_only: bool) -> None:
-        # The queue may become another member's while the commit is on its way. Then it must not be kept: later it would
-        # undo what that member commits.
+        # The queue may become another member's while the commit is in flight. Then the offset must not be kept:
+        # committed later, it would undo that member's commits.
         forgotten = self._forgotten.get(mq, 0)
         async with self._lock(mq):
             route = await self._client.instance.route(mq.topic)
@@ -126,11 +127,12 @@ class Commits:
                 if self._forgotten.get(mq, 0) == forgotten:
                     self._keep(mq, position, forward_only, error)
             else:
-                # Not earlier: when this commit is cancelled or refused, the kept offset must not be lost.
+                # Drop the kept offset only now: when this commit is cancelled or refused, the kept offset must not be
+                # lost.
                 self._kept.pop(mq, None)
 
     def forget(self, mq: MessageQueue) -> None:
-        """The queue is another member's now: drop its kept offset, and do not keep one that is on its way."""
+        """The queue is another member's now: drop its kept offset, and do not keep the offset of a commit in flight."""
         self._kept.pop(mq, None)
         self._forgotten[mq] = self._forgotten.get(mq, 0) + 1
 
@@ -145,7 +147,7 @@ class Commits:
         """Try once more to commit the kept offsets."""
         with trio.move_on_after(CLOSING_S):
             for mq in list(self._kept):
-                if mq.broker_name not in self._silent:
+                if mq.broker_name not in self._unanswering:
                     await self._retry(mq)
         if self._kept:
             logger.warning(
@@ -162,19 +164,19 @@ class Commits:
             return
         if was_empty:
             logger.warning("keeping offsets until the master of broker %s is back: %s", mq.broker_name, error)
-        self._note(error)
+        self._report(error)
         if not self._is_retrying:
             self._is_retrying = True
             self._client.nursery.start_soon(self._retry_often)
 
     def _drop_if_gone(self, mq: MessageQueue) -> None:
-        """Drop the kept offset of a queue that is in no route, or that is another one now."""
+        """Drop the kept offset of a queue that is in no route, or that was replaced by a new queue of the same name."""
         kept, route = self._kept.get(mq), self._client.instance.routes.get(mq.topic)
         if kept is None or route is None:
             return
         offset, created_ms = kept[0]
         if created_ms is None and not route.has_queue_of(mq):
-            why = "its broker has left the route, and the one that comes back may be another; some messages come again"
+            why = "its broker has left the route and may come back as a new, empty broker; some messages come again"
         elif created_ms is not None and route.stamps.get(mq.broker_name, 0) > created_ms:  # a route may be older
             why = "the topic was deleted and made again"
         else:
@@ -190,7 +192,7 @@ class Commits:
                 for mq in list(self._kept):
                     await self._retry(mq)
         self._is_retrying = False
-        self._note(None)
+        self._report(None)
 
     async def _retry(self, mq: MessageQueue) -> None:
         async with self._lock(mq):
@@ -230,14 +232,14 @@ class OffsetStore(Protocol):
     async def read(self, mq: MessageQueue, *, zero_if_new: bool) -> Position | None:
         """The position in the queue, None when there is none.
 
-        ``zero_if_new``: 0 instead, when the queue still has its first message in memory.
+        ``zero_if_new``: return 0 instead of None when the queue still has its first message in memory.
         """
 
     async def save(self, positions: Mapping[MessageQueue, Position], *, is_reset: bool = False) -> None:
-        """Keep these positions; what cannot be kept now is logged.
+        """Keep these positions; a position that cannot be kept now is logged.
 
-        An offset that the group is past already is not taken unless ``is_reset``: it may be that of a former owner of
-        the queue, which hears late of the change.
+        An offset before the group's committed offset is ignored unless ``is_reset``: a former owner of the queue, which
+        learns late of the change, may send such an offset.
         """
 
     def forget(self, mq: MessageQueue) -> None:
@@ -252,11 +254,11 @@ class GroupOffsets:
         replicas: Replicas,
         commits: Commits,
         group: str,
-        note: Callable[[Exception | None], None] = lambda error: None,
+        report: Callable[[Exception | None], None] = lambda error: None,
     ) -> None:
         self._replicas = replicas
-        # Told why offsets are refused, and None when they are taken.
-        self._note = note
+        # Called with the error when offsets are refused, and with None when they are accepted.
+        self._report = report
         self._commits = commits
         self._group = group
 
@@ -269,7 +271,7 @@ class GroupOffsets:
         )
 
     async def save(self, positions: Mapping[MessageQueue, Position], *, is_reset: bool = False) -> None:
-        """Commit them: side by side to different brokers, so that one that does not answer delays no other."""
+        """Commit to different brokers side by side, so that a broker that does not answer delays no other broker."""
         by_broker: dict[str, list[MessageQueue]] = {}
         for mq in positions:
             by_broker.setdefault(mq.broker_name, []).append(mq)
@@ -287,11 +289,12 @@ class GroupOffsets:
                 await self._commits.commit(mq, position, forward_only=not is_reset)
             except SkylarkError as error:
                 logger.warning("offset %d of %s is not committed: %s", position.offset, mq, error)
-                # The next pull finds that the queue is another one, and begins it: nothing that lasts.
+                # The queue was replaced by a new queue. The next pull finds that and begins the new queue: no lasting
+                # problem.
                 if not broker_api.is_of_another_queue(error):
-                    self._note(error)
+                    self._report(error)
             else:
-                self._note(None)
+                self._report(None)
 
 
 @lazy_dataclass(slots=True)
@@ -307,7 +310,8 @@ def _check(data: bytes) -> None:
         table = decode_body(OffsetsFile, data).offset_table
     except ProtocolError as error:
         raise ValueError(str(error)) from None
-    # A file is written for the first offset. Taken for that of a new consumer, this one would skip messages.
+    # The file is first written when there is an offset to keep. Treating an empty file as a new consumer's would skip
+    # messages.
     if not table:
         raise ValueError("it has no offsets")
 
@@ -321,7 +325,8 @@ class LocalOffsets:
         self._folder = ""
         self._file_lock: FileLock | None = None
         self._positions: dict[MessageQueue, Position] = {}
-        # What the file holds. It differs after a write that failed, which the next `save` repeats.
+        # The positions in the file. They differ from the kept positions after a failed write, which the next `save`
+        # repeats.
         self._written: dict[MessageQueue, Position] = {}
         self._is_failing = False
         self._writing = trio.Lock()
@@ -397,7 +402,7 @@ def _positions_in(file: OffsetsFile) -> dict[MessageQueue, Position]:
 
 
 class StartChoice(Protocol):
-    """What a consumer was told of where to begin; `PushSettings` has it."""
+    """The settings that say where a consumer begins; `PushSettings` has them."""
 
     @property
     def consume_from(self) -> ConsumeFrom: ...
@@ -414,7 +419,7 @@ class StartChoice(Protocol):
 
 @lazy_dataclass(frozen=True, slots=True)
 class PullStart:
-    """The choice of a pull consumer, which does not read its group's retry topic by itself."""
+    """The `StartChoice` of a pull consumer, which does not read its group's retry topic by itself."""
 
     consume_from: ConsumeFrom
     consume_timestamp_ms: int | None
@@ -428,8 +433,9 @@ class PullStart:
 async def first_offset(mq: MessageQueue, choice: StartChoice, offsets: OffsetStore, replicas: Replicas) -> Position:
     """The offset of the first message to consume, as RocketMQ's clients choose it but for one difference.
 
-    For FIRST_OFFSET and TIMESTAMP, too, they ask for the committed offset in a way that gives 0 for a queue without one
-    while its first message is in memory; then their TIMESTAMP reads everything. Here only LAST_OFFSET asks so.
+    For a queue without a committed offset whose first message is still in memory, RocketMQ's clients ask in a way that
+    gives 0, for FIRST_OFFSET and TIMESTAMP, too; so their TIMESTAMP reads everything. Here only LAST_OFFSET asks in
+    that way.
     """
     is_retry = mq.topic == choice.retry_topic
     is_last = choice.consume_from is ConsumeFrom.LAST_OFFSET

@@ -1,8 +1,8 @@
 """Orderly consumption: one task for each queue, which handles its messages one after another.
 
-A message that fails is tried again after ``suspend_ms``, and nothing behind it meanwhile. After
-``max_reconsume_times`` failures it becomes a dead letter, and the queue goes on. Each message of a batch that fails has
-its own count. The handler is called only while the lock of the queue is certain.
+A message that fails is tried again after ``suspend_ms``; later messages of its queue wait meanwhile. After
+``max_reconsume_times`` failures it becomes a dead letter, and the queue goes on. Each message of a failed batch has its
+own count. The handler is called only while the lock of the queue is certain.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from trio.lowlevel import enable_ki_protection
 from skylark.mqcommon.clock import Clock
 from skylark.mqcommon.message.message import MessageExt
 from skylark.sdk.consumer.decompression import drop_contents
-from skylark.sdk.consumer.failures import DEAD, KEPT_S, Counters, HandlerErrors, Returns, after_last_try, note_drop
+from skylark.sdk.consumer.failures import DEAD, KEPT_S, Counters, HandlerErrors, Returns, after_last_try, count_drop
 from skylark.sdk.consumer.outcome import ConsumeResult, Later, Result, failure_of
 from skylark.sdk.consumer.process_queue import FlowControl, ProcessQueue
 from skylark.sdk.consumer.retry_policy import Failure, Fate
@@ -56,8 +56,7 @@ class Orderly:
             if not queue.batches:
                 await queue.work.wait()
                 continue
-            # Whoever gives the queue up takes this lock first, so that the running call ends before the queue is
-            # unlocked.
+            # Giving the queue up takes this lock first, so that the running call ends before the queue is unlocked.
             async with queue.working:
                 pause_s = await self._handle_next(queue)
             if pause_s:
@@ -71,22 +70,22 @@ class Orderly:
             await queue.work.wait()
 
     async def _handle_next(self, queue: ProcessQueue) -> float:
-        """Handle the next messages. Returns how long to wait before the same ones are tried again, 0 to go on."""
+        """Handle the next messages. Returns how long to wait before the same messages are tried again; 0 to go on."""
         suspend_s = self._settings.suspend_ms / 1000
         async with self._limiter:
-            # Checked last, with the place to run in hand: while this waited for it the lock may have run out, and
-            # another member may handle the same messages.
+            # Check the lock last, after a slot to run is held: during the wait for the slot the lock may have run out,
+            # and another member may handle the same messages.
             if queue.is_given_up or trio.current_time() >= queue.locked_until:
                 return suspend_s
             batch = queue.batches[0]
             start = batch.taken
             end = min(start + self._most, len(batch.done))
-            # Those that are done were made dead letters, while others beside them are tried again.
+            # Messages that are done were made dead letters, while the other messages of the batch are tried again.
             left = {number: batch.messages[number] for number in range(start, end) if not batch.done[number]}
             messages = list(left.values())
             totals, began = queue.window.totals, trio.current_time()
             outcome = await self._call(messages)
-            totals.note_calls(1, 0, began, trio.current_time())
+            totals.add_calls(1, 0, began, trio.current_time())
             drop_contents(messages)
         queue.consumed_ms = self._clock.now_ms()
         if outcome is ConsumeResult.SUSPEND:
@@ -107,13 +106,14 @@ class Orderly:
         return pause_s
 
     async def _failed(self, batch: Batch, messages: Mapping[int, MessageExt], failure: Failure) -> float:
-        """The handler has not consumed ``messages``, by their numbers in ``batch``. Returns as `_handle_next`."""
+        """The handler has not consumed ``messages`` (by number in ``batch``). Returns the same as `_handle_next`."""
         settings, totals = self._settings, batch.window.totals
         fate = settings.retry.fate(failure.error)
         if fate is not Fate.DROP:
             self._counters.failed += len(messages)
             totals.failed += len(messages)
-        # Each by its own failures: a message that came into the place of one that is settled has had fewer.
+        # Count the failures of each message: a message that replaced a settled message in the batch has failed less
+        # often.
         again = {
             number: message
             for number, message in messages.items()
@@ -125,12 +125,12 @@ class Orderly:
             pause_s = (settings.suspend_ms if pause.ms is None else pause.ms) / 1000
         for message in again.values():
             message.count_failure()
-        # One by one: those that a broker has taken are settled, even if it refuses the next.
+        # One by one: a message that the broker has taken is settled, even if the broker refuses the next message.
         for number, message in messages.items():
             if number in again:
                 continue
             if fate is Fate.DROP:
-                note_drop(self._counters, message, failure.reason)
+                count_drop(self._counters, message, failure.reason)
             elif not await self._returns.send_back(batch.window.mq, message, DEAD, failure.reason):
                 return KEPT_S
             batch.finish(number, number + 1)

@@ -17,7 +17,8 @@ class ConsumeResult(Enum):
 
     #: The messages are consumed.
     SUCCESS = "SUCCESS"
-    #: Deliver again later: by the retry levels, or with ``orderly`` after ``suspend_ms``, counted as a failure.
+    #: Deliver the messages again later, and count a failure: by the retry levels, or with ``orderly`` after
+    #: ``suspend_ms``.
     LATER = "LATER"
     #: Only with ``orderly``: wait for ``suspend_ms`` and try the same messages again. This does not count as a failure.
     SUSPEND = "SUSPEND"
@@ -25,7 +26,7 @@ class ConsumeResult(Enum):
 
 @lazy_dataclass(frozen=True, slots=True)
 class Later:
-    """Deliver again after the delay of this level (1: 1 s ... 18: 2 h); 0: by the number of failures so far.
+    """Deliver again after the delay of this level (1: 1 s ... 18: 2 h); 0: by the message's number of failures so far.
 
     ``reason`` is kept with the message, in case that it becomes a dead letter.
     """
@@ -53,8 +54,8 @@ def check_handler(name: str, handler: object) -> None:
 class ConsumeFrom(Enum):
     """Where a group begins in a queue for which it has committed no offset. Retry topics are read from the first."""
 
-    #: At the end; but a queue that still has its first message in memory is read from that one, as RocketMQ does, so
-    #: that a new group misses nothing of a new topic.
+    #: At the end; but a queue that still has its first message in memory is read from its first message, as RocketMQ
+    #: does, so that a new group misses nothing of a new topic.
     LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
     FIRST_OFFSET = "CONSUME_FROM_FIRST_OFFSET"
     #: At the first message stored at or after ``consume_timestamp_ms``.
@@ -63,7 +64,7 @@ class ConsumeFrom(Enum):
 
 Result = ConsumeResult | Later | None
 Handler = Callable[[MessageExt], Result | Awaitable[Result]]
-#: A handler as it is given: of a message, of the value that its argument's type says, or of a value and its message.
+#: A handler as the program passes it: of a message, of a value of its argument's type, or of a value and its message.
 GivenHandler = Callable[..., Result | Awaitable[Result]]
 BatchHandler = Callable[[list[MessageExt]], Result | Awaitable[Result]]
 

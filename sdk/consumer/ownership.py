@@ -1,7 +1,8 @@
 """`QueueOwnership`: the queues that are this member's now; taking and giving up queues, and committing their offsets.
 
 An orderly queue is locked before its offset is read, and unlocked after its offset is committed, so that the next
-member goes on where this one stopped. Its handler finishes first; the other queues need not wait for that.
+member goes on where this one stopped. A queue's handler finishes before its offset is committed; the other queues need
+not wait for that handler.
 """
 
 import logging
@@ -33,17 +34,17 @@ RENEW_INTERVAL_S = 20.0
 CERTAIN_S = 30.0
 # How long a consumer that closes waits for the answer to an unlock.
 CLOSING_S = 0.1
-# How long it waits for the commits and unlocks of queues that were being given up already.
+# How long a consumer that closes waits for the commits and unlocks of queues that were being given up before the close.
 LEFT_S = 0.5
 # How many queues of one broker are taken or given up side by side.
 AT_ONCE = 16
-# How long a queue's former owner is given to commit its last offset, before that is read. What it has not committed by
-# then comes again.
+# How long a queue's former owner has to commit its last offset before the offset is read. Messages after its last
+# commit come again.
 TAKE_OVER_S = 0.2
 
 
 class QueueOwnership:
-    """``owned`` are this member's queues. ``serve`` are run as tasks for each, until it is given up."""
+    """The queues ``owned`` by one member. Each function in ``serve`` is a task of each queue until it is given up."""
 
     def __init__(
         self,
@@ -57,7 +58,7 @@ class QueueOwnership:
     ) -> None:
         client, settings = context.client, context.settings
         self._problems = context.problems
-        # Queues that could not be taken, and were told as problems.
+        # Queues that could not be taken, and were reported as problems.
         self._failed_to_take: dict[MessageQueue, None] = {}
         self._client = client
         self._settings = settings
@@ -68,14 +69,14 @@ class QueueOwnership:
         self._serve = serve
         self._rebalance_soon = rebalance_soon
         self._locks = Locks(client, replicas, settings.group, self._lost) if settings.orderly else None
-        # By the name of the broker, so that one that does not answer delays no queue of the others.
+        # By the name of the broker, so that a broker that does not answer delays no queue of other brokers.
         self._limiters: dict[str, trio.CapacityLimiter] = {}
-        # Queues that were given up while their broker was in no route: their kept offsets are dropped when they are
-        # back and another member's.
+        # Queues that were given up while their broker was in no route: their kept offsets are dropped when the queues
+        # are back as another member's.
         self._absent: dict[MessageQueue, None] = {}
         # Queues that are being given up: their handlers still run, or their offsets are being committed.
         self._leaving: dict[MessageQueue, ProcessQueue] = {}
-        # Tells that one of them was given up.
+        # Fires when a leaving queue was given up.
         self._left = Signal()
         self._nursery: trio.Nursery | None = None
         self.owned: dict[MessageQueue, ProcessQueue] = {}
@@ -94,12 +95,13 @@ class QueueOwnership:
     async def change(self, wanted: Mapping[MessageQueue, str | Sql], is_shared: bool) -> bool:
         """Own exactly the queues ``wanted``. Returns whether all are owned now; some may be unreadable or locked.
 
-        ``is_shared``: another member may have owned them until now; it learns of the change at the same time.
+        ``is_shared``: another member may have owned these queues until now; that member learns of the change at the
+        same time.
         """
         self._forget_absent(wanted)
         for mq in [mq for mq in self._failed_to_take if mq not in wanted]:
             del self._failed_to_take[mq]
-            self._problems.note(_taking_problem(mq), None)
+            self._problems.report(_taking_problem(mq), None)
         # Queues are given up before others are taken: the next owner waits for the commits of this one. An orderly
         # queue cannot be waited for, as its handler may take long: its lock keeps the next owner out.
         given_up = [mq for mq in self.owned if mq not in wanted]
@@ -111,13 +113,13 @@ class QueueOwnership:
             for mq in given_up:
                 # The handler of an orderly queue may need long to finish.
                 (self._nursery if self._settings.orderly else nursery).start_soon(self._give_up, self.owned.pop(mq))
-        # Without locks the former owner is given a moment to commit. What it consumes after that comes again here.
+        # Without locks the former owner has a moment to commit. Messages that it consumes after that come again here.
         if taken and is_shared and self._locks is None:
             await trio.sleep(TAKE_OVER_S)
         unanswering: dict[str, None] = {}
         async with trio.open_nursery() as nursery:
             for mq in taken:
-                nursery.start_soon(self._take, mq, wanted[mq], unanswering)
+                nursery.start_soon(self._acquire, mq, wanted[mq], unanswering)
         if given_up or taken:
             logger.info("group %s: owning %d queues", self._settings.group, len(self.owned))
         await self.commit(repeat=True)
@@ -126,8 +128,8 @@ class QueueOwnership:
     async def commit(self, *, repeat: bool = False) -> None:
         """Commit the offsets that have changed; ``repeat``: all of them.
 
-        They are repeated after each change of the group: a late commit of the former owner may overwrite the first one
-        of this member, and would stay until the queue gets another message.
+        Commits are repeated after each change of the group: a late commit of the former owner may overwrite this
+        member's first commit, and would stay until the queue gets another message.
         """
         positions: dict[MessageQueue, Position] = {}
         for mq, queue in self.owned.items():
@@ -141,8 +143,8 @@ class QueueOwnership:
         assert self._nursery is not None
         for mq, offset in offsets.items():
             queue = self.owned.pop(mq, None)
-            # It closes the window, which discards later results of handlers, and takes the queue again with a new
-            # window that begins at the offset.
+            # `_give_up` closes the window, which discards later results of handlers. The queue is then taken again with
+            # a new window that begins at the offset.
             if queue is not None:
                 self._nursery.start_soon(self._give_up, queue, offset)
 
@@ -154,7 +156,7 @@ class QueueOwnership:
         await self._offsets.save(resets, is_reset=True)
 
     def _kept(self) -> dict[MessageQueue, ProcessQueue]:
-        """The owned queues, and those whose handlers have not finished; without queues whose lock is lost."""
+        """The owned queues, and leaving queues whose handlers have not finished; without queues whose lock is lost."""
         return {mq: queue for mq, queue in (self.owned | self._leaving).items() if not queue.is_lost}
 
     async def give_up_all(self) -> None:
@@ -174,7 +176,7 @@ class QueueOwnership:
         for queue in list(self._leaving.values()):
             async with queue.working:
                 pass
-        # Their requests may have begun when these still had all the time that they need.
+        # The requests of leaving queues may have begun before the close, with a longer timeout.
         with trio.move_on_after(LEFT_S):
             while self._leaving:
                 await self._left.wait()
@@ -195,10 +197,10 @@ class QueueOwnership:
         return mq.topic in self.paused or mq in self.paused
 
     @enable_ki_protection
-    async def _take(self, mq: MessageQueue, expression: str | Sql, unanswering: dict[str, None]) -> None:
-        """``unanswering`` are the brokers that did not answer: their other queues are left to the next change."""
-        # It was taken away and given back while its handler still runs. It is taken in the next round, after its offset
-        # is committed.
+    async def _acquire(self, mq: MessageQueue, expression: str | Sql, unanswering: dict[str, None]) -> None:
+        """Take one queue. ``unanswering``: brokers that did not answer; their queues are left to the next change."""
+        # The queue left and came back while its handler still runs. It is taken in the next round, after its offset is
+        # committed.
         if mq in self._leaving:
             return
         locked_until, is_locked = 0.0, False
@@ -215,22 +217,23 @@ class QueueOwnership:
             except SkylarkError as error:
                 logger.warning("%s cannot be read now: %s", mq, error)
                 self._failed_to_take[mq] = None
-                self._problems.note(_taking_problem(mq), error)
+                self._problems.report(_taking_problem(mq), error)
                 if is_transient(error):
                     unanswering[mq.broker_name] = None
-                # Without an answer the lock is left to its end: an unlock might arrive after the lock of the next try.
+                # Without an answer the lock is left to run out: an unlock might arrive after the next try has locked
+                # the queue.
                 if self._locks is not None and is_locked and not isinstance(error, RemotingError):
                     await self._locks.unlock(mq)
                 return
             except trio.Cancelled:
-                # The consumer closes. The broker may have the lock although its answer has not come.
+                # The consumer closes. The broker may hold the lock although its answer has not come.
                 if self._locks is not None:
                     with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSING_S):
                         await self._locks.unlock(mq)
                 raise
         if mq in self._failed_to_take:
             del self._failed_to_take[mq]
-            self._problems.note(_taking_problem(mq), None)
+            self._problems.report(_taking_problem(mq), None)
         queue = self.owned[mq] = self._flow.own(mq, expression, start)
         queue.locked_until = locked_until
         queue.is_paused = self.is_paused(mq)
@@ -258,8 +261,9 @@ class QueueOwnership:
             async with self._limiter(mq):
                 with survived("committing offsets"):
                     await self._offsets.save({mq: position}, is_reset=reset_to is not None)
-        # A kept offset must not be committed after the next owner has committed a later one. A queue whose broker is in
-        # no route stays this member's as far as it can know, so its offset is kept until that is decided.
+        # A kept offset must not be committed after the next owner has committed a later one. While a queue's broker is
+        # in no route, this member cannot know whether the queue has another owner, so the offset is kept until the
+        # route says more.
         if reset_to is None:
             if queue.is_lost or self._is_in_route(mq):
                 self._offsets.forget(mq)
@@ -273,7 +277,7 @@ class QueueOwnership:
             self._rebalance_soon()
 
     def _lost(self, queue: ProcessQueue) -> None:
-        """The lock of the queue is another's, or too old."""
+        """The lock of the queue belongs to another member, or is too old."""
         if self.owned.get(queue.mq) is queue:
             logger.warning("the lock of %s is lost", queue.mq)
             assert self._nursery is not None
@@ -302,7 +306,7 @@ def _taking_problem(mq: MessageQueue) -> str:
 
 
 class Locks:
-    """The locks of one member of ``group``. ``lost`` is called with each queue whose lock is another's, or too old."""
+    """The queue locks of one member of ``group``. ``lost`` is called with each queue whose lock is lost or too old."""
 
     def __init__(
         self, client: ClientHandle, replicas: Replicas, group: str, lost: Callable[[ProcessQueue], None]
@@ -314,7 +318,7 @@ class Locks:
         self._unlock_s = inf
 
     async def lock(self, mqs: Collection[MessageQueue]) -> tuple[float, list[MessageQueue]]:
-        """Lock queues of one broker: until when it is certain, and which of them. Raises SkylarkError."""
+        """Lock queues of one broker: returns until when the locks are certain, and the locked queues."""
         asked_at = trio.current_time()
         client_id = self._client.instance.client_id
         locked = await self._replicas.ask_master(
@@ -327,7 +331,7 @@ class Locks:
         self._unlock_s = CLOSING_S
 
     async def unlock(self, mq: MessageQueue) -> None:
-        """Let another member lock the queue; when that fails, it must wait for the end of the lock."""
+        """Unlock the queue for other members. If the request fails, they must wait until the lock runs out."""
         client_id = self._client.instance.client_id
         try:
             with trio.move_on_after(self._unlock_s):
@@ -355,8 +359,8 @@ class Locks:
             until, locked = await self.lock([queue.mq for queue in queues])
         except SkylarkError as error:
             logger.warning("the locks of %d queues are not renewed: %s", len(queues), error)
-            # No answer is not a loss: the lock is certain until ``locked_until``, and the queue is consumed as long as
-            # that.
+            # A missing answer does not lose the lock: it is certain until ``locked_until``, and the queue is consumed
+            # until then.
             until, locked = trio.current_time(), [queue.mq for queue in queues]
         now = trio.current_time()
         for queue in queues:

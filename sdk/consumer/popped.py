@@ -1,4 +1,4 @@
-"""Popped messages: each knows the handle by which its broker knows it. The requests for them are here, too.
+"""Popped messages, each with the handle that identifies it at its broker; and the requests about popped messages.
 
 The messages of one check point share a `Lease`, so that a batch has little cost per message, and their acknowledgements
 are bits of one number.
@@ -33,7 +33,7 @@ from skylark.sdk.namespaces import unwrap
 
 
 class Lease(NamedTuple):
-    """What the handles of messages have in common. ``topic`` and ``group`` are the names that servers know."""
+    """The common part of the handles of one check point's messages. ``topic`` and ``group`` are names of servers."""
 
     topic: str
     group: str
@@ -78,7 +78,7 @@ class Lease(NamedTuple):
         )
 
     def renewed(self, offset: int, answer: ChangeInvisibleTimeResponseHeader) -> "Lease":
-        """The lease of one message whose time was changed."""
+        """The lease of one message whose invisible time was changed."""
         return self._replace(
             start_offset=offset,
             pop_time=answer.pop_time,
@@ -88,9 +88,9 @@ class Lease(NamedTuple):
 
 
 class ReceivedMessage(MessageExt):
-    """A message that stays hidden from the group's other consumers until it is acknowledged, or its time is over."""
+    """A message hidden from the group's other consumers until it is acknowledged, or its invisible time is over."""
 
-    # ``whole``: the inner batch that it is in.
+    # ``whole``: the inner batch that contains the message, if any.
     __slots__ = ("_namespace", "lease", "whole")
 
     def __init__(self, data: bytes, at: int, broker_name: str, lease: Lease, namespace: str) -> None:
@@ -105,27 +105,27 @@ class ReceivedMessage(MessageExt):
 
     @property
     def receipt_handle(self) -> str:
-        """The handle as RocketMQ's clients write it. It changes with the invisible time."""
+        """The handle as RocketMQ's clients write it. A change of the invisible time changes the handle."""
         return str(self.lease.handle(self.leased_offset))
 
     @property
     def leased_offset(self) -> int:
-        """The offset by which its broker knows it: of a message in an inner batch, that of the batch."""
+        """The offset in the message's handle. For a message of an inner batch it is the batch's offset."""
         return self.queue_offset if self.whole is None else self.whole.messages[0].queue_offset
 
     def renew(self, lease: Lease) -> None:
-        """Note its new lease, which is that of its whole inner batch."""
+        """Set the message's new lease. All messages of an inner batch get the new lease."""
         for message in (self,) if self.whole is None else self.whole.messages:
             message.lease = lease
 
     @property
     def delivery_attempt(self) -> int:
-        """1 at the first delivery, 2 when it has come back once."""
+        """1 at the first delivery, 2 when the message was delivered again once."""
         return self.reconsume_times + 1
 
 
 class Whole:
-    """The ``messages`` of one inner batch. ``_left`` are offsets of those that are not acknowledged."""
+    """The ``messages`` of one inner batch. ``_left`` are the offsets of messages that are not acknowledged."""
 
     __slots__ = ("_left", "messages")
 
@@ -134,7 +134,7 @@ class Whole:
         self._left = {message.queue_offset for message in messages}
 
     def finish(self, offset: int) -> bool:
-        """Acknowledge one; whether all are now, also when that is told again."""
+        """Acknowledge one message. Returns whether all messages are acknowledged now, also when called again."""
         self._left.discard(offset)
         return not self._left
 
@@ -159,7 +159,7 @@ def received(
             )
             for (retry, queue_id), start in starts.items()
         }
-        # The usual answer, all from one queue, needs no look into each message for its lease.
+        # In the usual answer all messages are from one queue and share its lease: no message needs to be parsed for it.
         if len(common) == 1 and (NORMAL, next(iter(common))[1]) in common:
             (lease,) = common.values()
             return _each(data, lambda at: ReceivedMessage(data, at, broker_name, lease, namespace))
@@ -178,7 +178,7 @@ def received(
 
 
 def _each(data: bytes, make: Callable[[int], ReceivedMessage]) -> list[ReceivedMessage]:
-    """The messages of the records in ``data``, which ``make`` makes; those of inner batches know their batch."""
+    """The messages of the records in ``data``, created by ``make``. Messages of inner batches know their batch."""
     starts = record_starts(data)
     if not may_hold_batches(data, starts):
         return [make(at) for at in starts]
@@ -195,7 +195,7 @@ def _each(data: bytes, make: Callable[[int], ReceivedMessage]) -> list[ReceivedM
 
 
 def _own(text: str, topic: str, group: str) -> Lease:
-    """The lease of a message that carries its handle, as those of retry topics do."""
+    """The lease of a message that carries its own handle, as messages of retry topics do."""
     handle = parse_handle(text)
     return Lease(
         topic,
@@ -217,14 +217,13 @@ def bits_by_lease(messages: Iterable[ReceivedMessage]) -> dict[Lease, int]:
     for message in messages:
         offset = message.queue_offset
         if message.whole is not None:
-            # The broker knows the batch only: it is acknowledged with the last of its messages, in its first one's
-            # place.
+            # The broker knows only the inner batch: it is acknowledged with the last of its messages, by its first
+            # offset.
             if not message.whole.finish(offset):
                 continue
             offset = message.leased_offset
         own = message.lease
-        # Messages of one pop share the lease object and follow one another: the dict is asked once for each run of
-        # them.
+        # Messages of one pop share the lease object and follow one another: one dict lookup per run of messages.
         if own is not lease:
             if lease is not None:
                 found[lease] = bits
@@ -250,7 +249,7 @@ async def pop(
     kind: str = TAG,
     namespace: str,
 ) -> list[ReceivedMessage]:
-    """Messages of a queue of ``topic``, by default of any one; none when the broker has none within ``wait_ms``."""
+    """Messages of a queue of ``topic``, by default of any queue; empty if the broker has none within ``wait_ms``."""
     header = PopMessageRequestHeader(
         group, topic, queue_id, most, invisible_ms, wait_ms, now_ms, init_mode, kind, expression
     )
@@ -260,7 +259,7 @@ async def pop(
 
 
 async def has_message(at: Endpoint, group: str, topic: str, *, wait_ms: int, now_ms: int) -> bool:
-    """Whether there is a message to pop; the broker waits ``wait_ms`` for one."""
+    """Whether there is a message to pop; the broker waits up to ``wait_ms`` for a message."""
     header = NotificationRequestHeader(group, topic, ANY_QUEUE, wait_ms, now_ms)
     return (await call(at, pops.NOTIFICATION, header, wait_ms=wait_ms)).header().has_msg
 
@@ -272,7 +271,7 @@ async def acknowledge(at: Endpoint, bits: Mapping[Lease, int]) -> None:
 
 
 async def change_invisible_time(at: Endpoint, lease: Lease, offset: int, invisible_ms: int) -> Lease:
-    """Show a message again ``invisible_ms`` from now; returns its new lease."""
+    """Show a message again ``invisible_ms`` from now; returns the message's new lease."""
     header = ChangeInvisibleTimeRequestHeader(
         lease.group, lease.read_topic, lease.queue_id, str(lease.handle(offset)), offset, invisible_ms
     )

@@ -1,11 +1,11 @@
-"""`Popping`: what a push consumer does for topics that its group consumes by pop, as the broker says (400).
+"""`Popping`: a push consumer's part for topics that its group consumes by pop, as the broker's answer to 400 says.
 
-An administrator sets that with `mqadmin setConsumeMode`. The broker assigns queues to pop from; queue -1 is any queue
-of a broker. Popped messages are hidden from the group's other members: a message that was consumed is acknowledged, the
-time of one that is not handled yet is renewed, and one that failed is shown again after a pause. So the offset of the
-group is the broker's business, and no member waits for another one. A message that this member loses, since it ends or
-the broker is away, comes again when its time is over.
-Neighbours: rebalance.py (asks which queues), popped.py (messages and their leases, and requests).
+An administrator chooses pop with `mqadmin setConsumeMode`. The broker assigns queues to pop from; queue -1 is any queue
+of a broker. Popped messages are hidden from the group's other members: a consumed message is acknowledged, the lease of
+a message that waits for its handler is renewed, and a failed message is shown again after a pause. So the broker keeps
+the group's offset, and no member waits for another member. A message that this member loses, since the member ends or
+the broker is away, comes again when its invisible time is over. Neighbours: rebalance.py (asks which queues), popped.py
+(messages and their leases, and requests).
 """
 
 import logging
@@ -46,8 +46,8 @@ T = TypeVar("T")
 INVISIBLE_MS = 60_000
 POP_COUNT = 32
 QUEUE_MESSAGES = 96
-# Leases are looked at this often, and renewed when less than half of their time is left.
-LOOK_S = 5.0
+# Leases are checked this often, and renewed when less than half of their time is left.
+LEASE_CHECK_S = 5.0
 RENEW_S = INVISIBLE_MS / 1000 / 2
 RENEWALS_AT_ONCE = 16
 # Messages whose acknowledgements share a request.
@@ -60,8 +60,8 @@ PAUSES_S = (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1_200, 1_80
 class PopBatch(Batch):
     """The messages of one pop. ``renewed`` is trio's time at which their lease began.
 
-    It is earlier after a renewal that no broker has answered, which is due again at once. ``acked`` is called with
-    messages that were consumed. ``live`` has the batches with messages that are not settled.
+    ``renewed`` is set to -inf when no broker answers a renewal, so that the next renewal is due at once. ``acked`` is
+    called with consumed messages. ``live`` has the batches with messages that are not settled.
     """
 
     __slots__ = ("_acked", "_live", "renewed")
@@ -88,12 +88,13 @@ class PopBatch(Batch):
         self._settle(start, end)
 
     def let_go(self, number: int) -> None:
-        """The broker delivers this message again."""
+        """Settle this message without acknowledging it: the broker delivers it again."""
         self._settle(number, number + 1)
 
     def leave(self, start: int, end: int) -> None:
-        """Nobody here handles these messages: they come again, for whoever pops them, when their time is over."""
-        # While the queue is this member's they count: a consumer that stops would pop others in their place.
+        """This member does not handle these messages: when their invisible time is over, any member may pop them."""
+        # While this member owns the queue the messages count: a consumer that stops would pop other messages in their
+        # place.
         if self.window.is_closed:
             self._settle(start, end)
 
@@ -110,7 +111,7 @@ class PopBatch(Batch):
 
 
 class Popping:
-    """``owned`` are the queues that this member pops from. ``pulled`` is counted in ``counters``."""
+    """Pops the queues ``owned`` of one member, acknowledges messages and renews their leases."""
 
     def __init__(
         self,
@@ -130,9 +131,9 @@ class Popping:
         self._clock = context.clock
         self._init_mode = INIT_MIN if settings.consume_from is ConsumeFrom.FIRST_OFFSET else INIT_MAX
         self._live: dict[PopBatch, None] = {}
-        # Messages, by `id`, whose lease is being changed: their acknowledgement waits for the new one.
+        # Messages, by `id`, whose lease is being changed: their acknowledgement waits for the new lease.
         self._changing: set[int] = set()
-        # By topic and broker: messages to acknowledge, and what tells its task of them.
+        # By topic and broker: messages to acknowledge, and the event that wakes the task which acknowledges them.
         self._acks: dict[MessageQueue, deque[ReceivedMessage]] = {}
         self._to_ack: dict[MessageQueue, Signal] = {}
         # Tasks that wait until acknowledgements are sent, or a lease has changed.
@@ -146,7 +147,7 @@ class Popping:
         async with trio.open_nursery() as self._nursery:
             task_status.started()
             while True:
-                await trio.sleep(LOOK_S)
+                await trio.sleep(LEASE_CHECK_S)
                 with survived("renewing popped messages"):
                     await self._renew_all()
 
@@ -202,7 +203,8 @@ class Popping:
                 return
             queue.pulled_ms = self._clock.now_ms()
             tags = self._reader.tags_of(queue.expression)
-            # The broker compares only hashes of tags. What has another tag must not come back.
+            # The broker compares only hashes of tags. Messages with other tags are acknowledged, so that they do not
+            # come again.
             others = [message for message in found if tags and message.tags not in tags]
             if others:
                 self._finished(others)
@@ -216,7 +218,7 @@ class Popping:
                 self._ready.put(batch)
 
     async def _wait(self, queue: ProcessQueue) -> int:
-        """Return when the queue may be popped from: how many messages at most; 0 when it was given up."""
+        """Wait until the queue may be popped. Returns how many messages at most; 0 when the queue was given up."""
         with trio.CancelScope() as queue.scope:
             while not queue.is_given_up:
                 count = await self._flow.wait(queue)
@@ -247,9 +249,9 @@ class Popping:
         )
 
     def _give_up(self, queue: ProcessQueue) -> None:
-        """Messages that no handler has taken come again, for whoever pops them, when their time is over.
+        """Stop popping the queue. Messages that no handler has taken come again when their invisible time is over.
 
-        A request that the broker holds goes on. What it brings is handled here: nobody else would see it before that.
+        A pop that the broker holds goes on. Its messages are handled here: they are hidden from all other members.
         """
         queue.is_given_up = True
         queue.scope.cancel()
@@ -258,7 +260,7 @@ class Popping:
         for batch in [batch for batch in self._live if batch.window is queue.window]:
             batch.leave(batch.taken, len(batch.done))
 
-    # --- what becomes of them
+    # --- messages are acknowledged, given back, or their leases renewed
 
     def _finished(self, messages: Sequence[ReceivedMessage]) -> None:
         for message in messages:
@@ -272,13 +274,13 @@ class Popping:
 
     @enable_ki_protection
     async def _acknowledge(self, place: MessageQueue) -> None:
-        """Acknowledge messages of one topic and broker, all that have gathered with one request."""
+        """Acknowledge messages of one topic and broker: all messages that have gathered go with one request."""
         waiting, signal = self._acks[place], self._to_ack[place]
         while True:
             await signal.wait()
             signal.clear()
-            # Messages whose lease is being changed are left for later: their handle, which acknowledges them, changes
-            # with it.
+            # Messages whose lease is being changed are left for later: the change replaces the handle that acknowledges
+            # them.
             while some := [message for message in waiting if id(message) not in self._changing][:ACKS_AT_ONCE]:
                 with survived("acknowledging popped messages"):
                     await self._send_acks(place, some)
@@ -302,14 +304,15 @@ class Popping:
     ) -> None:
         """A handler failed with the message: show it again after the pause, or make it a dead letter."""
         assert isinstance(batch, PopBatch)
-        # The dead letter is stored before the message is acknowledged: a crash in between gives two, never none.
+        # The dead letter is stored before the message is acknowledged: a crash in between leaves two copies, never
+        # none.
         if pause is None or message.reconsume_times >= self._settings.max_reconsume_times:
             if await self._returns.send_back(_place(message), message, DEAD, reason):
                 batch.finish(number, number + 1)
                 return
             pause = Pause(0, None)
         of_level = PAUSES_S[min(pause.level or message.reconsume_times, len(PAUSES_S) - 1)] * 1000
-        # A renewal of its lease is on its way. A second change would name a handle that the broker has just replaced.
+        # A renewal of the lease is in flight. A second change would name a handle that the broker has just replaced.
         while id(message) in self._changing:
             await self._settled.park()
         await self._change_time(message, of_level if pause.ms is None else round(pause.ms))
@@ -340,11 +343,11 @@ class Popping:
                 and message not in self._acks.get(_place(message), ())
                 and not await self._change_time(message, INVISIBLE_MS)
             ):
-                # Not only after RENEW_S: the lease would be over by then.
+                # Renew again at the next check. After RENEW_S the lease would be over.
                 batch.renewed = -inf
 
     async def _change_time(self, message: ReceivedMessage, invisible_ms: int) -> bool:
-        """Whether a broker has answered, even if it refuses."""
+        """Change the message's invisible time. Returns whether a broker has answered, even with a refusal."""
         lease, offset = message.lease, message.leased_offset
         changed = {id(each) for each in (message.whole.messages if message.whole else [message])}
         self._changing |= changed
@@ -366,11 +369,11 @@ class Popping:
                 signal.set()
 
     async def _ask(self, place: MessageQueue, call: Callable[[Endpoint], Awaitable[T]]) -> T:
-        """The answer of the place's master, which is waited for within the timeout."""
+        """The answer of the place's master; waits for the master within the timeout."""
         client = self._client
         return await until_answered(lambda: client.ask_master(place, call), client.timeout_ms, client.instance.backoff)
 
 
 def _place(message: ReceivedMessage) -> MessageQueue:
-    """What tells apart where messages are acknowledged; names as servers know them."""
+    """The topic and broker where the message is acknowledged, as a queue; names as servers know them."""
     return MessageQueue(message.lease.topic, message.lease.broker_name, 0)

@@ -1,7 +1,7 @@
-"""What keeps a consumer from doing all of its work now: `consumer.problem`, and the calls of ``on_problem``.
+"""Failures that keep a consumer from doing all of its work now: `consumer.problem`, and calls of ``on_problem``.
 
-The parts of a consumer note an error under the name of what fails, and note None there when it works again. Everything
-is logged as well, by the part that it happens to.
+Each part of a consumer reports an error under the name of what fails, and reports None under that name when it works
+again. The part also logs the failure.
 """
 
 import logging
@@ -16,15 +16,15 @@ from skylark.sdk.consumer.outcome import check_handler
 
 logger = logging.getLogger(__name__)
 
-# What fails, works and fails again is told once in this time.
+# A problem that ends and begins again calls ``on_problem`` at most once in this time.
 QUIET_S = 60.0
-# More at the same time are not remembered: each queue of a member may be one.
+# The bound of simultaneous problems: each queue of a member may have one. More are not remembered.
 MAX_PROBLEMS = 1_000
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Problem:
-    """``what`` fails, and the ``error`` that it failed with last."""
+    """A failure that lasts: ``what`` fails, with the last ``error``."""
 
     what: str
     error: Exception
@@ -46,44 +46,44 @@ def check_on_problem(on_problem: object) -> None:
 
 
 class Problems:
-    """The problems of one consumer. ``on_problem`` is called with each that begins."""
+    """The problems of one consumer. ``on_problem`` is called with each problem that begins."""
 
     def __init__(self, on_problem: OnProblem | None = None) -> None:
         check_on_problem(on_problem)
         self._on_problem = on_problem
         self._now: dict[str, Problem] = {}
-        self._told_at: dict[str, float] = {}
+        self._called_at: dict[str, float] = {}
 
     @property
     def first(self) -> Problem | None:
-        """The one that began first, of those that are not over."""
+        """The oldest problem that is still open."""
         return next(iter(self._now.values()), None)
 
-    def note(self, what: str, error: Exception | None) -> None:
-        """``what`` fails with ``error``; None: it works."""
+    def report(self, what: str, error: Exception | None) -> None:
+        """Report that ``what`` fails with ``error``; None: it works."""
         if error is None:
             self._now.pop(what, None)
         elif what in self._now:
             self._now[what] = Problem(what, error)
         elif len(self._now) < MAX_PROBLEMS:
             problem = self._now[what] = Problem(what, error)
-            self._tell(problem)
+            self._call(problem)
 
-    def noting(self, what: str) -> Callable[[Exception | None], None]:
-        """`note` of ``what``, for a part that knows only whether it works."""
-        return lambda error: self.note(what, error)
+    def reporter(self, what: str) -> Callable[[Exception | None], None]:
+        """A function that reports about ``what``, for a part that only knows its own errors."""
+        return lambda error: self.report(what, error)
 
-    def _tell(self, problem: Problem) -> None:
+    def _call(self, problem: Problem) -> None:
         if self._on_problem is None:
             return
         now = trio.current_time()
-        told_at = self._told_at.get(problem.what)
-        if told_at is not None and now < told_at + QUIET_S:
+        called_at = self._called_at.get(problem.what)
+        if called_at is not None and now < called_at + QUIET_S:
             return
-        self._told_at.pop(problem.what, None)
-        self._told_at[problem.what] = now
-        if len(self._told_at) > MAX_PROBLEMS:
-            del self._told_at[next(iter(self._told_at))]
+        self._called_at.pop(problem.what, None)
+        self._called_at[problem.what] = now
+        if len(self._called_at) > MAX_PROBLEMS:
+            del self._called_at[next(iter(self._called_at))]
         try:
             self._on_problem(problem)
         except Exception:

@@ -1,4 +1,4 @@
-"""`ProcessQueue`: a queue that this member consumes, and its messages. `FlowControl`: limits of all of them.
+"""`ProcessQueue`: a queue that this member consumes, and its messages. `FlowControl`: the limits of all queues.
 
 `Ready`: messages that were pulled and wait for a handler. Handlers take them from the first batch, in order.
 """
@@ -23,20 +23,20 @@ from skylark.sdk.consumer.window import Again, Batch, Window
 from skylark.sdk.position import Position
 
 # A queue is pulled at most this many times ``max_queue_messages`` past its oldest message that is not consumed. Without
-# a limit one stuck message would let a crash deliver everything after it again.
+# a limit, one stuck message and a crash would deliver everything after that message again.
 MAX_SPAN = 10
 
 
 class ProcessQueue:
     """A queue, its messages in memory, and the task that pulls; ``now_ms`` is when this member got it.
 
-    ``scope`` ends that task, ``wake`` lets it look again whether it may pull. ``trail`` says of which topic the offsets
-    are. ``committed`` is the position that was committed last. ``pulled_ms`` is when a pull ended, ``consumed_ms`` when
-    it was last seen that messages were consumed; ``finished`` is the window's at that look. The rest is for orderly
-    consumption: ``locked_until`` is the time until which the broker's lock is certain, ``is_lost`` says that it is
-    another member's now, ``reset_to`` is the offset to commit instead of the window's when the group's offset was
-    reset, ``batches`` have messages that were not handled, ``work`` tells that there are some or that the queue was
-    given up, ``working`` is held while the handler runs.
+    ``scope`` cancels that task, ``wake`` makes it check again whether it may pull. ``trail`` says to which topic the
+    offsets belong. ``committed`` is the position that was committed last. ``pulled_ms`` is when the last pull ended,
+    ``consumed_ms`` when a sample last found newly consumed messages; ``finished`` is the window's count in that sample.
+    The rest is for orderly consumption: ``locked_until`` is the time until which the broker's lock is certain,
+    ``is_lost`` says that the lock is another member's now, ``reset_to`` is the offset to commit instead of the window's
+    when the group's offset was reset, ``batches`` have messages that were not handled, ``work`` fires when there are
+    such messages or the queue was given up, ``working`` is held while the handler runs.
     """
 
     __slots__ = (
@@ -66,7 +66,7 @@ class ProcessQueue:
 
     @property
     def position(self) -> Position:
-        """What to commit: the offset of the first message that is not consumed yet, or that of a reset."""
+        """The position to commit: of the first message that is not consumed yet, or the offset of a reset."""
         return Position(self.window.offset if self.reset_to is None else self.reset_to, self.trail.created_ms)
 
 
@@ -82,7 +82,7 @@ class FlowControl:
         self.size_bytes = 0
 
     def own(self, mq: MessageQueue, expression: str | Sql, start: Position) -> ProcessQueue:
-        """Begin with the queue at ``start``."""
+        """Start to track the queue, which is read from ``start``."""
         window = Window(mq, start.offset, self._emptied, self._rates.of(mq.topic, trio.current_time()))
         trail = Trail(start.created_ms, has_been_there=True)
         queue = self._queues[mq] = ProcessQueue(mq, expression, window, trail, self._clock.now_ms())
@@ -94,7 +94,7 @@ class FlowControl:
         window.is_closed = True
         self.messages -= window.messages
         self.size_bytes -= window.size_bytes
-        # The queue may be this member's again, with another window.
+        # This member may own the queue again already, with another window.
         if self._queues.get(queue.mq) is queue:
             del self._queues[queue.mq]
         self._wake_all()
@@ -103,8 +103,8 @@ class FlowControl:
         """The queue of a window that is not closed."""
         return self._queues[window.mq]
 
-    def note_progress(self) -> None:
-        """Note which queues have gone on since the last look: the last message of a large batch may take long."""
+    def sample_progress(self) -> None:
+        """Sample which queues have consumed messages since the last sample: a large batch may take long."""
         for queue in self._queues.values():
             finished = queue.window.finished
             if finished != queue.finished:
@@ -117,7 +117,7 @@ class FlowControl:
         self.size_bytes += batch.size_bytes
 
     async def wait(self, queue: ProcessQueue) -> int:
-        """Return when the queue may be pulled: how many messages at most."""
+        """Wait until the queue may be pulled. Returns how many messages at most."""
         while (count := self._count(queue)) <= 0:
             await queue.wake.wait()
         return count
@@ -145,7 +145,7 @@ class FlowControl:
         was_full = self._is_full()
         self.messages -= len(batch.done)
         self.size_bytes -= batch.size_bytes
-        # All queues were stopped by the common limit; else only this one can have been waiting.
+        # If the common limit was reached, all queues were stopped; otherwise only this queue can have been waiting.
         if was_full:
             self._wake_all()
         else:
@@ -160,12 +160,12 @@ Takable = Batch | Again
 
 
 class Ready:
-    """``batches`` are those with messages that no handler has taken. Their number is bounded by the flow control."""
+    """The ``batches`` with messages that no handler has taken. The flow control bounds their number."""
 
     def __init__(self) -> None:
-        # The same deque for the whole life: those who take from it keep it over their waits.
+        # Never replaced: tasks that take from the deque keep a reference to it while they wait.
         self.batches: Final[deque[Takable]] = deque()
-        # (time, number, message): to be put into ``batches`` at that time.
+        # (time, number, message): the message is put into ``batches`` at that time.
         self._later: list[tuple[float, int, Again]] = []
         self._numbers = count()
         self._later_changed = Signal()
@@ -182,25 +182,25 @@ class Ready:
         self._later_changed.set()
 
     async def wait(self) -> None:
-        """Wait until there may be something to take, or `wake_all`."""
+        """Wait until there may be a message to take, or until `wake_all`."""
         await self._idle.park()
 
     def wake(self) -> None:
-        """Let another handler look."""
+        """Wake one handler, which rechecks ``batches``."""
         self._idle.unpark()
 
     def wake_all(self) -> None:
-        """Let all handlers look."""
+        """Wake all handlers; each rechecks ``batches``."""
         self._idle.unpark_all()
 
     def drop(self, window: Window) -> None:
-        """Nobody takes the messages of ``window`` any more."""
+        """Remove the messages of ``window``: no handler takes them any more."""
         kept = [batch for batch in self.batches if batch.window is not window]
         self.batches.clear()
         self.batches.extend(kept)
 
     def clear(self) -> None:
-        """Nobody takes any of these messages."""
+        """Remove all messages: no handler takes them any more."""
         self.batches.clear()
         self._later.clear()
 
@@ -211,7 +211,7 @@ class Ready:
             due = self._later[0][0] if self._later else inf
             with trio.move_on_at(due):
                 await self._later_changed.wait()
-            # A window that was closed during the pause is another member's.
+            # A window that was closed during the pause belongs to another member now: drop its messages.
             while self._later and self._later[0][0] <= trio.current_time():
                 again = heappop(self._later)[2]
                 if not again.window.is_closed:

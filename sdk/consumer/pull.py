@@ -1,7 +1,7 @@
 """`PullConsumer`: reads queues at offsets of the caller's choice, or queues that were assigned to it, in turn.
 
-A message's fields are decoded when they are read, so a pull has little cost per message.
-Neighbours: reader.py (one pull, and which broker it asks), assigned.py (`assign` and `poll`), stream.py, arrow.py.
+A message's fields are decoded on access, so a pull has little cost per message. Neighbours: reader.py (one pull, and
+which broker it asks), assigned.py (`assign` and `poll`), stream.py, arrow.py.
 """
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -71,12 +71,12 @@ class PullConsumer:
     ``nameserver`` says where the NameServers are, or is a shared `Client`; by default $NAMESRV_ADDR. Offsets are
     committed for ``group``. ``timeout_ms`` is the timeout of each request; a pull's ``wait_ms`` is added to it. With
     ``heartbeat`` brokers list this consumer in its group; without, it only reads. ``consume_from`` is where `poll`
-    begins in queues for which the group has committed no offset; ``consume_timestamp_ms`` goes with TIMESTAMP.
-    Topics and the group are names in ``namespace``, by default that of the `Client`. ``trace`` records what is pulled
-    and polled in RocketMQ's trace topic, ``trace_topic`` in another one; ``trace`` may be a sink.
+    begins in queues for which the group has committed no offset; ``consume_timestamp_ms`` is for TIMESTAMP. Topics and
+    the group are names in ``namespace``, by default the `Client`'s namespace. ``trace`` records what is pulled and
+    polled in RocketMQ's trace topic, ``trace_topic`` in another one; ``trace`` may be a sink.
 
     Opening it raises NoNameServer when no NameServer answers within ``start_timeout_ms``, and BrokerError when a broker
-    refuses its credentials or its group; with None nothing is asked at the start.
+    refuses its credentials or its group; with None the start checks nothing.
     """
 
     def __init__(
@@ -158,8 +158,8 @@ class PullConsumer:
 
     async def topic_queues(self, topic: TopicName) -> TopicQueues:
         """The queues of `message_queues`, and the brokers whose queues are missing there."""
-        # A topic that this client does not know yet is asked for until a NameServer answers: without its queues the
-        # caller can do nothing. A known one may be a little old, which is better than an error.
+        # The route of a topic that this client does not know yet is requested until a NameServer answers: without the
+        # queues the caller can do nothing. A known route may be a little old, which is better than an error.
         instance, topic = self._instance, self._names.topic(topic)
         self._client.check_open()
         if instance.routes.get(topic) is None:
@@ -175,7 +175,7 @@ class PullConsumer:
         return TopicQueues(list(self._names.plain_queues(route.readable)), route.absent)
 
     async def max_offset(self, mq: MessageQueue) -> int:
-        """The offset that the queue's next message will get; while the master is unreachable, as a slave knows it."""
+        """The offset that the queue's next message will get; while the master is unreachable, a slave's answer."""
         mq = self._names.queue(mq)
         return self._given.note_asked(mq, await self._max(mq))
 
@@ -185,17 +185,17 @@ class PullConsumer:
         return self._given.note_asked(mq, await self._min(mq))
 
     async def end_position(self, mq: MessageQueue) -> Position:
-        """As `max_offset`, with the creation stamp of the queue's topic on its broker, if the broker knows it.
+        """The offset of `max_offset`, with the creation stamp of the queue's topic, if the broker knows the stamp.
 
-        A topic that is deleted and made again has another stamp, and an empty broker that takes the place of another
-        one has, too: offsets from before are worth nothing there.
+        A topic that is deleted and made again has another stamp, and so has a topic on an empty broker that replaces a
+        broker: offsets from before the change are invalid there.
         """
         return await self._max(self._names.queue(mq))
 
     async def topic_offsets(self, topic: TopicName, broker_name: str) -> dict[MessageQueue, OffsetSpan]:
-        """The offsets of all queues that the topic has on a broker, asked for with one request.
+        """The offsets of all queues that the topic has on a broker, by one request.
 
-        Brokers with access control want the right GET for the topic. A static topic's queues are not among them, and
+        Brokers with access control require the right GET for the topic. A static topic's queues are not among them, and
         queues that are only read (when a topic has fewer queues to write) may be missing: ask `min_offset` and
         `max_offset`.
         """
@@ -210,7 +210,7 @@ class PullConsumer:
     ) -> int:
         """The offset of the queue's first message stored at or after ``timestamp_ms``.
 
-        With ``boundary`` UPPER: of its last message stored at or before it.
+        With ``boundary`` UPPER: the offset of the queue's last message stored at or before ``timestamp_ms``.
         """
         mq = self._names.queue(mq)
         return self._given.note_asked(mq, await self._search(mq, timestamp_ms, boundary))
@@ -223,7 +223,7 @@ class PullConsumer:
     async def committed_offset(self, mq: MessageQueue) -> int | None:
         """The offset that this group has committed for the queue; None when there is none.
 
-        While the master is unreachable: the last one that this consumer committed, else the one that a slave has.
+        While the master is unreachable: the offset this consumer committed last, else the slave's.
         """
         mq = self._names.queue(mq)
         position = await self._offsets.read(mq, zero_if_new=False)
@@ -233,8 +233,8 @@ class PullConsumer:
         """Set this group's offset for the queue: the offset of the first message that is not consumed yet.
 
         While the master is unreachable the offset is kept in the consumer, and committed when the master is back.
-        BrokerError when the queue has no such offset: it is past the end, or one of a topic that was deleted and made
-        again since this consumer read it.
+        BrokerError when the queue has no such offset: the offset is past the end, or belongs to a topic that was
+        deleted and made again since this consumer read it.
         """
         mq = self._names.queue(mq)
         await self._commit(mq, self._given.position(mq, offset))
@@ -253,9 +253,9 @@ class PullConsumer:
     ) -> PullResult:
         """Messages from ``offset`` on, at most ``max_count`` and ``max_bytes`` (but at least one).
 
-        ``expression`` chooses tags, ``"*"`` or ``"A || B"``, or is an `Sql`. With ``wait_ms`` the broker waits that
-        long for a message when there is none yet. The broker may return less than asked for, and more of queues that
-        store whole batches (BatchCQ). Whatever the status, the next pull should be at ``next_offset``.
+        ``expression`` chooses tags, ``"*"`` or ``"A || B"``, or is an `Sql`. When there is no message yet, the broker
+        waits up to ``wait_ms`` for one. The broker may return less than ``max_count``, or more from queues that store
+        whole batches (BatchCQ). Whatever the status, the next pull should be at ``next_offset``.
         """
         mq = self._names.queue(mq)
         trail = self._given.trail(mq, offset)
@@ -275,7 +275,7 @@ class PullConsumer:
     ) -> PullBytes:
         """Like `pull`, but returns the stored records as bytes. The caller filters by tag when it decodes them.
 
-        Of queues that store whole batches (BatchCQ) the first may have messages before ``offset``.
+        In queues that store whole batches (BatchCQ) the first batch may hold messages before ``offset``.
         """
         mq = self._names.queue(mq)
         self._listen_to(mq.topic, expression)
@@ -295,9 +295,9 @@ class PullConsumer:
         expression: Expression = SUB_ALL,
         wait_ms: NotNegative = 0,
     ) -> dict[MessageQueue, PullBytes | SkylarkError]:
-        """`pull_bytes` of many queues at once, from these offsets on. Each limit holds for each queue.
+        """`pull_bytes` of many queues at once, from these offsets on. The limits hold for each queue.
 
-        An error of one queue is its value and not raised, so that the others can be read.
+        An error of one queue is not raised but is the queue's value, so that the other queues can be read.
         """
         if not isinstance(offsets, Mapping):
             raise wrong_type("offsets", "a dict of queues and offsets", offsets)
@@ -335,7 +335,7 @@ class PullConsumer:
         """Lists of messages from ``start`` up to, not including, ``end``; without ``end`` it waits for more forever.
 
         The next pull runs while the caller works on a list: this is the fastest way to read a queue. `MessageStream`
-        documents what ends it.
+        documents what ends the stream.
         """
         self._reader.tags_of(expression)  # raises if the expression is invalid
         mq = self._names.queue(mq)
@@ -381,10 +381,11 @@ class PullConsumer:
         expression: Expression = SUB_ALL,
         wait_ms: NotNegative = STREAM_WAIT_MS,
     ) -> ArrowBatches:
-        """Like `stream`, in pyarrow.RecordBatches: a row for each message, at most ``max_count``.
+        """Like `stream`, in pyarrow.RecordBatches: a row for each message, at most ``max_count`` rows.
 
-        ``columns`` are their columns, by default all but the properties: docs/arrow.md has the list. Fewer cost less.
-        Bodies are decompressed, and not compared with their CRC. It needs the extra ``arrow``.
+        ``columns`` are the batches' columns, by default all but the properties: docs/arrow.md has the list. Fewer
+        columns cost less. Bodies are decompressed, and not compared with their CRC. This method needs the extra
+        ``arrow``.
         """
         check_arrow("arrow")
         from skylark.sdk.arrow.schema import schema_of
@@ -398,8 +399,9 @@ class PullConsumer:
     def assign(self, queues: Iterable[MessageQueue], *, expression: Expression = SUB_ALL) -> None:
         """Let `poll` read these queues and no others, from now on.
 
-        A queue begins at the group's committed offset, else where ``consume_from`` says. One that was assigned already
-        goes on. What is not assigned any more is not committed: call `commit` before. ``expression`` is as in `pull`.
+        A queue begins at the group's committed offset, else where ``consume_from`` says. A queue that was assigned
+        already keeps its position. Queues that are no longer assigned are not committed: call `commit` first.
+        ``expression`` is as in `pull`.
         """
         listed = self._queues(queues)
         for topic in dict.fromkeys(mq.topic for mq in listed):
@@ -413,28 +415,28 @@ class PullConsumer:
     async def poll(
         self, *, timeout_ms: NotNegative = POLL_TIMEOUT_MS, max_count: Count = POLL_COUNT
     ) -> list[MessageExt]:
-        """Messages of the assigned queues, at most ``max_count``; none when there is none within ``timeout_ms``.
+        """Messages of the assigned queues, at most ``max_count``; empty when there is none within ``timeout_ms``.
 
-        Each queue's messages come in order, each once, and queues take turns. More are fetched meanwhile. Brokers that
-        are down are waited for; a permanent error of a queue is raised, names the queue in a note, and that queue is
-        tried again by the next call: the others go on.
+        Each queue's messages come in order, each once, and queues take turns. More messages are fetched meanwhile. The
+        call waits for brokers that are down. A permanent error of a queue is raised, and names the queue in a note; the
+        next call tries that queue again, and the other queues go on.
         """
         await self._assigned.wait(timeout_ms)
         return self.finish_poll(max_count=max_count)
 
     def position(self, mq: MessageQueue) -> int | None:
-        """The offset of the assigned queue's next message that `poll` will return; None before that is known."""
+        """The offset of the assigned queue's next message that `poll` will return; None until it is known."""
         return self._assigned.position(self._names.queue(mq))
 
     async def commit(self) -> None:
-        """Commit the positions of the assigned queues: of what `poll` has returned, and not of what was fetched ahead.
+        """Commit the positions of the assigned queues: messages that `poll` has returned count, fetched ones do not.
 
         While a master is unreachable its offsets are kept, as with `commit_offset`.
         """
         await self._assigned.commit()
 
     def seek(self, mq: MessageQueue, offset: Offset) -> None:
-        """Go on at ``offset`` of an assigned queue; what was fetched of it is dropped."""
+        """Go on at ``offset`` of an assigned queue; its fetched messages are dropped."""
         mq = self._names.queue(mq)
         self._assigned.seek(mq, self._given.position(mq, offset))
 
@@ -472,7 +474,7 @@ class PullConsumer:
     # --- used by sdk.blocking and sdk.aio
 
     async def wait_for_poll(self, *, timeout_ms: NotNegative) -> None:
-        """The first half of `poll`. It may be cancelled: it takes no messages."""
+        """The first half of `poll`. It may be cancelled, as it takes no messages."""
         await self._assigned.wait(timeout_ms)
 
     def finish_poll(self, *, max_count: Count) -> list[MessageExt]:
@@ -521,8 +523,8 @@ class PullConsumer:
         self._member.committed(mq, position.offset)
 
     def _listen_to(self, topic: str, expression: str | Sql) -> None:
-        """Add the topic to this consumer's heartbeats. Raises if the expression is invalid, or this is not open."""
-        # Checked before anything is noted: a wrong expression must not reach the heartbeats.
+        """Add the topic to the heartbeats. Raises if the expression is invalid or the consumer is not open."""
+        # Check first: a wrong expression must not reach the heartbeats.
         self._reader.tags_of(expression)
         self._client.check_open()
         if self._member.listen_to(topic, expression) and self._heartbeat:
@@ -530,7 +532,7 @@ class PullConsumer:
             self._instance.tell_brokers()
 
     def _queues(self, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
-        """Checked, and as servers know them."""
+        """The queues, checked, with the names of servers."""
         if isinstance(queues, str | bytes | MessageQueue) or not isinstance(queues, Iterable):
             raise wrong_type("queues", "an iterable of MessageQueues", queues)
         listed = list(queues)

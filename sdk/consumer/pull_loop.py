@@ -11,20 +11,20 @@ from skylark.mqcommon.message.properties import RETRY_TOPIC
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.sdk.consumer.context import PushContext
 from skylark.sdk.consumer.process_queue import FlowControl, ProcessQueue
-from skylark.sdk.consumer.read_retry import Note, pull_with_retry
+from skylark.sdk.consumer.read_retry import Report, pull_with_retry
 from skylark.sdk.consumer.reader import PullResult, Reader
 from skylark.sdk.consumer.window import Batch
 from skylark.sdk.runtime import survived
 
 # The pause after an error that nobody expected, such as an answer that cannot be decoded.
 ERROR_PAUSE_S = 1.0
-# After a pull with at most so many messages their handlers begin before the next pull does: the consumer waits for
-# messages, and the time that a pull takes to send would come on top.
+# After a pull with at most this many messages, handlers begin before the next pull is sent: the consumer has been
+# waiting for messages, and sending the pull first would add to their latency.
 FEW_MESSAGES = 8
 
 
 class PullLoop:
-    """Pulls queues of one consumer; ``put`` gets each batch. ``reset`` lets it go on at other offsets."""
+    """Pulls the queues of one consumer; ``put`` gets each batch. ``reset`` moves queues to other offsets."""
 
     def __init__(
         self,
@@ -49,43 +49,44 @@ class PullLoop:
     async def pull(self, queue: ProcessQueue) -> None:
         """Pull the queue until its scope is cancelled."""
         what = f"pulling {queue.mq}"
-        note = self._problems.noting(what)
+        report = self._problems.reporter(what)
         try:
             with queue.scope:
                 while True:
                     # An error that nobody expected, such as damage in an answer, must stop neither this queue nor the
                     # others.
-                    with survived(what, note):
-                        await self._pull_all(queue, note)
+                    with survived(what, report):
+                        await self._pull_all(queue, report)
                     await trio.sleep(ERROR_PAUSE_S)
         finally:
-            note(None)
+            report(None)
 
-    async def _pull_all(self, queue: ProcessQueue, note: Note) -> None:
+    async def _pull_all(self, queue: ProcessQueue, report: Report) -> None:
         window = queue.window
         while True:
             count = await self._flow.wait(queue)
             pull = partial(self._pull, queue, count)
             backoff = self._instance.backoff
-            result = await pull_with_retry(pull, window.next_offset, backoff, str(queue.mq), _goes_on, note)
+            result = await pull_with_retry(pull, window.next_offset, backoff, str(queue.mq), _goes_on, report)
             queue.pulled_ms = self._clock.now_ms()
-            # The queue may have been given up, or set to another offset, while the pull was on its way. Then its
-            # messages belong to the next owner, or to the new window.
+            # The queue may have been given up, or moved to another offset, during the pull. Then the messages belong to
+            # the next owner, or to the new window.
             if window.is_closed or queue.is_given_up:
                 return
             if result.is_made_again:
-                # What is in memory is of the topic that had the name before. Its offsets are none of this queue.
+                # The messages in memory are of the topic that had the name before. Their offsets do not exist in the
+                # new queue.
                 self._reset({queue.mq: result.next_offset})
                 return
             if result.messages:
-                self._take(queue, result)
+                self._hand_over(queue, result)
                 if len(result.messages) <= FEW_MESSAGES:
-                    # The handler first, then the next pull. There are two checkpoints, as trio runs the tasks of a
-                    # turn in any order: after the first checkpoint the handler may still have to begin.
+                    # The handler first, then the next pull. There are two checkpoints, as trio runs the tasks of a turn
+                    # in any order: after the first checkpoint the handler may not have begun yet.
                     await trio.lowlevel.checkpoint()
                     await trio.lowlevel.checkpoint()
             elif result.next_offset < window.next_offset:
-                # The group was set back. What is in memory would be committed as consumed and hide that.
+                # The group was set back. Committing the messages in memory as consumed would undo that.
                 self._reset({queue.mq: result.next_offset})
                 return
             else:
@@ -109,7 +110,7 @@ class PullLoop:
             totals.pulled += len(result.messages)
         return result
 
-    def _take(self, queue: ProcessQueue, result: PullResult) -> None:
+    def _hand_over(self, queue: ProcessQueue, result: PullResult) -> None:
         messages = result.messages
         if queue.mq.topic == self._settings.retry_topic:
             for message in messages:
@@ -130,7 +131,7 @@ def _goes_on(_: Exception) -> bool:
 
 
 def _show_real_topic(message: MessageExt) -> None:
-    """A message that came back has the topic that it was sent to first."""
+    """Give a retried message the topic that it was first sent to."""
     topic = message.properties.get(RETRY_TOPIC)
     if topic:
         message.show_topic(topic)

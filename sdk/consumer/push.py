@@ -2,9 +2,9 @@
 
 `PushParts` puts its parts together, and starts and stops them. rebalance.py decides which queues are this member's,
 ownership.py takes and gives up queues, pull_loop.py pulls them, popping.py does both for topics that the group pops,
-ready.py holds what waits for a handler, workers.py or orderly.py call handlers, failures.py cares for messages that
-were not consumed, offsets.py keeps the offsets. The tasks of the parts are the client's, which outlive the cancellation
-of the ``async with`` block: so a stop is graceful also then.
+process_queue.py (`Ready`) holds messages that wait for a handler, workers.py or orderly.py call handlers, failures.py
+retries messages that were not consumed, offsets.py keeps the offsets. The tasks of the parts run in the client's
+nursery, which outlives the cancellation of the ``async with`` block: so a cancelled consumer, too, stops gracefully.
 """
 
 import logging
@@ -79,7 +79,7 @@ PULL_BYTES = 1024 * 1024
 WAIT_MS = 15_000
 # RocketMQ's: the first delivery and 16 more.
 MAX_RECONSUME_TIMES = 16
-# A stream lets other tasks run after so many messages.
+# A stream lets other tasks run after this many messages.
 YIELD_EVERY = 64
 
 
@@ -88,18 +88,18 @@ class PushConsumer:
     """``async with PushConsumer("127.0.0.1:9876", group="g", subscriptions={"orders": "*"}, handler=handle): ...``
 
     ``nameserver`` says where the NameServers are, or is a shared `Client`; by default $NAMESRV_ADDR. ``subscriptions``
-    maps topics to the tags to read, ``"*"`` or ``"A || B"``, or to an `Sql`. Names are in ``namespace``, by default
-    that of the `Client`. See docs/consumers.md for the other arguments.
+    maps topics to the tags to read, ``"*"`` or ``"A || B"``, or to an `Sql`. Names are in ``namespace``, by default the
+    `Client`'s namespace. See docs/consumers.md for the other arguments.
 
-    A handler gets a `MessageExt`. If its argument is annotated with another type, it gets the value that the body is of
-    that type, and the message as a second argument if it has two: see docs/values.md. It returns None or
+    A handler gets a `MessageExt`. If its argument is annotated with another type, the handler gets the body as a value
+    of that type, and the message as its second argument if it has two: see docs/values.md. A handler returns None or
     ``ConsumeResult.SUCCESS`` when its messages are consumed. ``ConsumeResult.LATER``, ``Later(delay_level)`` and an
-    exception have them delivered again, unless ``retry`` says otherwise; ``ConsumeResult.SUSPEND`` is for ``orderly``.
-    Any other value is a TypeError: it is logged, and counts as an exception.
+    exception have the messages delivered again, unless ``retry`` says otherwise; ``ConsumeResult.SUSPEND`` is for
+    ``orderly``. Any other value is a TypeError, which is logged and counts as an exception.
 
     Opening it raises NoNameServer when no NameServer answers within ``start_timeout_ms``, and BrokerError when brokers
-    refuse its credentials, permissions, group or subscriptions; with None it starts and goes on trying. What fails
-    later is in `problem`, and ``on_problem`` is called with it: a plain function, which must not block.
+    refuse its credentials, permissions, group or subscriptions; with None the consumer starts and goes on trying. A
+    later failure is in `problem`, and ``on_problem`` is called with it: a plain function, which must not block.
     """
 
     def __init__(
@@ -182,7 +182,7 @@ class PushConsumer:
         self._parts = PushParts(self._client, self._settings, on_problem)
         self._start_timeout_ms = start_timeout_ms
         for topic, expression in subscriptions.items():
-            self._note(topic, expression)
+            self._add_subscription(topic, expression)
         self._yield_in = YIELD_EVERY
 
     # --- life
@@ -198,7 +198,8 @@ class PushConsumer:
 
     async def __aexit__(self, *error: Any) -> None:
         """Let running handlers finish, commit, and leave the group."""
-        # The child of a fork has the parent's consumer: it must not commit for it, nor leave the group.
+        # The child of a fork has a copy of the parent's consumer: the child must not commit for the parent, nor leave
+        # the group.
         if self._client.forks == FORKS.count:
             with survived("stopping the consumer"), trio.CancelScope(shield=True):
                 await self._parts.stop()
@@ -213,8 +214,8 @@ class PushConsumer:
 
     async def __anext__(self) -> StreamMessage:
         self._client.check_open()
-        # Messages that are ready need no wait. Other tasks must have a turn all the same, but one for each message
-        # would cost more than the rest.
+        # Messages that are ready need no wait. Other tasks must run all the same, but a checkpoint for each message
+        # would cost more than all other work.
         if not self._yield_in:
             self._yield_in = YIELD_EVERY
             await trio.lowlevel.checkpoint()
@@ -226,11 +227,11 @@ class PushConsumer:
     # --- used by streams in other threads and loops
 
     async def take(self, most: Count) -> list[StreamMessage]:
-        """Wait for the next message; with it those that can be had without waiting. None at the end.
+        """Wait for the next message; returns it and those that are ready without waiting. An empty list at the end.
 
-        The caller calls `StreamMessage.give` when it gives one to its own caller.
+        The caller calls `StreamMessage.give` when it hands a message to its own caller.
         """
-        # Cancellation comes in the wait for the first message only, when nothing is taken: none can be lost by it.
+        # Only the wait for the first message can be cancelled, before any message is taken: so no message is lost.
         self._client.check_open()
         taken: list[StreamMessage] = []
         try:
@@ -239,22 +240,23 @@ class PushConsumer:
             return taken
         while message is not None:
             taken.append(message)
-            # Not by another wait: somebody else may take the last message meanwhile, and these would wait for the next.
+            # Do not wait again: another task may take the last message meanwhile, and the messages taken here would
+            # wait for the next one.
             message = self._parts.ready_message() if len(taken) < most else None
         return taken
 
     # --- subscriptions
 
     async def subscribe(self, topic: TopicName, expression: Expression = SUB_ALL) -> None:
-        """Read ``topic`` too, or read it with another expression. BrokerError when a broker refuses an `Sql`."""
+        """Read ``topic``, too, or read it with another expression. BrokerError when a broker refuses an `Sql`."""
         self._client.check_open()
         check_topic_name("a topic of subscriptions", topic)
         await self._parts.check_subscription(self._names.topic(topic), expression)
-        self._note(topic, expression)
+        self._add_subscription(topic, expression)
         self._parts.subscriptions_changed()
 
     async def unsubscribe(self, topic: TopicName) -> None:
-        """Do not read ``topic`` any more; messages that no handler has taken yet are left to others."""
+        """Stop reading ``topic``; messages that no handler has taken yet are left to other members."""
         self._client.check_open()
         topic = self._names.topic(topic)
         if topic != self._settings.retry_topic and self._parts.subscriptions.pop(topic, None) is not None:
@@ -268,7 +270,7 @@ class PushConsumer:
         """Pull a topic, or some queues, again."""
         self._parts.set_paused(self._listed(what), paused=False)
 
-    def _note(self, topic: str, expression: str | Sql) -> None:
+    def _add_subscription(self, topic: str, expression: str | Sql) -> None:
         check_topic_name("a topic of subscriptions", topic)
         self._parts.reader.tags_of(expression)  # raises if the expression is invalid
         self._parts.subscriptions[self._names.topic(topic)] = expression
@@ -276,17 +278,17 @@ class PushConsumer:
     def _listed(self, what: str | Sequence[MessageQueue]) -> list[str | MessageQueue]:
         return [self._names.topic(what)] if isinstance(what, str) else [self._names.queue(mq) for mq in what]
 
-    # --- what users look at
+    # --- status
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """The queues that are this member's now, sorted. Queue -1 of a broker is any of its queues, to pop from."""
+        """The queues that this member owns now, sorted. Queue -1 of a broker means pops from any of its queues."""
         parts = self._parts
         return sorted(map(self._names.plain_queue, [*parts.ownership.owned, *parts.popping.owned]))
 
     @property
     def problem(self) -> Problem | None:
-        """What keeps the consumer from working now, and the error; None when all is well. Of several the oldest."""
+        """What keeps the consumer from working now (the oldest problem), and the error; None when all is well."""
         return self._parts.problems.first
 
     @property
@@ -301,12 +303,12 @@ class PushConsumer:
 
     @property
     def failed(self) -> int:
-        """How many messages were not consumed and must be delivered again; one that failed twice counts twice."""
+        """How many messages were not consumed and must be delivered again; a message that failed twice counts twice."""
         return self._parts.counters.failed
 
     @property
     def dropped(self) -> int:
-        """How many messages were given up, as the retry policy says, or after too many failures of a broadcast."""
+        """How many messages were given up: by the retry policy, or after too many failures of a broadcast message."""
         return self._parts.counters.dropped
 
     @property
@@ -336,7 +338,7 @@ LAST_COMMITS_S = 5.0
 
 
 def tracing_of(client: ClientHandle, settings: PushSettings) -> Tracing | None:
-    """The trace that ``settings`` want."""
+    """The trace that ``settings`` ask for, if any."""
     traces = traces_of(client, client.names.plain(settings.group), settings.trace, settings.trace_topic)
     if traces is None:
         return None
@@ -360,10 +362,10 @@ class PushParts:
         self._rates = Rates()
         self.flow = FlowControl(settings, clock, self._rates)
         self.reader = Reader(client, replicas, settings.group)
-        self._commits = Commits(client, replicas, settings.group, problems.noting("committing offsets"))
+        self._commits = Commits(client, replicas, settings.group, problems.reporter("committing offsets"))
         self._local = LocalOffsets(settings, OsFiles()) if settings.broadcast else None
         offsets: OffsetStore = self._local or GroupOffsets(
-            replicas, self._commits, settings.group, problems.noting("committing offsets, which brokers refuse")
+            replicas, self._commits, settings.group, problems.reporter("committing offsets, which brokers refuse")
         )
         returns = Returns(client, replicas, settings, problems, clock)
         context = PushContext(client, settings, problems, self.counters, clock)
@@ -374,7 +376,7 @@ class PushParts:
         ordered = Orderly(settings, self.flow, returns, self.counters, errors, clock)
         put = ordered.put if settings.orderly else self.ready.put
         intake = PullLoop(context, self.reader, self.flow, put, lambda offsets: self.ownership.reset(offsets))
-        # Each owned queue is served by a task that pulls and, with ``orderly``, one that handles.
+        # Each owned queue has a task that pulls and, with ``orderly``, a task that handles messages.
         serve = [intake.pull, ordered.serve] if settings.orderly else [intake.pull]
         self.ownership = QueueOwnership(
             context, replicas, offsets, self.flow, self.ready, serve, lambda: self._rebalance.soon()
@@ -396,20 +398,20 @@ class PushParts:
         self._is_stopping = False
 
     async def start(self, start_timeout_ms: float | None) -> None:
-        """Join the group. InvalidArgument when the client or, with ``broadcast``, the machine has such a member.
+        """Join the group. InvalidArgument if the client or, with ``broadcast``, the machine has a member of the group.
 
         Raises what `Start` raises, and BrokerError when the group or a subscription is refused.
         """
         try:
             await self._start(start_timeout_ms)
         except BaseException:
-            # Also when it was cancelled: the next start in this process needs the lock of the offsets' folder.
+            # Also after a cancelled start: the next start in this process needs the lock of the offsets' folder.
             if self._local is not None:
                 await self._local.close()
             raise
 
     async def _start(self, start_timeout_ms: float | None) -> None:
-        # Joined first, so that the heartbeats which check the start have the group: brokers may refuse it there.
+        # Join first, so that the heartbeats that check the start contain the group: brokers may refuse the group.
         self._client.join_consumer(self._settings.group, self.member)
         if start_timeout_ms is not None:
             await self._check_start(Start(self._client, start_timeout_ms))
@@ -433,8 +435,8 @@ class PushParts:
     async def _check_start(self, start: Start) -> None:
         group = self._settings.group
         topics = [topic for topic in self.subscriptions if topic != self._settings.retry_topic]
-        # Brokers that refuse heartbeats, a subscription or the group raise here, where the program can still see it.
-        # Those that cannot be reached keep nobody from starting.
+        # Refusals of heartbeats, of a subscription or of the group raise here, where the program sees the error.
+        # Unreachable brokers do not prevent the start.
         addr = await start.with_topics(topics)
         if addr is None:
             return
@@ -455,8 +457,9 @@ class PushParts:
                 logger.info("members of group %s: %s", group, error)
 
     async def check_subscription(self, topic: str, expression: str | Sql) -> None:
-        """BrokerError when a broker of the topic cannot use the expression. Nothing if none can be asked now."""
-        # Tags need no check: each broker compares them. A condition in SQL is compiled, and may be switched off.
+        """BrokerError when a broker of the topic cannot use the expression. Passes if no broker can be asked now."""
+        # Tags need no check: every broker compares tags. An SQL condition is compiled by the broker, which may have SQL
+        # switched off.
         if not isinstance(expression, Sql):
             return
         instance, group = self._client.instance, self._settings.group
@@ -475,8 +478,8 @@ class PushParts:
 
     async def stop(self) -> None:
         """Let running handlers finish, and commit."""
-        # Order: no new queues; no new calls of handlers; the running ones end; offsets are committed and locks
-        # released; kept commits have a last try; the traces of all that are sent last.
+        # Order: no new queues; no new calls of handlers; running calls end; offsets are committed and locks released;
+        # kept commits have a last try; the traces are sent last.
         self._is_stopping = True
         self._rebalancing.cancel()
         self.ready.clear()
@@ -499,7 +502,7 @@ class PushParts:
             await self.tracing.close()
 
     def subscriptions_changed(self) -> None:
-        """Tell the brokers, and share the queues again."""
+        """Send the new subscriptions to the brokers, and divide the queues again."""
         self._client.instance.membership.subscription_changed()
         self._client.instance.tell_brokers()
         self._rebalance.soon()
@@ -510,7 +513,7 @@ class PushParts:
         self.popping.set_paused(self.ownership.is_paused)
 
     async def _change_queues(self, pulled: Queues, is_shared: bool, popped: Queues) -> bool:
-        """Queues that are not to be pulled any more are given up first: they may be popped from now on."""
+        """Change the queues to pull and to pop. Queues not pulled any more are given up before they may be popped."""
         # Pulled and popped messages of one queue would be handled twice.
         is_settled = await self.ownership.change(pulled, is_shared)
         self.popping.change(popped, self.ownership.is_paused)
@@ -522,7 +525,7 @@ class PushParts:
         try:
             while (message := self.ready_message()) is None:
                 if self.ready.batches:
-                    # Before it is taken: who is cancelled here must not have it.
+                    # Decompress before the message is taken: a task that is cancelled here must not hold the message.
                     batch = self.ready.batches[0]
                     await keep_content(batch.messages[batch.taken])
                     continue
@@ -532,16 +535,17 @@ class PushParts:
                 is_woken = True
             return message
         finally:
-            # A pull wakes one task, whatever it brings. That one wakes the next, also if it is cancelled here.
+            # A pull wakes one task, however many messages it finds. That task wakes the next task, also if it is
+            # cancelled here.
             if is_woken and self.ready.batches:
                 self.ready.wake()
 
     def ready_message(self) -> StreamMessage | None:
-        """The next message of a stream, if there is one whose body needs not be decompressed first."""
+        """The next message of a stream, if it is ready and its body needs no decompression first."""
         ready = self.ready
         if not ready.batches:
             return None
-        # A large body is decompressed in a thread, for which `next_message` waits; here nothing may wait.
+        # A large body is decompressed in a thread, for which `next_message` waits; this method must not wait.
         batch = ready.batches[0]
         if batch.has_packed and (first := batch.messages[batch.taken]).is_compressed and not first.has_content:
             return None
@@ -571,7 +575,7 @@ class PushParts:
     async def _commit_often(self) -> None:
         while True:
             await trio.sleep(self._settings.commit_interval_ms / 1000)
-            with survived("committing offsets", self.problems.noting("committing offsets, which failed")):
+            with survived("committing offsets", self.problems.reporter("committing offsets, which failed")):
                 await self.ownership.commit()
 
     @enable_ki_protection
@@ -579,17 +583,18 @@ class PushParts:
         while True:
             await trio.sleep(SAMPLE_S)
             self._rates.sample(trio.current_time())
-            self.flow.note_progress()
+            self.flow.sample_progress()
 
 
-# Messages that cross at a time. More are in memory anyway; those that were not iterated over are never acknowledged.
+# How many messages cross at a time. More are in memory anyway; messages that were not iterated over are never
+# acknowledged.
 TAKEN_AT_ONCE = 256
 
 
 class CrossingMessages:
     """Messages that were taken from one open consumer, and acknowledgements on their way back to it.
 
-    Messages are added in trio, so that none is lost when the caller is cancelled while they cross.
+    Messages are added in the trio thread, so that no message is lost when the caller is cancelled while messages cross.
     """
 
     def __init__(self, client: OpenClient[PushConsumer]) -> None:
@@ -597,12 +602,12 @@ class CrossingMessages:
         self._messages: deque[StreamMessage] = deque()
         self._is_filling = False
         self._has_ended = False
-        # Calls of `fill` that wait for the one that takes messages.
+        # Calls of `fill` that wait while another call takes messages.
         self._others = trio.lowlevel.ParkingLot()
         self._acks: Inbox[StreamMessage] = Inbox(client.soon, _ack_soon)
 
     def pop(self) -> StreamMessage | None:
-        """The next message, if there is one here that no other member of the group gets."""
+        """The next message here that no other member of the group gets, if any."""
         while self._messages:
             message = self._messages.popleft()
             if message.is_ours:
@@ -612,8 +617,8 @@ class CrossingMessages:
 
     async def fill(self, consumer: PushConsumer) -> bool:
         """In trio: wait for messages. False at the end."""
-        # One of several calls takes messages for all of them, since it may get all that there are. It returns when it
-        # has more than the others need: as long as a call waits, one of them takes.
+        # One of several calls takes messages for all calls, since it may get all messages that are ready. It returns
+        # when it has more messages than the other calls need: as long as calls wait, one of them takes.
         while not self._messages and not self._has_ended:
             if self._is_filling:
                 await self._others.park()
@@ -628,21 +633,21 @@ class CrossingMessages:
                         return True
             finally:
                 self._is_filling = False
-                # At the end all calls return. When this one was cancelled, another one takes.
+                # At the end all calls return. If this call was cancelled, another call takes.
                 if self._has_ended:
                     self._others.unpark_all()
                 else:
                     self._others.unpark()
-        # Another thread may have popped them since. Then the caller asks again.
+        # Another thread may have popped the messages since. Then the caller asks again.
         return not self._has_ended or bool(self._messages)
 
     def ack(self, message: StreamMessage) -> None:
-        """Let trio acknowledge the message, without waiting: it only notes that, and cannot fail."""
+        """Let the trio thread acknowledge the message, without waiting for it; an acknowledgement cannot fail."""
         self._acks.put(message)
 
 
 def _ack_soon(messages: deque[StreamMessage]) -> None:
-    # Not in a task: what a caller asks after its `ack`, such as `consumer.consumed`, must find it done.
+    # Not in a task: a caller that reads `consumer.consumed` after its `ack` must find the message counted.
     while messages:
         with survived("acknowledging a message"):
             messages.popleft().note_consumed()

@@ -1,7 +1,7 @@
-"""What a `PushConsumer` did with the messages of each topic: totals, and the rates that request 307 tells. Pure.
+"""The counts of a `PushConsumer` for each topic: totals, and the rates in the answer to request 307. Pure.
 
-As in RocketMQ's clients, a rate is that of the last minute, and failures are those of the last hour. Both are
-differences of totals: parts count, and nothing but a look every SAMPLE_S costs more.
+As in RocketMQ's clients, a rate covers the last minute, and failures cover the last hour. Both are differences of
+totals: the consumer's parts only count, and the totals are sampled every SAMPLE_S.
 """
 
 from collections import deque
@@ -10,7 +10,7 @@ from dataclasses import replace
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.remoting.protocol.requests.clients import ConsumeStatus
 
-# Time between two looks at the totals; how many looks are a minute, and an hour when only each sixtieth is kept.
+# Time between two samples of the totals; how many samples are a minute, and an hour when only each sixtieth is kept.
 SAMPLE_S = 10.0
 _HOUR_EVERY = 60
 _KEPT = 7
@@ -18,7 +18,7 @@ _KEPT = 7
 
 @lazy_dataclass(slots=True)
 class Totals:
-    """The totals of one topic. ``pulls`` found messages; ``calls`` are those of the handler, which ended."""
+    """The totals of one topic. ``pulls``: pulls that found messages; ``calls``: calls of the handler that ended."""
 
     pulls: int = 0
     pull_s: float = 0.0
@@ -28,10 +28,10 @@ class Totals:
     consumed: int = 0
     failed: int = 0
 
-    def note_calls(self, calls: int, consumed: int, began_s: float, now_s: float) -> float:
-        """``calls`` of the handler, one after another, took the time since ``began_s``. Returns ``now_s``.
+    def add_calls(self, calls: int, consumed: int, began_s: float, now_s: float) -> float:
+        """Count ``calls`` of the handler, which ran one after another since ``began_s``. Returns ``now_s``.
 
-        ``consumed``: how many messages they consumed, if the caller does not count that by itself.
+        ``consumed``: how many messages these calls consumed, if the caller does not count them itself.
         """
         if calls:
             self.calls += calls
@@ -41,38 +41,38 @@ class Totals:
 
 
 class _History:
-    """Totals at some times, the oldest first, and at the beginning."""
+    """The totals of one topic: now, and samples of the last minute and the last hour, the oldest first."""
 
-    __slots__ = ("hour", "looks", "minute", "totals")
+    __slots__ = ("hour", "minute", "samples", "totals")
 
     def __init__(self, now_s: float) -> None:
         self.totals = Totals()
         first = (now_s, Totals())
         self.minute = deque([first], _KEPT)
         self.hour = deque([first], _KEPT)
-        self.looks = 0
+        self.samples = 0
 
 
 class Rates:
-    """Totals and their past, by topic. Times are of any clock that only goes forward."""
+    """The totals of each topic and their samples. Times are of any clock that only goes forward."""
 
     def __init__(self) -> None:
         self._topics: dict[str, _History] = {}
 
     def of(self, topic: str, now_s: float) -> Totals:
-        """The totals of ``topic``, for those that count."""
+        """The totals of ``topic``; the caller adds to them."""
         history = self._topics.get(topic)
         if history is None:
             history = self._topics[topic] = _History(now_s)
         return history.totals
 
     def sample(self, now_s: float) -> None:
-        """Look at all totals; to be called every SAMPLE_S."""
+        """Sample all totals; to be called every SAMPLE_S."""
         for history in self._topics.values():
             seen = (now_s, replace(history.totals))
             history.minute.append(seen)
-            history.looks += 1
-            if history.looks % _HOUR_EVERY == 0:
+            history.samples += 1
+            if history.samples % _HOUR_EVERY == 0:
                 history.hour.append(seen)
 
     def status(self, topic: str, now_s: float) -> ConsumeStatus:

@@ -1,14 +1,13 @@
 """`Reader`: pulls of one consumer, each from the broker of the queue's set that should answer it.
 
-A pull goes to the master, or to the replica that the broker suggested in its last answer. When that one does not
-answer, the other replicas are asked, and all of them again until the timeout.
+A pull goes to the master, or to the replica that the broker suggested in its last answer. When that replica does not
+answer, the other replicas are asked, and all replicas again until the timeout.
 
-A slave may be behind, or lack the oldest messages. So when it does not have the asked offset, that says nothing about
-the queue: the other replicas are asked, and while none of them answers the result is NO_NEW_MESSAGE. Only the master
-can say that an offset does not exist. If a slave could, a reader would skip messages that only the master has.
-A pull with a `Trail` returns no messages of a topic that was made again, unless it reads at their beginning: its result
-is OFFSET_ILLEGAL, ``is_made_again``, and the reader begins the new queue at ``next_offset``. One line in the log says
-so.
+A slave may be behind, or lack the oldest messages. So a slave without the asked offset says nothing about the queue:
+the other replicas are asked, and while none of them answers the result is NO_NEW_MESSAGE. Only the master can say that
+an offset does not exist. If a slave could, a reader would skip messages that only the master has. A pull with a `Trail`
+returns no messages of a topic that was made again, unless it reads from their beginning: its result is OFFSET_ILLEGAL
+with ``is_made_again``, and the reader begins the new queue at ``next_offset``. The change is logged once.
 """
 
 import logging
@@ -54,11 +53,11 @@ class PullStatus(Enum):
 class PullResult:
     """Messages in queue order, and the offset to pull at next.
 
-    ``next_offset`` is valid for every status: it follows the messages, or those that did not match; when the asked
-    offset does not exist, it is the nearest one that does. ``min_offset`` and ``max_offset`` are the queue's bounds on
-    the broker with id ``broker_id``: 0 is the master, and a slave may be behind. ``created_ms`` is the creation stamp
-    of the topic on its broker, if the broker knows it. ``is_made_again``: the topic was deleted and made again since
-    this consumer's last pull of the queue, and the asked offset was one of the old topic.
+    ``next_offset`` is valid for every status: it follows the messages, or the messages that did not match; when the
+    asked offset does not exist, it is the nearest offset that exists. ``min_offset`` and ``max_offset`` are the queue's
+    bounds on the broker with id ``broker_id``: 0 is the master, and a slave may be behind. ``created_ms`` is the
+    creation stamp of the topic on its broker, if the broker knows it. ``is_made_again``: the topic was deleted and made
+    again since this consumer's last pull of the queue, and the asked offset belonged to the old topic.
     """
 
     status: PullStatus
@@ -73,7 +72,7 @@ class PullResult:
 
 @lazy_dataclass(frozen=True, slots=True)
 class PullBytes:
-    """Like `PullResult`, with stored records back to back instead of message objects.
+    """Like `PullResult`, with consecutive stored records instead of message objects.
 
     The broker compares only hashes of tags, so with a tag expression there may be records with other tags.
     """
@@ -107,7 +106,7 @@ class Reader:
         self._instance = client.instance
         self._replicas = replicas
         self._group = group
-        # Queues whose reader waits for the master: that is logged once.
+        # Queues whose reader waits for the master, so that the wait is logged once.
         self._waiting: dict[MessageQueue, None] = {}
         self._tags: dict[str | Sql, frozenset[str]] = {}
 
@@ -122,11 +121,12 @@ class Reader:
         wait_ms: int,
         trail: Trail | None = None,
     ) -> PullResult:
-        """Messages from ``offset`` on; see `PullConsumer.pull`. ``trail``: what is known of the queue."""
+        """Messages from ``offset`` on; see `PullConsumer.pull`. ``trail``: what the reader knows of the queue."""
         tags = self.tags_of(expression)
         answer = await self._pull(mq, offset, max_count, max_bytes, expression, wait_ms, trail)
         status = _STATUS[answer.code]
-        # Records of a light queue carry the offsets of their own topic: they are replaced by those in the light queue.
+        # Records of a light queue carry the offsets of their own topic: replace these by the offsets in the light
+        # queue.
         data = as_in_light_queue(answer.data, mq.topic) if is_light(mq.topic) else answer.data
         messages = self._client.names.messages(data, mq.broker_name, offset)
         if tags and messages:
@@ -196,7 +196,7 @@ class Reader:
         started = trio.current_time()
 
         async def ask_each() -> PullAnswer:
-            # What brokers that failed have waited counts: the caller waits ``wait_ms`` for a message, not for each.
+            # The waits of brokers that failed count: the caller waits ``wait_ms`` in all, not for each broker.
             waited_ms = (trio.current_time() - started) * 1000
             return await self._pull_once(mq, offset, ask, max(wait_ms - int(waited_ms), 0), trail)
 
@@ -216,7 +216,7 @@ class Reader:
         wait_ms: int,
         trail: Trail | None,
     ) -> PullAnswer:
-        """The answer of the first broker of the set that has one."""
+        """The answer of the first broker of the set that answers."""
         asked: dict[str, None] = {}
         failed: dict[str, SkylarkError] = {}
         behind: PullAnswer | None = None
@@ -247,7 +247,7 @@ class Reader:
     async def _wait_for_master(
         self, mq: MessageQueue, behind: PullAnswer, offset: int, wait_ms: int, started: float
     ) -> PullAnswer:
-        """NO_NEW_MESSAGE, the result while only slaves answer and none of them has the asked offset."""
+        """The result NO_NEW_MESSAGE, while only slaves answer and none of them has the asked offset."""
         if mq not in self._waiting:
             self._waiting[mq] = None
             logger.warning(
@@ -260,11 +260,11 @@ class Reader:
             )
         if wait_ms and trio.current_time() < started + BEHIND_S:
             await trio.sleep(BEHIND_S)
-        # Without the stamp, too: the stamp may belong to an older topic.
+        # Drop the slave's stamp, too: it may belong to an older topic.
         return replace(behind, code=ResponseCode.PULL_NOT_FOUND, data=b"", next_offset=offset, created_ms=None)
 
     def tags_of(self, expression: str | Sql) -> frozenset[str]:
-        """The tags in an expression; empty when it matches all, or is SQL. InvalidArgument when it is invalid."""
+        """The tags in an expression; empty if it matches all, or is SQL. InvalidArgument for an invalid expression."""
         tags = self._tags.get(expression)
         if tags is None:
             try:
@@ -299,7 +299,7 @@ def as_in_logical_queue(data: bytes, queue_id: int, offset_delta: int) -> bytes:
 
 
 def as_in_light_queue(data: bytes, topic: str) -> bytes:
-    """The records with the number and the offsets of the light queue ``topic``; their topics stay."""
+    """The records with the number and the offsets of the light queue ``topic``; the records keep their topics."""
     placed = bytearray(data)
     for at in record_starts(data):
         record = decode_record(data, at, check_crc=False)
@@ -311,7 +311,7 @@ def as_in_light_queue(data: bytes, topic: str) -> bytes:
 
 
 def _offset_in(record: Record, topic: str) -> int | None:
-    """None for a message that was sent to the light queue itself."""
+    """The record's offset in the light queue; None for a message that was sent to the light queue itself."""
     names = (find_property(record.properties, QUEUES) or b"").split(b",")
     offsets = (find_property(record.properties, OFFSETS) or b"").split(b",")
     wanted = topic.encode()

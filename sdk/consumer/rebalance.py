@@ -1,10 +1,10 @@
 """The queues of this member of a group: computed again whenever the members or the queues change.
 
-Every member asks a broker who is in the group, and computes its own share. So there is a short time in which two
-members have a queue, or none has it; ordered consumption takes locks at the broker as well. When a broker cannot be
-asked, the queues of its topics stay as they are.
-The broker also says (400) whether the group consumes a topic by pop, and which queues this member pops from then. As
-in RocketMQ, orderly and broadcasting consumers, and retry topics, are pulled in any case.
+Every member asks a broker for the members of the group, and computes its own share. So for a short time two members may
+have a queue, or no member has it; ordered consumption takes locks at the broker as well. When a broker cannot be asked,
+the queues of its topics stay as they are. The broker's answer to request 400 says whether the group consumes a topic by
+pop, and which queues this member then pops. As in RocketMQ, orderly and broadcasting consumers, and retry topics, are
+pulled in any case.
 """
 
 import logging
@@ -27,8 +27,8 @@ from skylark.sdk.runtime import survived
 logger = logging.getLogger(__name__)
 
 INTERVAL_S = 20.0
-# The pauses before the next rounds after one that could not decide everything: a topic or broker is missing, a queue is
-# locked. They double, up to the longest.
+# The pauses before the next rounds after an incomplete round: a topic or broker is missing, or a queue is locked. The
+# pauses double, up to the longest.
 AGAIN_S = 0.25
 LONGEST_AGAIN_S = 4.0
 
@@ -40,11 +40,11 @@ _STRATEGIES = {"circle": "AVG_BY_CIRCLE"}
 
 
 class Rebalance:
-    """Decides which queues are this member's and calls ``change`` with them: queue → expression.
+    """Decides which queues this member owns, and calls ``change`` with them: queue → expression.
 
-    Its second argument says whether the group has other members, its third one are the queues to pop from. ``change``
-    returns whether everything is as wanted. ``owned`` and ``popped`` are the present queues, ``subscriptions`` the
-    topics.
+    The second argument of ``change`` says whether the group has other members, the third has the queues to pop from.
+    ``change`` returns whether the member owns all these queues now. ``owned`` and ``popped`` are the present queues,
+    ``subscriptions`` the topics.
     """
 
     def __init__(
@@ -63,9 +63,9 @@ class Rebalance:
         self._change = change
         self._problems = context.problems
         self._due = Signal()
-        # What was logged, so that it is logged once.
+        # Missing topics that were logged, so that each is logged once.
         self._missing: dict[str, None] = {}
-        # Brokers that do not know the group, as problems: forgotten when they are in no route any more.
+        # Problems of brokers that do not know the group: forgotten when the brokers are in no route any more.
         self._strange: dict[str, None] = {}
         # Brokers that do not know request 400.
         self._assign_nothing: dict[str, None] = {}
@@ -75,16 +75,16 @@ class Rebalance:
         self._due.set()
 
     async def run(self) -> None:
-        """Decide every 20 s, when told so, and when the route of a topic changes."""
+        """Decide every 20 s, after `soon`, and when the route of a topic changes."""
         again_s = AGAIN_S
         listeners = self._client.instance.on_new_route
         listeners.append(self._route_changed)
         try:
             while True:
                 is_settled = False
-                # Cleared before the round: a notice that comes while it runs causes another one.
+                # Cleared before the round: a notice that arrives during the round causes another round.
                 self._due.clear()
-                with survived("rebalancing", self._problems.noting("rebalancing")):
+                with survived("rebalancing", self._problems.reporter("rebalancing")):
                     is_settled = await self._round()
                 again_s = AGAIN_S if is_settled else min(2 * again_s, LONGEST_AGAIN_S)
                 with trio.move_on_after(INTERVAL_S if is_settled else again_s):
@@ -102,13 +102,12 @@ class Rebalance:
         popped: dict[MessageQueue, str | Sql] = {}
         for topic in [topic for topic in self._missing if topic not in self._subscriptions]:
             del self._missing[topic]
-            self._problems.note(_topic(topic), None)
+            self._problems.report(_topic(topic), None)
         is_settled = True
         asked: dict[str, list[str] | None] = {}
         for topic, expression in list(self._subscriptions.items()):
             share = await self._share(topic, asked)
-            # What cannot be found out stays as it is. To give the queues up would stop consumption whenever a broker
-            # restarts.
+            # Keep the queues whose share is unknown. Giving them up would stop consumption whenever a broker restarts.
             if share is None:
                 is_settled = False
                 share = _of_topic(self._owned, topic), _of_topic(self._popped, topic)
@@ -116,14 +115,14 @@ class Rebalance:
             popped.update(dict.fromkeys(share[1], expression))
         for what in [what for what in self._strange if what not in map(self._at, asked)]:
             del self._strange[what]
-            self._problems.note(what, None)
+            self._problems.report(what, None)
         is_shared = any(members is not None and len(members) > 1 for members in asked.values())
         return await self._change(wanted, is_shared, popped) and is_settled
 
     async def _share(
         self, topic: str, asked: dict[str, list[str] | None]
     ) -> tuple[Sequence[MessageQueue], Sequence[MessageQueue]] | None:
-        """This member's queues of the topic, to pull and to pop; None when that cannot be found out now."""
+        """This member's queues of the topic, to pull and to pop; None when no broker can be asked now."""
         instance = self._client.instance
         try:
             route = await instance.route(topic)
@@ -131,17 +130,17 @@ class Rebalance:
             if topic not in self._missing and topic != self._settings.retry_topic:
                 self._missing[topic] = None
                 logger.warning("waiting for topic %s: %s", topic, error)
-                self._problems.note(_topic(topic), error)
+                self._problems.report(_topic(topic), error)
             return None
-        self._problems.note(_topic(topic), None)
+        self._problems.report(_topic(topic), None)
         if self._missing.pop(topic, self) is None:
             logger.warning("topic %s is there", topic)
         if self._settings.broadcast:
             return route.readable, []
         members = await self._members(route, asked)
-        # A member that the broker does not list has no share: the others have divided the queues without it.
+        # A member that the broker does not list has no share: the other members have divided the queues without it.
         if members is None or instance.client_id not in members:
-            # Perhaps a broker has restarted: it gets a heartbeat now, unless it was sent one on this connection.
+            # The broker may have restarted: send it a heartbeat now, unless one was sent on this connection.
             instance.tell_brokers()
             return None
         popped = await self._to_pop(topic, route, asked)
@@ -154,11 +153,11 @@ class Rebalance:
     async def _to_pop(
         self, topic: str, route: TopicRoute, asked: Mapping[str, list[str] | None]
     ) -> list[MessageQueue] | None:
-        """The queues to pop from; none when the group pulls the topic, None when the broker does not say it now."""
+        """The queues to pop from; empty when the group pulls the topic, None when the broker does not answer now."""
         settings = self._settings
         if settings.orderly or topic == settings.retry_topic:
             return []
-        # The one that knew the members, since it assigns queues to those that it knows.
+        # The broker that knew the members: a broker assigns queues only to members that it knows.
         addr = next(addr for addr in _addresses(route) if asked.get(addr) is not None)
         if addr in self._assign_nothing:
             return []
@@ -175,7 +174,7 @@ class Rebalance:
             logger.debug("%s assigns no queues: %s", addr, error)
             if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 self._assign_nothing[addr] = None
-            # A broker that is busy for long keeps nobody from pulling.
+            # A broker that stays busy must not stop pulls.
             return None if is_transient(error) and _of_topic(self._popped, topic) else []
         except SkylarkError as error:
             logger.info("queues of topic %s: %s", topic, error)
@@ -200,18 +199,18 @@ class Rebalance:
         try:
             members = await broker_api.consumer_ids(self._client.at(addr), self._settings.group)
         except BrokerError as error:
-            # Also the answer to the first member, whose heartbeat is on its way. A broker that has answered that, and
-            # still knows no member, does not let this group in.
+            # The first member gets this answer, too, while its heartbeat is in flight. A broker that has answered the
+            # heartbeat and still knows no member does not let this group in.
             logger.debug("no members of group %s yet: %s", self._settings.group, error)
             if not self._client.instance.membership.strangers([addr]):
                 self._strange[what] = None
-                self._problems.note(what, error)
+                self._problems.report(what, error)
             return None
         except SkylarkError as error:
             logger.info("members of group %s: %s", self._settings.group, error)
             return None
         if self._strange.pop(what, self) is None:
-            self._problems.note(what, None)
+            self._problems.report(what, None)
         return members
 
 

@@ -1,10 +1,11 @@
-"""Which broker of a set to read from: the master, the slave that it suggests, or any other that answers.
+"""Which broker of a set to read from: the master, the slave that the master suggests, or any other that answers.
 
-A broker that does not answer is a suspect: the others are asked first until it has answered a probe, so that a dead or
-frozen master costs one timeout, not one per pull. Meanwhile its routes are refreshed, since its address may have
-changed. While no broker answers, all are asked again until the timeout, so that a restart causes a delay, not an error.
-A slave may lack new topics and queues, so its refusal is not final: only the master's "no such topic or queue" counts.
-Neighbours: pull.py (reads), offsets.py (commits, to the master only), sdk/suspects.py (probes).
+A broker that does not answer is a suspect: other brokers are asked first until the suspect has answered a probe, so
+that a dead or frozen master costs one timeout, not one per pull. Meanwhile the routes with the suspect are refreshed,
+since its address may have changed. While no broker answers, all brokers are asked again until the timeout, so that a
+restart causes a delay, not an error. A slave may lack new topics and queues, so its refusal is not final: only the
+master's "no such topic or queue" counts. Neighbours: pull.py (reads), offsets.py (commits, to the master only),
+sdk/suspects.py (probes).
 """
 
 import logging
@@ -40,7 +41,7 @@ class Replica(NamedTuple):
 
 @lazy_dataclass(slots=True)
 class _Suspect:
-    """A broker that does not answer. ``topics`` are those in whose routes it was."""
+    """A broker that does not answer. ``topics``: topics whose routes contained the broker."""
 
     broker_name: str
     broker_id: int
@@ -67,19 +68,19 @@ class Replicas:
     # --- choosing
 
     async def reader(self, mq: MessageQueue, asked: Mapping[str, object]) -> Replica | None:
-        """The replica to pull from that was not ``asked`` yet: the suggested one, else as `first`."""
+        """The replica to pull from that was not ``asked`` yet: the suggested replica, else the result of `first`."""
         return await self.first(mq, asked, self._suggested.get(mq, MASTER_ID))
 
     async def first(
         self, mq: MessageQueue, asked: Mapping[str, object], preferred_id: int = MASTER_ID
     ) -> Replica | None:
-        """The next replica that was not ``asked`` yet: the preferred one, then by id; suspects last. None if none."""
+        """The next replica not ``asked`` yet: the preferred replica, then by id; suspects last. None if all were."""
         found = self._choose(mq, await self._instance.route(mq.topic), asked, preferred_id)
         if found is None:
             try:
                 found = self._choose(mq, await self._instance.refresh(mq.topic), asked, preferred_id)
             except (RemotingError, RouteNotFound):
-                # A NameServer that has just started, or whose brokers all stopped, knows no route.
+                # A NameServer that has just started, or whose brokers have all stopped, knows no route.
                 if not asked and self._instance.routes.get(mq.topic) is None:
                     raise
         return found
@@ -101,7 +102,7 @@ class Replicas:
     # --- results
 
     def suggest(self, mq: MessageQueue, broker_id: int) -> None:
-        """A broker suggested the broker to ask next."""
+        """A broker's answer suggested the broker to ask next."""
         self._suggested[mq] = broker_id
 
     def failed(self, mq: MessageQueue, replica: Replica, error: SkylarkError) -> None:
@@ -110,7 +111,7 @@ class Replicas:
             self._instance.drop_address(mq.broker_name, replica.addr)
         elif isinstance(error, RemotingError):
             self.suspect(mq, replica, error)
-        # A slave may not have a new topic or queue yet; the master knows.
+        # A slave may lack a new topic or queue; only the master's refusal is final.
         elif replica.broker_id == MASTER_ID and not is_transient(error):
             raise error
 
@@ -162,7 +163,7 @@ class Replicas:
 
     def unavailable(self, mq: MessageQueue, failed: Mapping[str, SkylarkError]) -> SkylarkError:
         """The error when no broker of the queue's set has answered; it is always transient."""
-        # A failure that may pass tells callers more than that there is no master; and it makes them try again.
+        # A transient failure says more than "there is no master", and makes callers try again.
         for error in failed.values():
             if is_transient(error) and not isinstance(error, WrongBroker):
                 return error

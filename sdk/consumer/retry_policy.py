@@ -1,7 +1,7 @@
-"""`RetryPolicy`: how often a consumer tries a message, after which pauses, and which exceptions end that (pure).
+"""`RetryPolicy`: how often a consumer tries a message, after which pauses, and which exceptions end the tries (pure).
 
-`Failure` says why a call of the handler did not consume its messages. `RetryPolicy.fate` decides what becomes of them;
-failures.py and orderly.py do it.
+`Failure` says why a call of the handler did not consume its messages. `RetryPolicy.fate` decides what happens to the
+messages; failures.py and orderly.py carry it out.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ _S = 1_000
 
 
 class Fate(Enum):
-    """What becomes of a message that a handler did not consume; the texts are for logs."""
+    """What happens to a message that a handler did not consume; the values are texts for logs."""
 
     value: str
 
@@ -30,9 +30,9 @@ class Fate(Enum):
 
 @lazy_dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a handler did not consume its messages: the ``error`` that it raised, or what else it did.
+    """Why a handler did not consume its messages: the ``error`` that it raised, or another ``reason``.
 
-    ``delay_level`` is what the handler asks for: 0 leaves the pause to the policy.
+    ``delay_level`` is the level that the handler asks for: 0 leaves the pause to the policy.
     """
 
     reason: str
@@ -47,7 +47,8 @@ class Failure:
 
 def reason_of(error: BaseException) -> str:
     """An error as one line: its class, its text, and where it was raised."""
-    # Of several lines, as of a SyntaxError, the last one has class and text. `str` of a user's error may raise.
+    # If there are several lines, as of a SyntaxError, the last line has class and text. `str` of a user's error may
+    # raise.
     text = format_exception_only(error)[-1].strip()
     place = ""
     for frame, line in walk_tb(error.__traceback__):
@@ -56,7 +57,7 @@ def reason_of(error: BaseException) -> str:
 
 
 class Pause(NamedTuple):
-    """How long until a message comes again: a level of the broker (0: as the broker chooses), and a time if known."""
+    """The pause before a message comes again: a level of the broker (0: the broker chooses), and a time if known."""
 
     level: int
     ms: float | None
@@ -69,15 +70,16 @@ Errors = type[BaseException] | tuple[type[BaseException], ...]
 class RetryPolicy:
     """For ``PushConsumer(..., retry=RetryPolicy(...))``.
 
-    A message is tried ``attempts`` times, the first one included, then it is a dead letter. ``delays_ms`` are the
-    pauses after the first failure, the second and so on; the last of them is for all later ones; without any,
-    RocketMQ's. Where a broker must wait, it waits for the shortest of its levels (1 s, 5 s, 10 s, 30 s, 1 min ... 2 h)
-    that is not shorter.
+    A message is tried ``attempts`` times, the first try included, then it is a dead letter. ``delays_ms`` are the
+    pauses after the first failure, the second and so on; the last pause is used for all later failures. By default the
+    pauses are RocketMQ's. Where a broker waits, it uses its shortest delay level (1 s, 5 s, 10 s, 30 s, 1 min ... 2 h)
+    that is not shorter than the pause.
 
-    Exceptions of the classes ``dead_letter_on`` make a message a dead letter at once. Those of ``drop_on`` end it: that
-    is logged, and counted in ``consumer.dropped``. All others, and those of ``retry_on``, are tried again. Of several
-    classes that fit an exception the most derived one decides. A body that cannot be read as the type that a handler
-    is annotated with (UnreadableValue) is a dead letter at once, unless that class is in one of them.
+    Exceptions of the classes ``dead_letter_on`` make a message a dead letter at once. Exceptions of the classes
+    ``drop_on`` drop the message: the drop is logged, and counted in ``consumer.dropped``. After all other exceptions,
+    and exceptions of the classes ``retry_on``, the message is tried again. Of several classes that fit an exception the
+    most derived class decides. A message whose body cannot be read as the handler's annotated type (UnreadableValue) is
+    a dead letter at once, unless UnreadableValue is in one of the three.
     """
 
     attempts: int = 17
@@ -103,7 +105,7 @@ class RetryPolicy:
                 listed[cls] = name
 
     def fate(self, error: BaseException | None) -> Fate:
-        """What becomes of a message on which the handler has raised ``error``; None: it has not raised."""
+        """What happens to a message on which the handler has raised ``error``; None: the handler has not raised."""
         if error is not None:
             for cls in type(error).__mro__:
                 for fate, classes in (
@@ -113,13 +115,13 @@ class RetryPolicy:
                 ):
                     if cls is classes or (isinstance(classes, tuple) and cls in classes):
                         return fate
-                # No further try can read it. Of the classes it is derived from, as ValueError, none decides that.
+                # No further try can read the body. The base classes of UnreadableValue, as ValueError, do not decide.
                 if cls is UnreadableValue:
                     return Fate.DEAD_LETTER
         return Fate.RETRY
 
     def pause(self, reconsume_times: int, delay_level: int = 0) -> Pause:
-        """The pause before the next delivery, after so many deliveries again; ``delay_level`` is the handler's own."""
+        """The pause before the next delivery, after ``reconsume_times`` retries; a handler's ``delay_level`` wins."""
         if delay_level or not self.delays_ms:
             return Pause(delay_level, None)
         delay_ms = self.delays_ms[min(reconsume_times, len(self.delays_ms) - 1)]

@@ -1,4 +1,4 @@
-"""`PushSettings`: what a `PushConsumer` was told, checked, for its parts."""
+"""`PushSettings`: the checked arguments of a `PushConsumer`, for its parts."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -95,7 +95,7 @@ class PushSettings:
 def in_namespace(
     strategy: str | Sequence[MessageQueue] | Strategy, names: Names
 ) -> str | Sequence[MessageQueue] | Strategy:
-    """``strategy``, which knows plain names, for queues with the names of servers."""
+    """Wrap ``strategy``, which works on plain names, for queues with the names of servers."""
     if not names.namespace or isinstance(strategy, str):
         return strategy
     if not callable(strategy):

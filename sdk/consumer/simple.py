@@ -38,7 +38,7 @@ from skylark.sdk.starting import START_TIMEOUT_MS, Start
 logger = logging.getLogger(__name__)
 
 
-# Requests to one broker at a time. With one, a caller would wait for up to two round trips.
+# Concurrent requests to one broker. With only one request, a caller would wait for up to two round trips.
 AT_ONCE = 4
 # Check points in one request; the broker takes some thousands.
 MAX_ENTRIES = 1_000
@@ -48,7 +48,7 @@ Send = Callable[[Bits], Awaitable[None]]
 
 
 class _Round:
-    """The acknowledgements that go with one request, and the event that their callers wait for."""
+    """The acknowledgements sent in one request, and the event that their callers wait for."""
 
     __slots__ = ("bits", "done", "error")
 
@@ -59,7 +59,7 @@ class _Round:
 
 
 class AckLane:
-    """The acknowledgements for one broker. ``send`` repeats a request by itself where that may help."""
+    """Batches the acknowledgements for one broker. ``send`` itself repeats a request where that may help."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -67,9 +67,9 @@ class AckLane:
         self._waiting: deque[_Round] = deque()
 
     async def ack(self, bits: Bits, nursery: trio.Nursery) -> None:
-        """Return when these are acknowledged, raise the error when they are not."""
-        # The first calls go at once. What comes while AT_ONCE requests are on their way gathers in a round, and goes
-        # with the next request: one request for many calls, without a delay for one.
+        """Return when these messages are acknowledged; raises the error of their request."""
+        # The first calls are sent at once. Calls that arrive while AT_ONCE requests are in flight gather in a round,
+        # which the next request sends: many calls share a request, and a single call is not delayed.
         if self._running < AT_ONCE:
             self._running += 1
             try:
@@ -90,7 +90,7 @@ class AckLane:
         self._running -= 1
         while self._waiting:
             current = self._waiting.popleft()
-            # A closed client sends nothing more: those that wait get the error that their round was made with.
+            # A closed client sends nothing more: waiting callers get the initial error of their round.
             if not nursery.cancel_scope.cancel_called:
                 self._running += 1
                 nursery.start_soon(self._run, current, nursery)
@@ -136,13 +136,13 @@ class SimpleConsumer:
     """``async with SimpleConsumer("127.0.0.1:9876", group="g", subscriptions={"orders": "*"}) as consumer: ...``
 
     ``subscriptions``: topic → ``"*"``, or tags separated by ``||``. A received message is hidden from the group's other
-    consumers for ``invisible_ms``: acknowledge it before that, or prolong the time. Otherwise it is delivered again,
-    and after as many deliveries as the group allows it becomes a dead letter. ``consume_from`` is where a new group
-    begins. ``timeout_ms`` is the timeout of each request. Names are those in ``namespace``, by default that of the
-    `Client` given as ``nameserver``.
+    consumers for ``invisible_ms``: acknowledge it before that, or prolong the time. Otherwise the message is delivered
+    again, and after as many deliveries as the group allows it becomes a dead letter. ``consume_from`` is where a new
+    group begins. ``timeout_ms`` is the timeout of each request. Names are in ``namespace``, by default the namespace of
+    the `Client` given as ``nameserver``.
 
     Opening it raises NoNameServer when no NameServer answers within ``start_timeout_ms``, and BrokerError when a broker
-    refuses its credentials its group or its topics; with None nothing is asked at the start.
+    refuses its credentials, its group or its topics; with None the start checks nothing.
     """
 
     def __init__(
@@ -183,12 +183,12 @@ class SimpleConsumer:
         self._expressions: dict[str, str] = {}
         self._tags: dict[str, frozenset[str]] = {}
         for topic, expression in subscriptions.items():
-            self._note(topic, expression)
+            self._add_subscription(topic, expression)
         self._lanes: dict[_Place, AckLane] = {}
-        # Each call begins at another place.
+        # Each call begins at the next place.
         self._turn = 0
 
-    def _note(self, topic: str, expression: str) -> None:
+    def _add_subscription(self, topic: str, expression: str) -> None:
         check_topic_name("a topic of subscriptions", topic)
         try:
             tags = parse_subscription("", expression).tags_set
@@ -217,12 +217,12 @@ class SimpleConsumer:
     async def receive(
         self, most: BatchSize = MAX_COUNT, wait_ms: NotNegative = WAIT_MS, *, invisible_ms: InvisibleMs | None = None
     ) -> list[ReceivedMessage]:
-        """Up to ``most`` messages (at most 32); none when there is none within ``wait_ms``.
+        """Up to ``most`` messages (at most 32); empty when there is none within ``wait_ms``.
 
-        They are hidden for ``invisible_ms``, by default that of the consumer.
-        They come from one broker and topic; the next call begins at another one. While a broker is down the others are
-        read. A call that is cancelled may leave messages hidden until their time is over. A broker that hands out whole
-        batches (RocketMQ's, of topics with queues of type BatchCQ) may exceed ``most``.
+        The messages are hidden for ``invisible_ms``, by default the consumer's setting. They come from one topic on one
+        broker; the next call begins at another topic or broker. While a broker is down the other brokers are read. A
+        call that is cancelled may leave messages hidden until their time is over. A broker that hands out whole batches
+        (RocketMQ's, of topics with queues of type BatchCQ) may exceed ``most``.
         """
         deadline = trio.current_time() + wait_ms / 1000
         hidden_ms = self._invisible_ms if invisible_ms is None else invisible_ms
@@ -232,8 +232,8 @@ class SimpleConsumer:
 
         while True:
             places = await self._places()
-            # Several places are asked without waiting. Only when none has a message does the call wait, for the first
-            # of them that says it has one.
+            # First all places are asked without waiting. Only when no place has a message, the call waits until one of
+            # them has a message.
             found = await until_answered(sweep, self._client.timeout_ms, self._instance.backoff)
             left_ms = _left_ms(deadline)
             if found or not left_ms:
@@ -242,7 +242,7 @@ class SimpleConsumer:
                 await self._wait_for_any(places, left_ms)
 
     async def wait(self, wait_ms: NotNegative = WAIT_MS) -> None:
-        """Return when there may be a message to receive, or after ``wait_ms``. It takes none, so it may be cancelled.
+        """Return when there may be a message, or after ``wait_ms``. Takes no message, so it may be cancelled.
 
         While a broker is down it returns after a pause.
         """
@@ -252,9 +252,9 @@ class SimpleConsumer:
     async def ack(self, messages: ReceivedMessage | Sequence[ReceivedMessage]) -> None:
         """Acknowledge messages: they are not delivered to the group again.
 
-        When this returns, that is as safe as a sent message is when its `send` returns. One that is acknowledged too
-        late is delivered again nevertheless. Calls of several tasks share requests. A batch that the broker handed out
-        as a whole is acknowledged with the last of its messages.
+        When this returns, the acknowledgement is as safe as a sent message is when its `send` returns. A message that
+        is acknowledged too late is delivered again nevertheless. Calls of several tasks share requests. A batch that
+        the broker handed out as a whole is acknowledged with the last of its messages.
         """
         nursery = self._client.nursery
         listed = _checked(messages)
@@ -269,7 +269,7 @@ class SimpleConsumer:
     async def change_invisible_time(self, message: ReceivedMessage, invisible_ms: InvisibleMs) -> None:
         """Let the message be delivered again ``invisible_ms`` from now, unless it is acknowledged: 0 gives it back.
 
-        BrokerError when its time was over already.
+        BrokerError when the message's invisible time was over already.
         """
         (message,) = _checked(message)
         lease, offset = message.lease, message.leased_offset
@@ -279,14 +279,14 @@ class SimpleConsumer:
     # --- internals
 
     async def _places(self) -> list[_Place]:
-        """Where messages may be, beginning at another place each time."""
+        """All places that may have messages, beginning at the next place each time."""
         self._client.check_open()
         found: dict[_Place, None] = {}
         for topic in self._expressions:
             route = await until_answered(
                 partial(self._instance.route, topic), self._client.timeout_ms, self._instance.backoff
             )
-            # Pops name the queues of brokers; those of a static topic are on any broker of the route.
+            # Pops name the brokers' own queues; a static topic's messages may be on any broker of the route.
             names = route.brokers if route.leaders else [mq.broker_name for mq in route.readable]
             found.update(dict.fromkeys([_Place(topic, name) for name in names]))
         if not found:
@@ -299,7 +299,7 @@ class SimpleConsumer:
     async def _sweep(
         self, places: Sequence[_Place], most: int, wait_ms: int, invisible_ms: int
     ) -> list[ReceivedMessage]:
-        """Messages of the first place that has some. Raises an error when all places have one."""
+        """Messages of the first place that has some. Raises an error when all places fail."""
         failed: list[SkylarkError] = []
         for place in places:
             try:
@@ -333,7 +333,8 @@ class SimpleConsumer:
         )
         tags = self._tags[place.topic]
         if tags and found:
-            # The broker compares only hashes of tags. What has another tag must not come back.
+            # The broker compares only hashes of tags. Messages with other tags are acknowledged, so that they do not
+            # come again.
             others = [message for message in found if message.tags not in tags]
             if others:
                 await self.ack(others)
@@ -358,7 +359,7 @@ class SimpleConsumer:
                             ),
                         )
                     except SkylarkError as error:
-                        # The next sweep raises it, or goes on without this place.
+                        # The next sweep raises this error, or goes on without this place.
                         logger.debug("%s of %s is not waited for: %s", place.topic, place.broker_name, error)
                         failures += 1
                         await trio.sleep(self._instance.backoff.pause_s(failures))
@@ -380,7 +381,7 @@ class SimpleConsumer:
         return lane
 
     async def _ask(self, place: _Place, call: Callable[[Endpoint], Awaitable[T]]) -> T:
-        """The answer of the place's master, which is waited for within the timeout."""
+        """The answer of the place's master; waits for the master within the timeout."""
         ask = self._client.ask_master
         return await until_answered(lambda: ask(place.queue, call), self._client.timeout_ms, self._instance.backoff)
 

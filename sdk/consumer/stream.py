@@ -1,8 +1,8 @@
-"""Batches of one queue, pulled one ahead of the caller; `assigned.py` merges those of several queues.
+"""Batches of one queue, pulled one ahead of the caller; `assigned.py` merges the batches of several queues.
 
-The next pull runs in a task of the client's nursery, so that what iterates needs no nursery of its own.
-At most one batch is ready while the caller works on another. No iterator here is a generator: that would end with the
-first error or cancellation, and these go on with the next call.
+The next pull runs in a task of the client's nursery, so that the caller needs no nursery of its own. At most one batch
+is ready while the caller works on another. No iterator here is a generator: a generator ends with its first error or
+cancellation, while these iterators go on with the next call.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -25,14 +25,14 @@ B_co = TypeVar("B_co", covariant=True)
 
 
 class PulledBatch(PullOutcome, Protocol[B_co]):
-    """A pull whose messages are a batch of this type; one without messages is false."""
+    """A pull whose messages are a batch of this type; a batch without messages is false."""
 
     @property
     def messages(self) -> B_co: ...
 
 
 class _Ahead(Generic[B]):
-    """The next batch, or the error instead of it. ``created_ms``: of which topic ``next_offset`` is."""
+    """The next batch or its error, set by a task. ``created_ms``: the stamp that ``next_offset`` belongs to."""
 
     __slots__ = ("created_ms", "done", "error", "messages", "next_offset")
 
@@ -45,7 +45,7 @@ class _Ahead(Generic[B]):
 
 
 class QueueStream(Generic[B]):
-    """What streams of one queue have in common, whatever their batches are: see `MessageStream`."""
+    """A stream of one queue's batches, whatever their type; `MessageStream` documents its behaviour."""
 
     def __init__(
         self,
@@ -73,46 +73,46 @@ class QueueStream(Generic[B]):
         self._scope = trio.CancelScope()
         self._ahead: _Ahead[B] | None = None
         self.next_offset = start.offset if isinstance(start, Position) else 0
-        # That of the topic whose offset ``next_offset`` is. The next pull may have found another topic already.
+        # The creation stamp that ``next_offset`` belongs to. The next pull may have found another topic already.
         self._created_ms = self._trail.created_ms
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> B:
-        # The wait may be cancelled: nothing is taken before its end, and nothing is awaited after that.
+        # The wait may be cancelled: no batch is taken before the end of the wait, and nothing is awaited afterwards.
         while not self._closed and not self._at_end(self.next_offset):
-            ahead = self.look_ahead()
+            ahead = self.prefetch()
             await ahead.done.wait()
-            # Else another task has taken it.
+            # Otherwise another task has taken the batch.
             if ahead is self._ahead:
-                if batch := self._take(ahead):
+                if batch := self._pop_ahead(ahead):
                     return batch
                 break
         raise StopAsyncIteration
 
     @property
     def position(self) -> Position | None:
-        """Where the next message is, after those that do not match; None until ``start`` has been found."""
+        """The position of the next message, past messages that do not match; None until ``start`` has been found."""
         if self._find_start is not None:
             return None
-        # A batch that is ready and has not been returned does not count; a pull that found nothing has moved past what
-        # does not match.
+        # A batch that is ready and has not been returned does not count; a pull without a match has moved past the
+        # messages that do not match.
         ahead = self._ahead
         if ahead is None or ahead.messages:
             return Position(self.next_offset, self._created_ms)
         return Position(ahead.next_offset, ahead.created_ms)
 
-    def _take(self, ahead: _Ahead[B]) -> B:
-        """The batch, after the next pull was started."""
-        # Forgotten first: an error is raised once, and the next call tries again at the same offset.
+    def _pop_ahead(self, ahead: _Ahead[B]) -> B:
+        """Return the batch or raise its error, and start the next pull."""
+        # Reset first: an error is raised once, and the next call tries again at the same offset.
         self._ahead = None
         if ahead.error is not None:
             raise ahead.error
         self.next_offset, self._created_ms = ahead.next_offset, ahead.created_ms
         self._on_taken(ahead.created_ms)
         if not self._at_end(self.next_offset):
-            self.look_ahead()
+            self.prefetch()
         return cast(B, ahead.messages)
 
     def close(self) -> None:
@@ -129,8 +129,8 @@ class QueueStream(Generic[B]):
     def _at_end(self, offset: int) -> bool:
         return self._end is not None and offset >= self._end
 
-    def look_ahead(self) -> _Ahead[B]:
-        """Start to fetch the next batch, unless that has been done."""
+    def prefetch(self) -> _Ahead[B]:
+        """Start to fetch the next batch, unless a fetch was started already."""
         ahead = self._ahead
         if ahead is None:
             ahead = self._ahead = _Ahead(self.next_offset, self._created_ms)
@@ -151,7 +151,7 @@ class QueueStream(Generic[B]):
                     self._find_start = None
                 await self._pull_batch(ahead)
                 ahead.error = None
-        except Exception as error:  # raised in the reader; it must not end the client
+        except Exception as error:  # raised in the reader; the error must not end the client
             ahead.error = error
         finally:
             ahead.done.set()
@@ -162,13 +162,13 @@ class QueueStream(Generic[B]):
             result = await pull_with_retry(self._pull, ahead.next_offset, self._backoff, "the stream", self._gives_up)
             ahead.next_offset, ahead.created_ms = result.next_offset, self._trail.created_ms
             ahead.messages = result.messages
-            # A pull may return more than was asked for, as brokers give whole batches.
+            # A pull may return more messages than were asked for, as brokers return whole batches.
             if self._end is not None and result.next_offset > self._end:
                 ahead.messages = self._before(result.messages, self._end)
                 ahead.next_offset = self._end
 
     def _before(self, messages: B, end: int) -> B:
-        """Those before offset ``end``; for pulls that may return later ones."""
+        """The messages before offset ``end``, of a pull that may return later messages."""
         return messages
 
     async def _patiently(self, find_start: FindStart) -> Position:
@@ -182,29 +182,29 @@ class QueueStream(Generic[B]):
 class MessageStream(QueueStream[list[MessageExt]]):
     """``async for batch in stream``: lists of messages from ``start`` up to, not including, ``end``.
 
-    Without ``end`` it waits forever, for new messages and for brokers and NameServers that are down. It ends with
-    cancellation, `close`, or a permanent error: the topic or the queue was deleted, or reading is not permitted. With
-    ``end``, servers that stay down longer than a pull's timeout also cause an error. An error is raised once; iterating
-    again resumes at the same offset. An offset that the queue does not have is no error: the stream goes on at the
-    nearest one that exists. A topic that was deleted and made again is read from its beginning.
+    Without ``end`` the stream waits forever, for new messages and for brokers and NameServers that are down. It ends
+    with cancellation, `close`, or a permanent error: the topic or the queue was deleted, or reading is not permitted.
+    With ``end``, servers that stay down longer than a pull's timeout also cause an error. An error is raised once;
+    iterating again resumes at the same offset. An offset that the queue does not have is no error: the stream goes on
+    at the nearest offset that exists. A topic that was deleted and made again is read from its beginning.
 
     ``next_offset`` follows the last batch that was returned: it is the offset to commit, and to start again from.
     """
 
     def poll(self) -> list[MessageExt]:
-        """The next batch if it is there, else an empty list; the pull goes on. Raises its error, once."""
-        ahead = self.look_ahead()
-        return self._take(ahead) if ahead.done.is_set() else []
+        """The next batch if it is ready, else an empty list while the pull goes on. Raises the pull's error, once."""
+        ahead = self.prefetch()
+        return self._pop_ahead(ahead) if ahead.done.is_set() else []
 
     def _before(self, messages: list[MessageExt], end: int) -> list[MessageExt]:
         return [message for message in messages if message.queue_offset < end]
 
 
 class Messages(AsyncIterator[MessageExt]):
-    """The messages of ``batches``, one by one. It goes on after an error and after a cancelled call.
+    """The messages of ``batches``, one by one. Iteration can go on after an error and after a cancelled call.
 
     ``check`` raises in the child of a fork, which must not return the messages that its parent returns. ``close`` ends
-    the batches, in whatever thread; it is called when nobody iterates any more.
+    the batches and may be called in any thread; it is called when the iterator is closed or garbage-collected.
     """
 
     def __init__(
@@ -227,5 +227,5 @@ class Messages(AsyncIterator[MessageExt]):
         self._close()
 
     def __del__(self) -> None:
-        # An iterator that was left behind would pull for ever.
+        # Without this, the pulls of an abandoned iterator would go on forever.
         self._close()

@@ -1,7 +1,7 @@
-"""`StreamMessage`: a message of ``async for message in consumer``, which the caller acknowledges within a time.
+"""`StreamMessage`: a message of ``async for message in consumer``, which the caller must acknowledge in time.
 
-The time is ``consume_timeout_ms``. It counts from when the caller gets the message: a stream in another thread or loop
-takes many at a time, and those that wait there have not begun.
+The limit is ``consume_timeout_ms``, from when the caller gets the message: a stream in another thread or loop takes
+many messages at a time, and the time of messages that wait there has not begun.
 """
 
 import logging
@@ -23,39 +23,39 @@ from skylark.sdk.consumer.settings import PushSettings
 
 logger = logging.getLogger(__name__)
 
-# The timeout is looked at this often in each timeout.
-LOOKS_PER_TIMEOUT = 20
-# How many messages are looked at before other tasks run.
-_LOOKED_AT = 2_000
+# Messages are checked for their timeout this often in each timeout.
+CHECKS_PER_TIMEOUT = 20
+# How many messages are checked before other tasks run.
+_CHECKED_AT_ONCE = 2_000
 # How many messages are sent back at a time.
 _RETURNED_AT_ONCE = 32
-# How long the caller has a message is measured for one message of so many: each reading of a clock costs.
+# The time that the caller has a message is measured for one of this many messages: reading a clock is not free.
 _TIMED_EVERY = 16
 
 
 class HandedOut:
-    """Messages of one consumer that were taken from it, and neither acknowledged nor refused."""
+    """The messages taken from one consumer that are neither acknowledged nor refused."""
 
     def __init__(self, settings: PushSettings, failures: Failures, counters: Counters) -> None:
         self._settings = settings
         self.failures = failures
         self.counters = counters
         self.messages: dict[StreamMessage, None] = {}
-        # The time of the last look. Messages that are given until the next one count as given then.
+        # The time of the last check. Messages that are given before the next check count as given at this time.
         self.now = inf
 
     @enable_ki_protection
     async def watch(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Have messages delivered again that their caller has had for longer than the timeout."""
+        """Send back messages that their caller has had for longer than the timeout."""
         timeout_s = self._settings.consume_timeout_ms / 1000
-        interval_s = timeout_s / LOOKS_PER_TIMEOUT
+        interval_s = timeout_s / CHECKS_PER_TIMEOUT
         async with trio.open_nursery() as nursery:
             self.now = trio.current_time()
             task_status.started()
             while True:
                 await trio.sleep(interval_s)
                 now = trio.current_time()
-                # A message may have been given as late as the look after the one that it counts from.
+                # A message counts as given at the last check, but may have been given up to one interval later.
                 expired = await self._expired(now - timeout_s - interval_s)
                 self.now = now
                 if expired:
@@ -64,16 +64,16 @@ class HandedOut:
                     nursery.start_soon(self._return, expired)
 
     async def _expired(self, given_before: float) -> "deque[StreamMessage]":
-        """The messages that were given before that time, each of them once. Forgets those that other members get."""
+        """The messages that were given before that time, each of them once. Forgets messages that other members get."""
         expired: deque[StreamMessage] = deque()
         for number, message in enumerate(list(self.messages), 1):
-            if number % _LOOKED_AT == 0:
+            if number % _CHECKED_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
             if message.is_left:
                 self.messages.pop(message, None)
                 message.leave()
             elif message.given_at <= given_before and message in self.messages:
-                # So the next look does not return it again, before the broker has answered.
+                # So the next check does not return the message again before the broker has answered.
                 message.given_at = inf
                 expired.append(message)
         return expired
@@ -95,7 +95,7 @@ class HandedOut:
 
 
 class StreamMessage(MessageExt):
-    """A message that stays its consumer's until `ack`, `nack` or the timeout. The later of them does nothing."""
+    """A message that its consumer holds until `ack`, `nack` or the timeout. Only the first of these has an effect."""
 
     __slots__ = ("_batch", "_given_s", "_handed_out", "_is_settled", "_number", "given_at", "settled")
 
@@ -112,9 +112,9 @@ class StreamMessage(MessageExt):
         self._is_settled = False
         handed_out.messages[self] = None
         self._given_s = 0.0
-        # When the caller got it, or shortly before; inf: not yet.
+        # When the caller got the message, or up to one check interval before; inf: not yet.
         self.given_at = inf
-        # Told whether it was consumed, for the trace.
+        # Called, for the trace, with whether the message was consumed.
         self.settled: Callable[[bool], None] | None = None
 
     def give(self) -> None:
@@ -125,21 +125,21 @@ class StreamMessage(MessageExt):
 
     @property
     def is_ours(self) -> bool:
-        """Whether its queue is still this member's. Else another member gets the message, too."""
+        """Whether this member still owns the message's queue. If not, another member gets the message, too."""
         return not self._batch.window.is_closed
 
     @property
     def is_left(self) -> bool:
         """Whether another member gets the message, and acknowledges it."""
-        # One that was popped is hidden from others as long as its caller has it.
+        # A popped message is hidden from other members as long as its caller has it.
         return not self.is_ours and (self.given_at == inf or not self._batch.is_leased)
 
     def leave(self) -> None:
-        """Leave the message to others."""
+        """Leave the message to other members."""
         self._batch.leave(self._number, self._number + 1)
 
     async def ack(self) -> None:
-        """The message is consumed."""
+        """Acknowledge the message as consumed."""
         self.note_consumed()
 
     def note_consumed(self) -> None:
@@ -152,7 +152,7 @@ class StreamMessage(MessageExt):
             handed_out.counters.consumed += 1
             batch.window.totals.consumed += 1
             if self._given_s:
-                batch.window.totals.note_calls(1, 0, self._given_s, perf_counter())
+                batch.window.totals.add_calls(1, 0, self._given_s, perf_counter())
             if self.settled is not None:
                 self.settled(True)
 
@@ -171,8 +171,9 @@ class StreamMessage(MessageExt):
             try:
                 await handed_out.failures.failed(self._batch, self._number, self._number + 1, failure)
             except BaseException:
-                # Cancelled: it is not known whether a broker has the message. The caller has it again, so that another
-                # call or the timeout delivers it again: else its offset, and all after it, would never be committed.
+                # Cancelled: whether a broker has taken the message is unknown. The message is open again, so that
+                # another call or the timeout delivers it again: otherwise its offset, and all later offsets, would
+                # never be committed.
                 self._is_settled = False
                 handed_out.messages[self] = None
                 raise

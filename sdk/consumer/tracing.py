@@ -1,7 +1,7 @@
-"""The trace of a consumer: which messages its handler got, when, how long it took and how it ended.
+"""The trace of a consumer: which messages its handler got, when, how long each call took and how it ended.
 
-A handler is wrapped, so that a consumer without a trace does not look for one. One that runs in another thread or loop
-notes from there, and what it notes crosses to trio.
+The trace wraps the handler, so that a consumer without a trace has no extra cost. A handler in another thread or loop
+records its calls there, and the records cross to the trio thread.
 """
 
 import time
@@ -37,7 +37,7 @@ class Call:
 
 
 class Tracing:
-    """Notes what the consumer of ``traces`` does. Handlers that take longer than ``timeout_ms`` have timed out."""
+    """Records what one consumer does in ``traces``. Handlers that take longer than ``timeout_ms`` have timed out."""
 
     def __init__(self, traces: Traces, client_id: Callable[[], str], timeout_ms: float = inf) -> None:
         self._traces = traces
@@ -50,15 +50,15 @@ class Tracing:
         self._is_foreign = False
 
     async def open(self, client: ClientHandle) -> None:
-        """Note from now on. Closes ``client`` when that fails."""
-        # Part of a request's id, which no other consumer may have.
+        """Start to record. Closes ``client`` when that fails."""
+        # A prefix of request ids that no other consumer has.
         self._prefix = f"{self._client_id()}-{time.time_ns():x}-"
         if self._is_foreign:
             self._put = Inbox(waking(), self._take).put
         await self._traces.open(client)
 
     async def close(self) -> None:
-        """Send what was noted."""
+        """Send the records."""
         await self._traces.close()
 
     @property
@@ -67,12 +67,12 @@ class Tracing:
         return self._traces.dropped
 
     def read(self, messages: Sequence[MessageExt]) -> None:
-        """The caller gets these messages, and is not asked what becomes of them."""
+        """The caller gets these messages; whether it consumes them is not recorded."""
         if (call := self.began(messages)) is not None:
             self.ended(call, SUCCESS)
 
     def began(self, messages: Sequence[MessageExt]) -> Call | None:
-        """A handler gets these messages. None when no trace of them is wanted."""
+        """A handler gets these messages. Returns None when they are not traced."""
         if messages[0].topic == self._traces.topic:
             return None
         taken = [_taken(message) for message in messages if message.properties.get("TRACE_ON") != "false"]
@@ -83,7 +83,7 @@ class Tracing:
         return call
 
     def handed_out(self, message: MessageExt) -> Callable[[bool], None] | None:
-        """The caller gets this message; what is returned is told whether it was consumed, when that is known."""
+        """The caller gets this message. The returned function is called with whether the message was consumed."""
         call = self.began([message])
         return None if call is None else lambda is_consumed: self.ended(call, SUCCESS if is_consumed else FAILED)
 
@@ -96,12 +96,12 @@ class Tracing:
         self._put(Consumed(call.taken, self._traces.group, call.request_id, ended_ms, took_ms, code))
 
     def traced(self, settings: PushSettings) -> PushSettings:
-        """``settings`` with a handler that notes its calls."""
+        """``settings`` with a handler that records its calls."""
         handler = settings.handler or settings.batch_handler
         if isinstance(handler, ForeignHandlers):
             self._is_foreign = True
-            # The same one is given again when a client is made again, as in the child of a fork: it may have the
-            # parent's trace, which nobody sends here.
+            # A client that is made again, as in the child of a fork, passes the same handler: it may be wrapped with
+            # the parent's trace, which is not sent in this process.
             handler.handler = self._wrapped(handler.plain)
             return settings
         if settings.handler is not None:

@@ -1,8 +1,8 @@
 """The messages of one queue between pulling and committing. Pure.
 
-They stay in the batches in which they were pulled, since a message keeps the bytes of its whole batch in memory. The
-offset to commit is that of the first message that is not consumed: what was consumed after it is delivered again if the
-process ends, but nothing is skipped.
+Messages stay in the batches in which they were pulled, since a message keeps the bytes of its whole batch in memory.
+The offset to commit is the offset of the first message that is not consumed: later messages that were consumed are
+delivered again if the process ends, but no message is skipped.
 """
 
 from collections import deque
@@ -12,13 +12,13 @@ from skylark.mqcommon.message.message import MessageExt, packed_in
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.sdk.consumer.rates import Totals
 
-# Whether bodies are compressed is looked at only in pulls with more bytes than this for each message: for smaller ones
-# that would cost too much, and they cost little when they are read.
+# Only pulls with more bytes per message than this are checked for compressed bodies: for smaller messages the check
+# would cost too much, and decompressing small bodies on access costs little.
 LARGE_MEAN_BYTES = 2048
 
 
 class Batch:
-    """The messages of one pull. ``taken`` were given to handlers, in order; ``left`` are not consumed yet.
+    """The messages of one pull: ``taken`` of them were given to handlers, in order; ``left`` are not consumed yet.
 
     ``has_packed``: some bodies are compressed, see decompression.py.
     """
@@ -39,10 +39,9 @@ class Batch:
         self.has_packed = size_bytes >= LARGE_MEAN_BYTES * len(messages) and bool(packed_in(messages))
 
     def finish(self, start: int, end: int) -> None:
-        """The messages from number ``start`` up to, not including, ``end`` are consumed. May be told again."""
+        """The messages from number ``start`` up to, not including, ``end`` are consumed. Calls may overlap."""
         done = self.done
-        # Most calls are for one message; counting in the bytes is for ranges, which may overlap what is consumed
-        # already.
+        # Most calls are for one message. Only ranges, which may overlap consumed messages, are counted in the bytes.
         if end == start + 1:
             if done[start]:
                 return
@@ -55,7 +54,7 @@ class Batch:
             self.window.emptied(self)
 
     def leave(self, start: int, end: int) -> None:
-        """Nobody here handles these messages: they stay in the window, and the queue's next owner reads them."""
+        """This member does not handle these messages: they stay in the window, and the queue's next owner gets them."""
 
     @property
     def first_left(self) -> int:
@@ -64,11 +63,11 @@ class Batch:
 
 
 class Window:
-    """What is between the offset to commit and the offset to pull at.
+    """The messages of one queue between the offset to commit and the offset to pull at.
 
     ``messages`` and ``size_bytes`` count batches in which a message is not consumed; ``emptied`` is called when a batch
-    no longer counts. ``totals`` are those of the queue's topic. ``is_closed``: the queue is another member's now, or is
-    read again from another offset. What handlers say later about these messages is ignored.
+    no longer counts. ``totals`` are the totals of the queue's topic. ``is_closed``: the queue is another member's now,
+    or is read again from another offset. Later results of handlers for these messages are ignored.
     """
 
     __slots__ = ("_batches", "_emptied", "is_closed", "messages", "mq", "next_offset", "size_bytes", "totals")
@@ -90,7 +89,7 @@ class Window:
         self.size_bytes = 0
 
     def add(self, messages: Sequence[MessageExt], next_offset: int, size_bytes: int) -> Batch:
-        """A pull has found ``messages``; the next one is at ``next_offset``."""
+        """A pull has found ``messages``; the next pull is at ``next_offset``."""
         batch = Batch(self, messages, next_offset, size_bytes)
         self.put(batch)
         return batch
@@ -108,8 +107,7 @@ class Window:
         self.size_bytes -= batch.size_bytes
         batch.messages = ()
         batches = self._batches
-        # Batches are emptied in any order, but the offset to commit moves only with the first: nothing before it is
-        # left.
+        # Batches are emptied in any order, but the offset to commit moves only when the first batch is empty.
         while batches and not batches[0].left:
             batches.popleft()
         if self._emptied is not None:
@@ -117,7 +115,7 @@ class Window:
 
     @property
     def offset(self) -> int:
-        """The offset to commit: that of the first message that is not consumed."""
+        """The offset to commit: the offset of the first message that is not consumed."""
         if not self._batches:
             return self.next_offset
         first = self._batches[0]
@@ -125,19 +123,19 @@ class Window:
 
     @property
     def finished(self) -> int:
-        """How many messages of the batches that are not empty yet are consumed."""
+        """How many messages are consumed, of batches that still have messages that are not."""
         return sum(len(batch.done) - batch.left for batch in self._batches)
 
 
 class Again:
-    """One message of a batch that a handler takes again; it looks like a batch of one. It is never a popped one."""
+    """One message of a batch that a handler takes again, with the interface of a batch; never a popped message."""
 
     __slots__ = ("_batch", "_number", "done", "has_packed", "messages", "taken", "window")
 
     is_leased = False
 
     def __init__(self, batch: "Batch | Again", number: int) -> None:
-        # A message may be taken again as often as no broker can be reached: not one inside of the other.
+        # A message may be taken again any number of times while no broker can be reached: do not nest `Again`.
         self._batch: Batch = batch._batch if isinstance(batch, Again) else batch
         self._number: int = batch._number if isinstance(batch, Again) else number
         self.window: Window = batch.window

@@ -1,8 +1,8 @@
 """Concurrent consumption: who calls the handlers, in the trio loop (`Workers`) or outside of it (`ForeignWorkers`).
 
-`Workers` are tasks, each with one handler that runs at a time. A task goes on to the next message without a switch of
-tasks when its handler did not wait, which is most of the speed of short handlers. It lets others run every TURN_S.
-Another task takes the next message when a handler waits, and only then: if all tasks took turns, everything else in the
+`Workers` are tasks, each with one handler that runs at a time. When its handler did not wait, a task goes on to the
+next message without a task switch; short handlers owe most of their speed to that. The task lets others run every
+TURN_S. Another task takes the next message only when a handler waits: if all tasks took turns, everything else in the
 event loop would wait for all of them.
 
 `ForeignWorkers` hand messages to threads (`skylark.blocking`) or to an asyncio loop (`skylark.aio`). Messages cross to
@@ -33,24 +33,24 @@ from skylark.sdk.consumer.settings import PushSettings
 from skylark.sdk.loop_thread import Inbox
 
 TURN_S = 0.002
-# How many messages are handled between two looks at the clock.
-LOOK_EVERY = 16
+# How many messages are handled between two readings of the clock.
+CLOCK_EVERY = 16
 
 
 class _Worker:
-    """One task. ``batch`` and the numbers say what its handler works on; ``served`` counts its calls."""
+    """One task. Its handler works on the messages from ``start`` to ``end`` of ``batch``; ``served`` counts calls."""
 
     __slots__ = ("batch", "end", "is_in_turn", "scope", "seen", "seen_at", "served", "start")
 
     def __init__(self) -> None:
         self.scope = trio.CancelScope()
         self.batch: Takable | None = None
-        # To others that means that its handler waits.
+        # False while the handler is suspended or the task is idle: then another worker may lead.
         self.is_in_turn = False
         self.start = 0
         self.end = 0
         self.served = 0
-        # The value of ``served`` at the last look, and when it was first seen.
+        # The value of ``served`` at the last check, and when this value was first seen.
         self.seen = -1
         self.seen_at = 0.0
 
@@ -71,7 +71,7 @@ class Workers:
         self._failures = failures
         self._counters = counters
         self._stopping = False
-        # The task that goes on with the next message; another one takes its place when its handler waits.
+        # The task that goes on with the next message; another task takes its place when its handler waits.
         self._leader: _Worker | None = None
         self._workers = [_Worker() for _ in range(settings.concurrency)]
         self._is_single = settings.handler is not None
@@ -88,7 +88,7 @@ class Workers:
             watching.cancel_scope.cancel()
 
     def stop(self) -> None:
-        """No handler begins any more."""
+        """Let no further handler begin."""
         self._stopping = True
         self._ready.wake_all()
 
@@ -100,7 +100,7 @@ class Workers:
             with trio.CancelScope() as worker.scope:
                 while not self._stopping:
                     if ready.batches and self._may_lead(worker):
-                        # It looks whether the handler waits, when this task stops for whatever reason.
+                        # The woken task runs when this task is suspended: if the handler waits, it becomes the leader.
                         ready.wake()
                         worker.is_in_turn = True
                         try:
@@ -124,15 +124,15 @@ class Workers:
         ready, counters, most, handler = self._ready, self._counters, self._most, self._handler
         errors = self._errors
         began = trio.current_time()
-        ends_at, look = began + TURN_S, LOOK_EVERY
-        # Calls are noted together until one of them waits: to read the clock for each one would cost too much.
+        ends_at, unclocked = began + TURN_S, CLOCK_EVERY
+        # Calls are counted together until one of them waits: reading the clock for each call would cost too much.
         totals, calls, consumed = ready.batches[0].window.totals, 0, 0
         failure: Failure | None = None
         try:
             while ready.batches and not self._stopping:
                 batch = ready.batches[0]
                 if batch.window.totals is not totals:
-                    began = totals.note_calls(calls, consumed, began, trio.current_time())
+                    began = totals.add_calls(calls, consumed, began, trio.current_time())
                     totals, calls, consumed = batch.window.totals, 0, 0
                 start = batch.taken
                 end = batch.taken = start + 1 if most == 1 else min(start + most, len(batch.done))
@@ -160,30 +160,30 @@ class Workers:
                     return
                 worker.batch = None
                 calls += 1
-                look -= end - start
-                # The fast way: the next message at once, without a look at the clock. ``look`` bounds how long that
-                # goes on; another leader means that the handler has waited, so that others had their turn.
+                unclocked -= end - start
+                # The fast path: the next message at once, without reading the clock. ``unclocked`` bounds the messages
+                # handled in this way; another leader means that the handler has waited, so that other tasks have run.
                 if result is None or result is _SUCCESS:
                     batch.finish(start, end)
                     counters.consumed += end - start
                     consumed += end - start
-                    if look > 0 and self._leader is worker:  # else the handler has waited
+                    if unclocked > 0 and self._leader is worker:  # else the handler has waited
                         continue
-                began = totals.note_calls(calls, consumed, began, trio.current_time())
+                began = totals.add_calls(calls, consumed, began, trio.current_time())
                 calls = consumed = 0
                 if not (result is None or result is _SUCCESS):
                     await self._failures.failed(batch, start, end, failure or failure_of(result))
                     failure = None
                     began = trio.current_time()
-                if look <= 0:
-                    look = LOOK_EVERY
+                if unclocked <= 0:
+                    unclocked = CLOCK_EVERY
                     if began > ends_at:
                         return
         finally:
-            totals.note_calls(calls, consumed, began, trio.current_time())
+            totals.add_calls(calls, consumed, began, trio.current_time())
 
     async def _call_unpacked(self, messages: Sequence[MessageExt]) -> Any:
-        """What the handler returns for messages whose bodies may be compressed."""
+        """Call the handler with messages whose bodies may be compressed, and return its result."""
         await keep_contents(messages)
         try:
             result = self._handler(messages[0] if self._is_single else list(messages))
@@ -196,7 +196,7 @@ class Workers:
         """Cancel handlers that take longer than the timeout."""
         timeout_s = self._settings.consume_timeout_ms / 1000
         while True:
-            await trio.sleep(timeout_s / LOOKS_PER_TIMEOUT)
+            await trio.sleep(timeout_s / CHECKS_PER_TIMEOUT)
             now = trio.current_time()
             for worker in self._workers:
                 if worker.batch is None or worker.seen != worker.served:
@@ -209,8 +209,8 @@ class Workers:
         batch, start, end = worker.batch, worker.start, worker.end
         assert batch is not None
         worker.batch = None
-        # In this order: without a batch the worker knows that its messages are not its own any more, whatever the
-        # handler returns; then it is cancelled; then they are sent back by a task that outlives it.
+        # In this order: ``batch`` is None, so the worker ignores the handler's result; the worker is cancelled; a task
+        # that outlives the worker sends the messages back.
         worker.scope.cancel()
         first = batch.messages[start]
         what_next = f"the handler is cancelled; {self._failures.what_next(first, None)}"
@@ -218,15 +218,16 @@ class Workers:
         nursery.start_soon(self._failures.failed, batch, start, end, failure)
 
 
-# How many messages are there beyond those that are handled. The other side is refilled at half of it, so that many
-# cross at a time: with 512, handlers of single messages in threads reached 0.65 of those in trio, and 0.88 with 4,096.
+# How many messages wait on the other side beyond the messages in handlers. The other side is refilled at half of this
+# limit, so that many messages cross at a time: with 512, handlers of single messages in threads reached 0.65 of the
+# speed of handlers in trio, and 0.88 with 4,096.
 AHEAD = 4_096
 # The same when bodies are compressed, because a loop's messages are decompressed before they cross.
 AHEAD_PACKED = 512
 # How many messages are in a job.
 MOST_CALLS = 256
-# The timeout of handlers is looked at this often in each timeout.
-LOOKS_PER_TIMEOUT = 20
+# Handlers are checked for their timeout this often in each timeout.
+CHECKS_PER_TIMEOUT = 20
 _SUCCESS = ConsumeResult.SUCCESS
 
 
@@ -234,15 +235,15 @@ class Job:
     """Calls of a handler, one after another: ``calls`` has their arguments.
 
     With a handler of single messages there is a call for each message from number ``start`` up to, not including,
-    ``end``; else one call for all of them. The other side sets ``was_called``, and ``result`` or ``error``.
-    ``took_s`` is how long the calls took, and set there, too. ``was_cancelled`` is for the other side.
+    ``end``; otherwise one call for all of them. The other side sets ``was_called``, ``took_s`` (how long the calls
+    took), and ``result`` or ``error``. ``was_cancelled`` is for the other side.
     """
 
-    # Most jobs keep most of these, so they are the class's until they are set.
+    # Most jobs keep most of these defaults, so they are class attributes until a job sets them.
     was_called = was_cancelled = False
     result: object = None
     error: BaseException | None = None
-    #: What the other side needs to cancel it.
+    #: What the other side needs to cancel the job.
     runner: Any = None
     seen_at = took_s = 0.0
 
@@ -259,28 +260,28 @@ class Job:
         self.start = start
         self.end = end
         self.calls = calls
-        # Called there in the end, whatever has become of it.
+        # Called on the other side in the end, whatever the outcome.
         self.ended = ended
-        # The first messages of calls whose results nobody waits for: they took too long. Shared by all parts of a job,
-        # as a call may be found to take too long before it is known which part of the job it ends with.
+        # The first messages of calls that took too long, whose results are ignored. Shared by all parts of a job, as a
+        # call may time out before it is known with which part of the job it ends.
         self._overdue = overdue
 
     @property
     def is_wanted(self) -> bool:
-        """Whether its messages are still this member's, or somebody waits for the result of this one call."""
+        """Whether this member still owns the job's messages, or a caller waits for the result of this one call."""
         return not (self.is_overdue if self.batch is None else self.batch.window.is_closed)
 
     @property
     def is_overdue(self) -> bool:
-        """Whether this job, of one call, has taken too long, so that nobody waits for its result."""
+        """Whether this job, of one call, has taken too long, so that its result is ignored."""
         return self.start in self._overdue
 
     def give_up(self) -> None:
-        """Nobody waits any longer for this job, of one call."""
+        """Ignore the result of this job, of one call: it has taken too long."""
         self._overdue.add(self.start)
 
     def part(self, start: int, end: int) -> "Job":
-        """A job of its own for some of the calls."""
+        """A separate job for some of the calls."""
         if end - start == len(self.calls):
             return self
         return Job(self.batch, self.start + start, self.start + end, self.calls[start:end], self.ended, self._overdue)
@@ -302,9 +303,9 @@ class Job:
 
 
 class ForeignHandlers(ABC):
-    """One handler, and the threads or the loop that call it. All methods are called in trio and do not block.
+    """One handler, and the threads or the loop that call it. All methods are called in trio's thread; none blocks.
 
-    As a function it is an async handler: that is how orderly consumption calls it, one message at a time.
+    An instance is itself an async handler: orderly consumption calls it so, one message at a time.
     """
 
     #: Whether handlers would hold up an event loop if they decompressed large bodies.
@@ -314,7 +315,7 @@ class ForeignHandlers(ABC):
         check_handler("handler", handler)
         #: A handler of messages, without a trace.
         self.plain = handler
-        #: What is called: ``plain``, or that with a trace around it.
+        #: The function to call: ``plain``, or ``plain`` wrapped with a trace.
         self.handler = handler
         #: How many calls run at once.
         self.concurrency = 1
@@ -332,19 +333,19 @@ class ForeignHandlers(ABC):
 
     @abstractmethod
     def begin(self, jobs: Sequence[Job]) -> None:
-        """Call the handler for these jobs, in their order, as soon as it may run."""
+        """Call the handler for these jobs, in their order, as soon as a call may run."""
 
     @abstractmethod
     def running(self) -> Sequence[Job]:
-        """Jobs of one call that run for longer than a moment. A call is the same job for as long as it runs."""
+        """Jobs of one call that have been running for a while. A running call keeps its job."""
 
     @abstractmethod
     def cancel(self, job: Job) -> None:
-        """Cancel the job, of one call, that runs, if that is possible."""
+        """Cancel the running job, of one call, if that is possible."""
 
     @abstractmethod
     def stop(self) -> None:
-        """Return jobs whose handler was not called yet, and call no more."""
+        """Return jobs whose handler was not called yet, and make no further calls."""
 
     async def __call__(self, what: Any) -> Any:
         """Call the handler for one message, or a list of them, and wait for its result."""
@@ -355,7 +356,7 @@ class ForeignHandlers(ABC):
         self.begin([job])
         try:
             await ended.wait()
-        # The handler may be in a thread, which cannot be cancelled: the job is told, and nobody waits for it.
+        # The handler may run in a thread, which cannot be cancelled: cancel the job, and do not wait for it.
         except trio.Cancelled:
             job.give_up()
             self.cancel(job)
@@ -364,14 +365,14 @@ class ForeignHandlers(ABC):
             raise SkylarkError("the consumer stops; the handler was not called")
         if job.error is None:
             return job.result
-        # A cancellation or an exit there (asyncio.CancelledError, SystemExit) must not end this loop.
+        # A cancellation or an exit on the other side (asyncio.CancelledError, SystemExit) must not end this loop.
         if not isinstance(job.error, Exception):
             raise RuntimeError(f"the handler raised {job.error!r}") from job.error
         raise job.error
 
 
 def waking() -> Callable[[Callable[[], None]], None]:
-    """Lets this loop call a function soon; nothing when it has ended, which a handler need not know."""
+    """A thread-safe function that makes this loop call a function soon; after the loop's end it does nothing."""
     token = trio.lowlevel.current_trio_token()
 
     def wake(work: Callable[[], None]) -> None:
@@ -382,7 +383,7 @@ def waking() -> Callable[[Callable[[], None]], None]:
 
 
 class ForeignWorkers:
-    """What `Workers` is for handlers in trio: `run` returns after `stop`, when all handlers have finished."""
+    """As `Workers`, for handlers outside trio: `run` returns after `stop`, when all handlers have finished."""
 
     def __init__(
         self,
@@ -404,8 +405,8 @@ class ForeignWorkers:
         self._at_once = settings.concurrency * self._most
         # How many messages are on the other side, or on their way back to a broker.
         self._away = 0
-        # What is to be sent back, and how many tasks do it: as many at most as handlers run, as with `Workers`.
-        # Thousands of requests at a time would time out at the broker, be sent again, and be stored twice.
+        # Jobs to send back, and how many tasks send: at most as many as handlers run, as with `Workers`. Thousands of
+        # requests at a time would time out at the broker, be sent again, and be stored twice.
         self._to_return: deque[tuple[Job, Failure]] = deque()
         self._returning = 0
         self._changed = Signal()
@@ -418,12 +419,12 @@ class ForeignWorkers:
         try:
             await self._run()
         finally:
-            # A handler may still end after that, if nobody waits for it any longer.
+            # A handler whose result is ignored may still end later.
             self._nursery = None
 
     async def _run(self) -> None:
         async with trio.open_nursery() as watching:
-            watching.start_soon(self._look_at_ready)
+            watching.start_soon(self._watch_ready)
             watching.start_soon(self._watch)
             async with trio.open_nursery() as self._nursery:
                 self._inbox = Inbox(waking(), self._take_back)
@@ -432,7 +433,7 @@ class ForeignWorkers:
                 while not self._stopping:
                     # Refilled at half of the limit, so that many messages cross with one wake-up of the other thread.
                     if batches and self._away <= self._limit(batches[0]) // 2:
-                        jobs = self._take()
+                        jobs = self._next_jobs()
                         if self._handlers.is_loop:
                             await self._keep_contents(jobs)
                         self._handlers.begin(jobs)
@@ -440,29 +441,29 @@ class ForeignWorkers:
                     else:
                         await self._changed.wait()
                 self._handlers.stop()
-                # Every job that has crossed comes back: called, failed or not begun. Only then is it known what must be
-                # committed.
+                # Every job that has crossed comes back: called, failed or not begun. Only then the offsets to commit
+                # are known.
                 while self._away:
                     await self._changed.wait()
             watching.cancel_scope.cancel()
 
     def stop(self) -> None:
-        """No handler begins any more."""
+        """Let no further handler begin."""
         self._stopping = True
         self._changed.set()
 
     @enable_ki_protection
-    async def _look_at_ready(self) -> None:
+    async def _watch_ready(self) -> None:
         while True:
             await self._ready.wait()
             self._changed.set()
 
     def _limit(self, batch: Takable) -> int:
-        """How many messages may be on the other side before those of ``batch`` cross."""
+        """How many messages may be on the other side before messages of ``batch`` cross."""
         ahead = AHEAD_PACKED if batch.has_packed and self._handlers.is_loop else AHEAD
         return self._at_once + max(ahead, 2 * self._most)
 
-    def _take(self) -> list[Job]:
+    def _next_jobs(self) -> list[Job]:
         """Jobs for the messages that are ready, as many as there is room for."""
         assert self._inbox is not None
         batches, ended = self._ready.batches, self._inbox.put
@@ -485,7 +486,7 @@ class ForeignWorkers:
                 await keep_contents(self._messages(job))
 
     def _take_back(self, jobs: deque[Job]) -> None:
-        """Jobs have ended. Neighbours that succeeded are told to their batch together."""
+        """Jobs have ended. Consecutive successful messages finish in their batch with one call."""
         if self._nursery is None:
             jobs.clear()
             return
@@ -497,18 +498,18 @@ class ForeignWorkers:
         for job in ended:
             if job.batch is not None and job.batch.has_packed:
                 drop_contents(self._messages(job))
-            # Not begun when the consumer stopped or the queue was lost: its messages stay in the window, and the next
-            # owner of the queue reads them.
+            # The job had not begun when the consumer stopped or the queue was lost: its messages stay in the window,
+            # and the next owner of the queue reads them.
             if not job.was_called:
                 self._away -= job.end - job.start
                 if job.batch is not None:
                     job.batch.leave(job.start, job.end)
                 continue
             if job.batch is not None:
-                job.batch.window.totals.note_calls(len(job.calls), 0, 0.0, job.took_s)
+                job.batch.window.totals.add_calls(len(job.calls), 0, 0.0, job.took_s)
             if job.error is None and (job.result is None or job.result is _SUCCESS):
                 self._away -= job.end - job.start
-                # Neighbours that succeeded become one range, with one call of `finish` for all of them.
+                # Consecutive successful jobs become one range, with one call of `finish` for all of them.
                 if batch is not job.batch or end != job.start:
                     self._consumed(batch, start, end)
                     batch, start = job.batch, job.start
@@ -567,7 +568,7 @@ class ForeignWorkers:
         """Cancel handlers that take longer than the timeout, and send their messages back now."""
         timeout_s = self._settings.consume_timeout_ms / 1000
         while True:
-            await trio.sleep(timeout_s / LOOKS_PER_TIMEOUT)
+            await trio.sleep(timeout_s / CHECKS_PER_TIMEOUT)
             now = trio.current_time()
             for job in self._handlers.running():
                 if job.batch is None or job.is_overdue:
@@ -575,7 +576,7 @@ class ForeignWorkers:
                 if not job.seen_at:
                     job.seen_at = now
                 elif now - job.seen_at >= timeout_s:
-                    # Its messages are sent back now. When the handler ends after all, `_take_back` ignores the job.
+                    # The messages are sent back now. When the handler ends after all, `_take_back` ignores the job.
                     job.give_up()
                     self._handlers.cancel(job)
                     first, timeout_ms = self._messages(job)[0], self._settings.consume_timeout_ms
@@ -586,7 +587,7 @@ class ForeignWorkers:
 def make_workers(
     settings: PushSettings, ready: Ready, failures: Failures, counters: Counters, errors: HandlerErrors
 ) -> Workers | ForeignWorkers:
-    """What calls the handlers of a consumer."""
+    """The object that calls the handlers of a consumer."""
     handlers = settings.handler or settings.batch_handler
     if isinstance(handlers, ForeignHandlers):
         handlers.concurrency = settings.concurrency
@@ -595,7 +596,7 @@ def make_workers(
 
 
 async def call_handler(settings: PushSettings, messages: Sequence[MessageExt]) -> Result:
-    """What the handler returns for ``messages``: one, unless it takes several. Raises what it raises."""
+    """The handler's result for ``messages`` (one, unless the handler takes several). Raises the handler's error."""
     result: Any
     await keep_contents(messages)
     if settings.handler is not None:

@@ -1,4 +1,4 @@
-"""Adapters to other projects. Each needs an extra of its own, and nothing else imports it.
+"""Adapters to other projects. Each adapter needs an extra of its own, and no other module imports it.
 
 faststream/  a broker for FastStream (extra ``faststream``)
 kombu/       Celery's broker: a transport of kombu (extra ``celery``)

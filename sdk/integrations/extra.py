@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def extra(name: str, *packages: str) -> Iterator[None]:
-    """In the block an integration imports what needs the extra ``name``, which brings ``packages``."""
+    """The block imports modules that need the extra ``name``, which installs ``packages``."""
     try:
         yield
     except ModuleNotFoundError as error:

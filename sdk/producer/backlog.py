@@ -1,12 +1,13 @@
-"""What `Producer.send_nowait` has accepted: how much has no outcome yet, and which errors nobody has seen.
+"""The sends that `Producer.send_nowait` has accepted: how many have no outcome yet, and which errors are unseen.
 
 Sends are counted in by their senders, who may be in other threads and then hold ``lock``, and counted out by the loop.
-Each side has counters of its own, so the loop needs no lock for that. `flush` waits for the sends before it only:
-it ends their span, and later sends belong to the next one. The tickets of a span are counted out one by one only
-after that; before, their number is what remains when those of earlier spans are taken off.
+Each side has counters of its own, so the loop needs no lock to count. `flush` waits only for earlier sends: it ends
+their span, and later sends belong to the next span. The tickets of a span are counted out one by one only after its
+end; before that, a span's number of tickets is the total less the tickets of earlier spans.
 
-An error has been seen when somebody waited for the ticket, asked it for its result, or gave it an ``on_delivery``.
-Others are kept for the next `flush`, MOST_KEPT of them; the rest is only counted.
+An error counts as seen when a task waited for the ticket, a caller read its result, or the ticket has an
+``on_delivery``. Unseen errors are kept for the next `flush`, at most MOST_KEPT of them; further errors are only
+counted.
 """
 
 from collections.abc import Sequence
@@ -34,7 +35,7 @@ class Counted(Protocol):
 
 
 class Span:
-    """The sends between two flushes. ``left`` of them have not ended, which is known while a flush waits for them."""
+    """The sends between two flushes. ``left``: how many have not ended, counted while a flush waits for the span."""
 
     __slots__ = ("backlog", "ended", "left")
 
@@ -45,7 +46,7 @@ class Span:
 
 
 class Backlog:
-    """Of one producer: at most ``most_count`` sends of ``most_bytes``; the last one may exceed the bytes."""
+    """The waiting sends of one producer: at most ``most_count``, of ``most_bytes``; the last may exceed the bytes."""
 
     def __init__(self, most_count: int, most_bytes: int) -> None:
         check_int("buffer_count", most_count, 1, INT_MAX)
@@ -53,36 +54,36 @@ class Backlog:
         self._most_count = most_count
         self._most_bytes = most_bytes
         self.lock = Lock()
-        #: That of new sends.
+        #: The span of new sends.
         self.span = Span(self)
-        #: What callers are told to wait with, when there is no room.
+        #: The call that an error recommends when there is no room.
         self.wait_with = "await producer.room()"
         #: The process in which the sends end.
         self.home = Home()
-        # Only senders change these.
+        # Only senders change these counters.
         self._taken = self._taken_bytes = 0
-        # Only the loop changes these.
+        # Only the loop changes these counters.
         self._ended = self._ended_bytes = 0
         # Spans that flushes wait for, oldest first.
         self._closed: list[Span] = []
-        # Set at the next end, if somebody waits for room.
+        # Set when the next send ends, if a task waits for room.
         self._freed: trio.Event | None = None
         self._unseen: dict[Counted, None] = {}
         self._not_kept = 0
 
     @property
     def waiting(self) -> int:
-        """How many sends have no outcome."""
+        """How many sends have no outcome yet."""
         return self._taken - self._ended
 
     @property
     def waiting_bytes(self) -> int:
-        """How many bytes their bodies have."""
+        """How many bytes the bodies of sends without an outcome have."""
         return self._taken_bytes - self._ended_bytes
 
     # --- of senders
 
-    def take(self, size: int) -> None:
+    def count_in(self, size: int) -> None:
         """Count in a send of ``size`` bytes, which belongs to ``span``. BufferFull when there is no room."""
         if self._taken - self._ended >= self._most_count or self._taken_bytes - self._ended_bytes >= self._most_bytes:
             raise BufferFull(
@@ -93,11 +94,11 @@ class Backlog:
         self._taken_bytes += size
 
     def seen(self, ticket: Counted) -> None:
-        """Somebody has got the ticket's error."""
+        """The program has seen the ticket's error."""
         self._unseen.pop(ticket, None)
 
     def keep(self, ticket: Counted) -> None:
-        """Nobody has got the ticket's error."""
+        """Keep the ticket's error, which the program has not seen."""
         if len(self._unseen) < MOST_KEPT:
             self._unseen[ticket] = None
         else:
@@ -109,7 +110,7 @@ class Backlog:
         """Count out sends that have ended."""
         self._ended += len(tickets)
         self._ended_bytes += sum([ticket.size for ticket in tickets])
-        # Only while a flush waits: until then a span needs no count of its own, since all that waits is in it.
+        # Only while a flush waits: otherwise all waiting sends are in one span, which needs no count of its own.
         for ticket in tickets if self._closed else ():
             span = ticket.span
             if span is not None and span is not self.span:
@@ -122,7 +123,7 @@ class Backlog:
             freed.set()
 
     async def room(self) -> None:
-        """Return when a send can be counted in."""
+        """Return when there is room for a send."""
         await trio.lowlevel.checkpoint()
         while self.waiting >= self._most_count or self.waiting_bytes >= self._most_bytes:
             if self._freed is None:
@@ -132,19 +133,19 @@ class Backlog:
     async def ended(self) -> None:
         """Return when all sends until now have ended."""
         with self.lock:
-            # What waits now less what earlier flushes wait for is the number of sends in the open span. It is closed
-            # under the lock, so that no sender counts itself in between.
+            # All waiting sends less the sends of closed spans is the number of sends in the open span. The span is
+            # closed under the lock, so that no send is counted in between.
             left = self.waiting - sum([span.left for span in self._closed])
             if left:
                 self.span.left = left
                 self._closed.append(self.span)
                 self.span = Span(self)
-        # Earlier spans, too: a flush promises all sends until now.
+        # Wait for earlier spans, too: a flush covers all sends until now.
         for span in list(self._closed):
             await span.ended.wait()
 
     def take_unseen(self) -> SendsFailed | None:
-        """The errors that nobody has seen; from now on they have been seen."""
+        """The unseen errors; from now on they count as seen."""
         unseen, self._unseen = self._unseen, {}
         more, self._not_kept = self._not_kept, 0
         errors = [ticket.error for ticket in unseen if ticket.error is not None]
@@ -154,7 +155,7 @@ class Backlog:
         return SendsFailed(f"{len(errors) + more} messages were not stored, and nobody has seen why{rest}", errors)
 
     def take_lost(self) -> SendsFailed | None:
-        """At the end of the producer: sends without an outcome are lost, too. None in a child process."""
+        """At the producer's end: the unseen errors, with sends without an outcome as lost. None in a child process."""
         if not self.home.is_here:
             return None
         failed, left = self.take_unseen(), self.waiting

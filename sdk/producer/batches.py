@@ -37,7 +37,7 @@ BATCH_COUNT = 1_000
 BATCH_BYTES = 256 * 1024
 # Fewer messages than this are not divided among queues.
 MIN_BATCH_COUNT = 250
-# Parts of a table that are kept from the check until they are sent; those after them are made again.
+# Parts of a table that are kept from the check until they are sent; later parts are encoded again.
 KEPT_PARTS = 16
 # RocketMQ's brokers would not see a delay level within a batch.
 _SPECIAL = (SHARDING_KEY, DELAY)
@@ -73,7 +73,7 @@ def batches_of(
 def cut(rows: list[Row], most_bytes: int) -> Iterator[list[Row]]:
     """``rows`` in parts whose batch bodies have at most ``most_bytes``; a row that is larger is alone.
 
-    Rows are of any sizes side by side: brokers refuse a whole batch whose body is larger than one message may be.
+    Rows may differ in size: brokers refuse a whole batch whose body is larger than one message may be.
     """
     ends = list(accumulate([OVERHEAD + len(body) + len(properties) for _, body, properties in rows]))
     start = begin = 0
@@ -138,9 +138,9 @@ def make_rows(chunk: Sequence[bytes | Message], keys: list[bytes]) -> list[Row]:
 async def send_batches(
     lane: Lane, batches: Iterator[Sequence[Row]], route: TopicRoute | None, timeout_s: float
 ) -> BulkResult:
-    """Send ``batches``, which are made while others are on their way. Raises the first error, of a send or of theirs.
+    """Send ``batches``, which are made while others are in flight. Raises the first error of a send or of ``batches``.
 
-    There is always one more for each broker than it takes at a time.
+    Each broker gets one batch more than it takes at a time, so that it never waits for a batch.
     """
     numbered = enumerate(batches)
     results: dict[int, StoredBatch] = {}
@@ -148,8 +148,8 @@ async def send_batches(
 
     @enable_ki_protection
     async def work(scope: trio.CancelScope) -> None:
-        # Tasks take the next batch as soon as they have a result. ``numbered`` is shared, and is advanced without an
-        # await, so each batch is taken once.
+        # Each task takes the next batch as soon as it has a result. The tasks share ``numbered``, and advance it
+        # without an await, so each batch is taken once.
         try:
             for number, rows in numbered:
                 send = PendingSend(None, rows, timeout_s, trio.lowlevel.current_task())
@@ -189,8 +189,8 @@ class ArrowSends:
         given = TableColumns(data, columns, self._max_message_bytes)
         kept: deque[TableRows] = deque()
         kept_rows = 0
-        # All rows are checked before one is sent. The first parts are kept; to keep all would double the memory of a
-        # large table, so the rest is made again.
+        # All rows are checked before any is sent. The first parts are kept; keeping all parts would double the memory
+        # of a large table, so later parts are encoded again.
         for part in given.parts():
             if len(kept) < KEPT_PARTS:
                 kept.append(part)
@@ -200,7 +200,7 @@ class ArrowSends:
         return await self._send_batches(topic, queue, lambda queues: self._batches(parts, given.rows, queues))
 
     def _batches(self, parts: "Iterator[TableRows]", rows: int, queues: int) -> Iterator[EncodedRows]:
-        """Batches for lanes. Many messages are divided evenly among ``queues``, as those of `batches_of` are."""
+        """Batches for lanes. Many messages are divided evenly among ``queues``, as in `batches_of`."""
         from skylark.sdk.arrow.encode import encode
 
         most = min(max(-(-rows // max(queues, 1)), MIN_BATCH_COUNT), MAX_BATCH_COUNT)
@@ -218,6 +218,6 @@ class ArrowSends:
 
 
 def drained(parts: "deque[TableRows]") -> "Iterator[TableRows]":
-    """The parts, which are not kept any longer."""
+    """The parts, each dropped from ``parts`` when it is returned."""
     while parts:
         yield parts.popleft()

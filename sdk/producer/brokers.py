@@ -5,7 +5,7 @@ Four states of a broker are tracked (`Faults`, which has no clock: callers pass 
 - suspect: it did not answer or cannot be reached (sdk/suspects.py). It is avoided until it answers a probe.
 - resting: it failed or is busy. It rests for a pause that grows with its failures in a row.
 - weak: it stored messages with less safety than it should (weak.py).
-Isolated, suspect and weak brokers still get sends when there is no other broker; a resting one gets none.
+Isolated, suspect and weak brokers still get sends when there is no other broker; a resting broker gets none.
 Neighbours: lane.py (sends), sdk/suspects.py (probes).
 """
 
@@ -57,7 +57,7 @@ class Faults:
         self._isolated_until: dict[str, float] = {}
         self._failures: dict[str, int] = {}  # in a row
         self._rests_until: dict[str, float] = {}
-        #: Those that store messages with less safety than they should.
+        #: Brokers that store messages with less safety than they should.
         self.weak = WeakBrokers(Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, random))
 
     def answered(self, addr: str, latency_ms: float, now_ms: float) -> None:
@@ -74,9 +74,9 @@ class Faults:
         return True
 
     def failed(self, addr: str, now_ms: float) -> None:
-        """The broker is busy, did not answer in time, or cannot be reached: let it rest."""
+        """The broker is busy, did not answer in time, or cannot be reached: let the broker rest."""
         if self._rests_until.get(addr, 0) > now_ms:
-            # This send started before the broker began to rest: it does not count as another failure in a row.
+            # The failed send started before the broker began to rest: it does not count as another failure in a row.
             return
         failures = self._failures[addr] = self._failures.get(addr, 0) + 1
         self._rests_until[addr] = now_ms + self._backoff.pause_s(failures) * 1000
@@ -102,7 +102,7 @@ class Faults:
 
 
 class Brokers:
-    """``wake_lanes`` is called when a broker becomes usable."""
+    """The brokers of one producer. ``wake_lanes`` is called when a broker becomes usable."""
 
     def __init__(self, client: ClientHandle, sendable: SendRoutes, wake_lanes: Callable[[], None]) -> None:
         self._client = client
@@ -176,11 +176,11 @@ class Brokers:
             return
         finally:
             del self._wanted[topic]
-        # A master that has left the route is not in it any more to fail, so nobody would notice when it is back.
+        # No send fails at a master that has left the route, so its return would go unnoticed.
         masters = routes.masters()
         for addr in before.writable_at if before else ():
             if addr not in masters:
-                # It has stopped or crashed. Probes notice when it is back, which may be before the next poll.
+                # The master has stopped or crashed. Probes notice its return, which may be before the next poll.
                 self.suspect(addr)
         if route is not before:
             self._wake_lanes()
@@ -188,7 +188,7 @@ class Brokers:
     async def _not_cleared(self, addr: str, is_back: bool) -> None:
         routes = self._client.instance.routes
         if is_back and addr not in routes.masters():
-            # It is back before the next poll. It stays a suspect until it is in the route of a NameServer again.
+            # The broker is back before the next poll. It stays a suspect until a NameServer's route contains it again.
             for topic in routes.topics():
                 self.want_route(topic)
 

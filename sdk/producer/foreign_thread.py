@@ -1,7 +1,7 @@
-"""`Producer.send_nowait` for senders in other threads than that of the loop.
+"""`Producer.send_nowait` for senders in threads other than the loop's thread.
 
-A message is checked and counted in the sender's thread. The tickets cross to the loop in batches (`Inbox`): it
-is woken for the first one only. While the lock is held no span ends: each ticket is counted in the span that it has.
+A message is checked and counted in the sender's thread. The tickets cross to the loop in batches (`Inbox`): only the
+first ticket of a batch wakes the loop. While the lock is held no span ends, so each ticket is counted in its own span.
 """
 
 from collections import deque
@@ -22,9 +22,9 @@ T = TypeVar("T", bound=PendingSend)
 
 
 class ForeignTickets(Generic[T]):
-    """Sends with tickets of class ``kind`` to the producer in the loop of ``client``.
+    """Sends from any thread, with tickets of class ``kind``, to the producer in the loop of ``client``.
 
-    ``wait_with`` is what a sender is told to call when there is no room.
+    ``wait_with`` is the call that the error recommends when there is no room.
     """
 
     def __init__(self, client: OpenClient[Producer], kind: type[T], wait_with: str) -> None:
@@ -35,7 +35,7 @@ class ForeignTickets(Generic[T]):
         self._producer: Producer = client.client
         self._backlog = self._producer.backlog
         self._backlog.wait_with = wait_with
-        inbox: Inbox[T | tuple[T, Message, QueueChoice]] = Inbox(client.token.run_sync_soon, self._take)
+        inbox: Inbox[T | tuple[T, Message, QueueChoice]] = Inbox(client.token.run_sync_soon, self._place)
         self._put = inbox.put
 
     def send(
@@ -48,12 +48,12 @@ class ForeignTickets(Generic[T]):
         delay: timedelta | None,
         watch: Watch | None,
     ) -> T:
-        """As `Producer.send_nowait`; in any thread."""
+        """As `Producer.send_nowait`; may be called in any thread."""
         producer, backlog = self._producer, self._backlog
         size = producer.straight_size(message, queue, selector, timeout_ms, deliver_at, delay)
         if size is not None:
             with backlog.lock:
-                backlog.take(size)
+                backlog.count_in(size)
                 ticket = new_ticket(self._kind, message, message.body, producer.timeout_s, watch, backlog.span, size)
                 try:
                     self._put(ticket)
@@ -76,7 +76,7 @@ class ForeignTickets(Generic[T]):
         self._backlog.end([ticket])
         return closed()
 
-    def _take(self, tickets: deque[T | tuple[T, Message, QueueChoice]]) -> None:
+    def _place(self, tickets: deque[T | tuple[T, Message, QueueChoice]]) -> None:
         producer = self._producer
         while tickets:
             ticket = tickets.popleft()

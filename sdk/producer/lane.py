@@ -1,12 +1,12 @@
-"""Sends to one topic or queue. Those that arrive while requests are in flight become one batch, with no added delay.
+"""Sends to one topic or queue. Sends that arrive while requests are in flight become one batch, with no added delay.
 
 A lane belongs to a topic (any queue may be used) or to one queue (order is kept: one request in flight). Its task runs
-after all ready tasks have queued their sends, and then sends a batch to each broker with a free slot. A send that comes
-alone does not wait for that task: see `Lane.add`.
-A failed request is retried, at another broker if possible, until the deadlines of its sends. sdk/retry.py says which
-failures are worth a retry, brokers.py which brokers rest meanwhile. A bad message in a batch fails alone. An unexpected
-error is raised in the sender of the message that caused it; the lane's task goes on. What a broker stores with less
-safety than it should (weak.py) is sent once more, to another broker; if none stores it safely, its sender is told.
+after all ready tasks have queued their sends, and then sends a batch to each broker with a free slot. A send that
+arrives alone does not wait for that task: see `Lane.add`. A failed request is retried, at another broker if possible,
+until the deadlines of its sends. sdk/retry.py says which failures are worth a retry, brokers.py which brokers rest
+meanwhile. A bad message in a batch fails alone. An unexpected error is raised in the sender of the message that caused
+it; the lane's task goes on. A message that a broker stores with less safety than it should (weak.py) is sent once more,
+to another broker; if no broker stores it safely, its sender gets an error.
 """
 
 from collections import deque
@@ -53,13 +53,13 @@ from skylark.sdk.retry import FailedTries, Outcome, outcome_of
 MAX_BATCH_COUNT = 2_000
 # Waiting sends are divided among free slots in batches of this many at least.
 MIN_SHARE = 64
-# Messages with times of delivery: each takes the broker's loop some 2 us, and up to 10 when all differ.
+# Messages with times of delivery: each takes the broker's loop some 2 us, and up to 10 us when all times differ.
 MAX_DEFERRED_COUNT = 500
 # Two requests keep a broker busy: it works on one while the other is on the network.
 SLOTS_PER_BROKER = 2
-# For sends of which each is a request of its own.
+# For sends that each need a request of their own.
 MANY_SLOTS = 1_000_000
-# How often sends past their deadline are looked for, and so how late one may fail.
+# How often expired sends are looked for, and so how late after its deadline a send may fail.
 EXPIRE_INTERVAL_S = 0.02
 
 
@@ -78,7 +78,7 @@ class Lane:
         *,
         is_deferred: bool = False,
     ) -> None:
-        """``is_deferred``: the sends have times of delivery, and no queue is chosen."""
+        """``is_deferred``: the lane's sends have times of delivery, and no chosen queue."""
         self._owner = owner
         self._nursery = nursery
         self._topic, self._plain_topic = topic, plain_topic
@@ -89,9 +89,9 @@ class Lane:
         self._targets = Targets(
             owner, topic, queue, turns, self._alarm, slots, many_a_turn=not batching, is_deferred=is_deferred
         )
-        # Sends come one at a time: when the lane's task ran last, there was only one.
+        # Sends come one at a time: when the lane's task ran last, there was only one send.
         self._one_by_one = False
-        # For a burst of sends (see `_take_in`): how many are left, and how many each queue gets.
+        # For a burst of sends (see `_admit`): how many are left, and how many each queue gets.
         self._burst_left = 0
         self._burst_share = 0
         self._wake = Signal()
@@ -104,10 +104,10 @@ class Lane:
 
     @enable_ki_protection
     def add(self, send: PendingSend) -> None:
-        """Send it at once if sends come one at a time and nothing is under way; that saves two turns of the loop.
+        """Send at once if sends come one at a time and no request is in flight; that saves two turns of the loop.
 
-        Else the lane's task takes it in after all tasks that are ready now have run. Raises SkylarkError when the lane
-        is closed: nobody would look for it, and its sender, who does not wait yet, would wait for ever.
+        Otherwise the lane's task takes the send after all tasks that are ready now have run. Raises SkylarkError when
+        the lane is closed: a send queued there would never end, and its sender would wait forever.
         """
         if self._is_closed:
             raise SkylarkError("the client was closed")
@@ -124,9 +124,9 @@ class Lane:
             self._wake.set()
 
     def put(self, ticket: PendingSend) -> None:
-        """Queue a ticket. It is never sent at once: its sender may have more of them, and does not wait meanwhile.
+        """Queue a ticket. A ticket is never sent at once: its sender does not wait, and may have more tickets.
 
-        Raises SkylarkError when the lane is closed: nobody would look for it.
+        Raises SkylarkError when the lane is closed: a ticket queued there would never end.
         """
         if self._is_closed:
             raise SkylarkError("the client was closed")
@@ -136,18 +136,18 @@ class Lane:
             self._wake.set()
 
     def wake(self) -> None:
-        """Look at the queued sends again: a broker may have become usable."""
+        """Wake the lane's task, which retries the queued sends: a broker may have become usable."""
         self._wake.set()
 
     @enable_ki_protection
     async def run(self) -> None:
-        """Send queued sends until cancelled; those that still wait then fail."""
+        """Send queued sends until cancelled; sends that still wait then fail."""
         try:
             while True:
                 await self._wake.wait()
-                # Sends that come from now on wake this task again.
+                # Sends that arrive from now on wake this task again.
                 self._awake = False
-                self._take_in()
+                self._admit()
                 used: dict[str, None] = {}
                 self._drop_late()
                 self._targets.new_turn()
@@ -162,7 +162,7 @@ class Lane:
                         break
                     self._start(*target)
                     used[target[0]] = None
-                # One write to each connection, whatever number of requests was queued for it.
+                # One write to each connection, however many requests were queued for it.
                 for addr in used:
                     self._owner.remoting.flush(addr)
                 if self.pending:
@@ -171,11 +171,11 @@ class Lane:
             self._is_closed = True
             self._put_back(self._incoming)
 
-    def _take_in(self) -> None:
+    def _admit(self) -> None:
         incoming, self._incoming = self._incoming, []
         now, soonest = trio.current_time(), self._soonest
         for send in incoming:
-            # Until now the deadline was the time that the send has, see `PendingSend`.
+            # Until now ``deadline`` was the length of the send's time, see `PendingSend`.
             send.deadline += now
             if send.deadline < soonest:
                 soonest = send.deadline
@@ -203,8 +203,8 @@ class Lane:
                 self.pending.append(send)
                 self._soonest = min(self._soonest, max(send.deadline, now + EXPIRE_INTERVAL_S))
 
-    def _take(self, addr: str) -> list[PendingSend]:
-        """The sends of the next request: a share of those that wait, so that client and broker work in parallel."""
+    def _next_sends(self, addr: str) -> list[PendingSend]:
+        """The sends of the next request: a share of the waiting sends, so that client and broker work in parallel."""
         if self._targets.is_tried(addr):
             return take_batch(self.pending, 1)
         free_slots = self._targets.free_slots(addr)
@@ -214,17 +214,18 @@ class Lane:
                 return take_batch(self.pending, 1)
             share = -(-len(self.pending) // free_slots)
             return take_batch(self.pending, min(max(share, MIN_SHARE), MAX_DEFERRED_COUNT), DEFERRED, most_bytes)
-        # What waits is divided among the free slots: the next request is on the network while the broker works on this.
+        # Waiting sends are divided among the free slots: the next request is on the network while the broker works on
+        # this one.
         share = self._burst_share if self._burst_left > 0 else -(-len(self.pending) // free_slots)
         most = min(max(share, MIN_SHARE), MAX_BATCH_COUNT) if self._batching else 1
         return take_batch(self.pending, most, TOGETHER, most_bytes)
 
     def _takes_deferred(self, addr: str) -> bool:
-        """Whether the broker there is known to take batches of messages with times of delivery."""
+        """Whether the broker at ``addr`` is known to take batches of messages with times of delivery."""
         return self._owner.remoting.greets_with(addr, DEFERRED_BATCHES)
 
     def _start(self, addr: str, queue: MessageQueue) -> None:
-        sends = self._take(addr)
+        sends = self._next_sends(addr)
         self._burst_left -= len(sends)
         # The slot is taken before the request is queued: queuing may end it at once, and `ended` gives the slot back.
         self._targets.took(addr)
@@ -244,7 +245,7 @@ class Lane:
             self._release(addr)
             self._broken(sends, error)
         except trio.Cancelled:
-            # The lane is closing, and its task fails what is queued.
+            # The lane is closing, and its task fails all queued sends.
             self._put_back(sends)
             raise
         else:
@@ -252,9 +253,10 @@ class Lane:
             self._owner.remoting.flush(addr)
 
     def _sent_at_once(self) -> bool:
-        """Send the only queued send from its sender's task. False when the lane's task has to, or must fail it.
+        """Send the only queued send from its sender's task. False when the lane's task must send or fail it.
 
-        That cannot happen here, since the sender does not wait yet: an error occurs again in the lane's task.
+        A failure cannot be delivered here, since the sender does not wait yet: the error occurs again in the lane's
+        task.
         """
         targets, remoting = self._targets, self._owner.remoting
         targets.new_turn()
@@ -266,7 +268,7 @@ class Lane:
             return False
         addr, queue = target
         sends = [self.pending.popleft()]
-        # Before the request: if that overflows the connection's buffer, it has ended when this comes back.
+        # Before the request: a request that overflows the connection's buffer has ended when the call returns.
         targets.took(addr)
         if not remoting.connected(addr):
             self._nursery.start_soon(self._connect_and_submit, addr, queue, sends)
@@ -285,13 +287,13 @@ class Lane:
         first = sends[0]
         unknown = 0 if first.failed is None else first.failed.unknown
         left_ms = (first.deadline - trio.current_time()) * 1000
-        # A copy that is undone does not count against ``retries``, so they may be used up.
+        # A copy that is undone does not count against ``retries``, so there may be more tries than ``retries`` allows.
         return max(left_ms / max(self._owner.retries + 1 - unknown, 1), 1)
 
     def _submit(self, addr: str, queue: MessageQueue, sends: list[PendingSend]) -> None:
         if len(sends) > 1 and sends[0].alone == DEFERRED and not self._takes_deferred(addr):
-            # The connection is a new one since these became a batch, and may lead to a broker of RocketMQ, which would
-            # deliver them at once.
+            # The connection was replaced since these sends became a batch. It may lead to a broker of RocketMQ, which
+            # would deliver them at once.
             self._release(addr)
             self._put_back(sends)
             return
@@ -306,11 +308,11 @@ class Lane:
 
     def _request(self, addr: str, queue: MessageQueue, sends: list[PendingSend]) -> None:
         owner, remoting = self._owner, self._owner.remoting
-        # An address may have gone to another broker since the route was read. Sent there, the message would be in the
+        # The address may belong to another broker since the route was read. Sent there, the message would be in the
         # wrong queue.
         check_broker_at(remoting, addr, queue.broker_name)
         started = trio.current_time()
-        # Rows get their unique keys now, and keep them over all tries: by its key a consumer can tell a message that
+        # Rows get their unique keys now, and keep them over all tries: by its key a consumer recognizes a message that
         # was stored twice.
         rows = rows_of(sends, owner.new_keys)
         sys_flag, has_deferred = owner.sys_flag | sends[0].sys_flag, sends[0].alone == DEFERRED
@@ -319,7 +321,7 @@ class Lane:
         request = _Request(self, addr, queue, sends, rows, started)
         try:
             remoting.prepare(addr, command)
-            # The next step of these sends is `_Request.ended`, when the answer or a failure is there.
+            # The next step of these sends is `_Request.ended`, called with the answer or a failure.
             remoting.submit(addr, command, self._try_ms(sends), request.ended)
         except ConnectionLost as error:
             # The connection was closed before the request was queued.
@@ -331,10 +333,11 @@ class Lane:
 
     def _answered(self, request: "_Request", answer: Command, took_ms: float) -> None:
         addr, queue, sends, rows = request.addr, request.queue, request.sends, request.rows
-        # Three ends: the broker refused all of them, stored them with less safety than it should, or stored them.
+        # Three outcomes: the broker refused all sends, stored them with less safety than it should, or stored them.
         status = STATUS_OF.get(answer.code)
         if status is None:
-            # Nothing is stored. A retry must have the same unique keys: the broker may have stored an earlier try.
+            # This try stored nothing. A retry must have the same unique keys: the broker may have stored an earlier
+            # try.
             keep_rows(sends, rows)
             if answer.code == ResponseCode.NOT_LEADER_FOR_QUEUE:
                 found = self._owner.remoting.broker_name_at(addr)
@@ -378,7 +381,7 @@ class Lane:
         if again[0].body is not None:
             keep_rows(again, [batch.rows[number] for number in numbers])
         owner.retried += len(again)
-        # Not through the queue, where they could be in one request with others, which may go to this broker.
+        # Not through the lane's queue, where they could share a request with other sends, which may go to this broker.
         other, queue = target
         self._targets.took(other)
         if owner.remoting.connected(other):
@@ -388,7 +391,7 @@ class Lane:
             self._nursery.start_soon(self._connect_and_submit, other, queue, again)
 
     def _may_copy(self, failed: FailedTries | None) -> bool:
-        """Whether a message may be stored once more. One copy that is undone is never too many."""
+        """Whether a message may be stored once more. A copy that is undone is always allowed."""
         if self._owner.undo_copy is not None:
             return failed is None or failed.weak is None
         return (0 if failed is None else failed.unknown) < self._owner.retries
@@ -403,14 +406,15 @@ class Lane:
         self._put_back(sends)
 
     def _failed(self, addr: str, sends: list[PendingSend], error: SkylarkError) -> None:
-        """Retry the sends, at another broker if possible; those without tries or time left fail."""
-        # REFUSED is final, but perhaps for one message of the batch only: each is sent alone then. All other outcomes
-        # are retried as long as there is time; UNKNOWN ones may be stored already, so they count against ``retries``.
+        """Retry the sends, at another broker if possible; sends without tries or time left fail."""
+        # REFUSED is final, but perhaps only for one message of the batch: then each message is sent alone. All other
+        # outcomes are retried as long as there is time; UNKNOWN sends may be stored already, so they count against
+        # ``retries``.
         owner, outcome = self._owner, outcome_of(error)
         if outcome is Outcome.REFUSED:
             self._broken(sends, not_stored(self._topic, error))
             return
-        # Before the choice of the next broker: this one may rest from now on, or be left out of the new route.
+        # Before the choice of the next broker: the failed broker may rest from now on, or be left out of the new route.
         self._targets.last_error = error
         rests = owner.brokers.failed(addr, error)
         owner.brokers.want_route(self._topic)
@@ -423,13 +427,13 @@ class Lane:
             if send.deadline <= now or not failed.may_go_on(outcome, owner.retries, other_broker=other_broker):
                 send.fail(not_stored(self._topic, error))
             elif failed.weak is not None and not other_broker:
-                # It is stored, and waiting would not make it safer.
+                # The message is stored, and waiting would not make it safer.
                 send.fail(error)
             elif send.is_wanted:
                 owner.retried += 1
                 again.append(send)
-        # Another broker is tried at once; one that rests has a pause of its own. What is left is a broker that is not
-        # at fault but refused: the same one is asked again after a pause.
+        # Another broker is tried at once, and a resting broker has a pause of its own. In the remaining case the only
+        # broker refused without a fault: ask it again after a pause.
         if not again or other_broker or rests or self._is_closed:
             self._put_back(again)
         else:
@@ -462,8 +466,8 @@ class Lane:
     def _release(self, addr: str) -> None:
         """A request to ``addr`` has ended."""
         self._targets.released(addr)
-        # The senders that this answer wakes send again in random order, and the lane's task runs among them: what comes
-        # before it leaves now, and the rest while that is on its way.
+        # The senders that this answer wakes send again in random order, and the lane's task runs among them: sends
+        # queued before the task runs leave at once, later sends gather while that request is in flight.
         if self.pending or not self._one_by_one:
             self._wake.set()
 
@@ -486,7 +490,7 @@ class _Request:
     def ended(self, result: Command | RemotingError) -> None:
         """Called with the answer or the failure: the senders get their results, or the sends are tried again."""
         lane = self._lane
-        # First: whatever is raised below, the slot must be free, else the lane would stop for ever.
+        # First: whatever is raised below, the slot must be free, otherwise the lane would stop forever.
         lane._release(self.addr)
         try:
             if isinstance(result, RemotingError):
@@ -531,9 +535,9 @@ class Alarm:
 
 
 class Targets:
-    """Of ``topic``, or of ``queue`` alone: each broker may have ``slots`` requests in flight.
+    """The brokers that may get sends of ``topic``, or of ``queue`` alone, with ``slots`` requests in flight each.
 
-    When no broker can take a send, ``alarm`` is set to the time at which one may. With ``many_a_turn`` the brokers
+    When no broker can take a send, ``alarm`` is set to the time at which a broker may. With ``many_a_turn`` the brokers
     found are used again until `new_turn`.
     """
 
@@ -558,14 +562,14 @@ class Targets:
         self._many_a_turn = many_a_turn
         self._is_deferred = is_deferred
         self._in_flight: dict[str, int] = {}
-        # With ``many_a_turn``: where sends of one turn may go that have not failed.
+        # With ``many_a_turn``: the targets of this turn's sends that have not failed.
         self._open_at: Mapping[str, Sequence[MessageQueue]] = {}
-        # While no broker is known: how often in a row the route was refreshed, and when it will be.
+        # While no broker is known: how often in a row the route was refreshed, and when it will be refreshed again.
         self._asked = 0
         self._asks_at = 0.0
         #: Requests that have no answer yet.
         self.requests = 0
-        #: In a lane of one queue: failed sends wait for their retry, and later ones must not overtake them.
+        #: In a lane of one queue: failed sends wait for their retry, and later sends must not overtake them.
         self.paused = False
         #: The last failure in this lane, reported by sends that time out before their first try.
         self.last_error: SkylarkError | None = None
@@ -587,19 +591,19 @@ class Targets:
         """How many more requests ``addr`` takes."""
         slots = self._slots
         if self._is_deferred and not self._owner.remoting.greets_with(addr, DEFERRED_BATCHES):
-            # A broker that takes such sends one by one.
+            # This broker takes deferred sends one by one.
             slots = MANY_SLOTS
         return slots - self._in_flight.get(addr, 0)
 
     def new_turn(self) -> None:
-        """Brokers may have failed since the last turn: look at them again."""
+        """Brokers may have failed since the last turn: choose the usable brokers again."""
         self._open_at = {}
 
     def next(self, failed: FailedTries | None) -> tuple[str, MessageQueue] | None:
         """The address and queue for a send with these failed tries; None when every broker is busy or rests."""
         owner = self._owner
         faults = owner.brokers.faults
-        # A lane without batching may start thousands of requests in a turn: brokers are looked at once.
+        # A lane without batching may start thousands of requests in a turn: the brokers are checked once per turn.
         if self._open_at and failed is None:
             return self._turns.next(self._open_at)
         route = owner.route_of(self._topic)
@@ -609,8 +613,8 @@ class Targets:
                 self._wait_for_route(now)
                 return None
             self._asked = 0
-            # One request at a time, to the queue that was chosen. No other broker may have it, so a resting one is
-            # waited for.
+            # One request at a time, to the chosen queue. No other broker may get the message, so wait while its broker
+            # rests.
             is_free = not self.paused and self.free_slots(addr) > 0 and self._not_resting([addr], now)
             return (addr, self._queue) if is_free else None
         if route is None or not route.writable_at:
@@ -622,13 +626,13 @@ class Targets:
                 raise failed.error or failed.weak.error()
             return target
         rested = [addr for addr in route.writable_at if faults.usable(addr, now * 1000)]
-        # Isolated, suspect and weak brokers are better than none; resting ones are not asked at all.
+        # Isolated, suspect and weak brokers are better than none; resting brokers get no request at all.
         usable = rested or self._not_resting(route.writable_at, now)
         avoid = () if failed is None else failed.avoid
-        # Better wait for a broker that has not failed this send than use a free slot of one that has.
+        # Waiting for a broker that has not failed this send is better than a free slot of a broker that has.
         best = [addr for addr in usable if addr not in avoid]
         if not best and faults.weak:
-            # It is better stored with less safety than refused.
+            # A message stored with less safety is better than a refused message.
             best = [
                 addr
                 for addr in route.writable_at
@@ -642,7 +646,7 @@ class Targets:
     def has_other(self, addr: str, failed: FailedTries | None, now: float) -> bool:
         """Whether another usable broker can take a send that failed at ``addr``, and before as ``failed`` says.
 
-        A weak one can, unless the message is stored at such a broker already.
+        A weak broker can, unless a weak broker has stored the message already.
         """
         route = self._owner.route_of(self._topic)
         if route is None or self._queue is not None:
@@ -660,9 +664,9 @@ class Targets:
         return bool(weak) and weak.is_due(addr, trio.current_time() * 1000)
 
     def elsewhere(self, addr: str, failed: FailedTries | None, now: float) -> tuple[str, MessageQueue] | None:
-        """Where to send a message once more that is stored at ``addr``, but not safely; None: to no broker.
+        """Where to send a message once more that is stored at ``addr``, but not safely; None if no broker can take it.
 
-        Slots do not count: this request takes the place of the one that has ended.
+        Slots do not count: this request takes the place of the request that has ended.
         """
         route, faults, now_ms = self._owner.route_of(self._topic), self._owner.brokers.faults, now * 1000
         if route is None or self._queue is not None:
@@ -671,7 +675,7 @@ class Targets:
         others = [at for at in route.writable_at if at not in avoid and not faults.weak.is_certain(at, now_ms)]
         usable = [at for at in others if faults.usable(at, now_ms)]
         strong = [at for at in usable if at not in faults.weak]
-        # Brokers that were weak a while ago may be so no more.
+        # Brokers that were weak a while ago may be safe again.
         best = strong or usable or [at for at in others if faults.rests_until(at) <= now_ms]
         return self._turns.next({at: route.writable_at[at] for at in best})
 
@@ -689,7 +693,7 @@ class Targets:
         if now >= self._asks_at:
             lack = "has no broker that accepts sends" if self._queue is None else f"lacks {self._queue.broker_name}"
             self.last_error = RouteNotFound(self._topic, f"its route {lack} now; see mqadmin topicRoute")
-            # The pause grows with each look in vain and begins anew when a broker is found.
+            # The pause grows with each failed search, and is reset when a broker is found.
             self._asked += 1
             self._asks_at = now + self._owner.backoff.pause_s(self._asked)
             self._owner.brokers.want_route(self._topic)

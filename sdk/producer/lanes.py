@@ -1,4 +1,4 @@
-"""Which lane a message goes to: that of its topic, or of the queue that the caller or a sharding key chooses."""
+"""Which lane a message goes to: the lane of its topic, or of the queue that the caller or a sharding key chooses."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -23,7 +23,7 @@ Selector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
 
 
 class QueueChoice(NamedTuple):
-    """What the caller says about the queue of a message, and whether the message has a time of delivery."""
+    """How the caller chooses a message's queue, and whether the message has a time of delivery."""
 
     queue: MessageQueue | None = None
     selector: Selector | None = None
@@ -38,7 +38,7 @@ class QueueChoice(NamedTuple):
             raise wrong_type("selector", "a function", self.selector)
 
     def keeps_order(self, message: Message) -> bool:
-        """Whether the message keeps its place among others: its queue is chosen."""
+        """Whether the message must keep its place among other messages, because its queue is chosen."""
         return self.queue is not None or self.selector is not None or message.sharding_key is not None
 
 
@@ -48,14 +48,14 @@ ANY_QUEUE = QueueChoice()
 def choice_of(
     queue: MessageQueue | None, selector: Selector | None, deliver_at: datetime | None, delay: timedelta | None
 ) -> QueueChoice:
-    """The choice that these arguments of a send make; ANY_QUEUE itself when none is given."""
+    """The choice made by these arguments of a send; ANY_QUEUE itself when no argument is given."""
     if queue is None and selector is None and deliver_at is None and delay is None:
         return ANY_QUEUE
     return QueueChoice(queue, selector, deliver_at is not None or delay is not None)
 
 
 class Lanes:
-    """The lanes of ``owner``, which are made as they are needed and end with ``client``."""
+    """The lanes of ``owner``. A lane is made when it is first needed, and ends with ``client``."""
 
     def __init__(
         self, owner: LaneOwner, client: ClientHandle, routes: SendRoutes, random: Random, *, batching: bool
@@ -66,16 +66,16 @@ class Lanes:
         self._routes = routes
         self._random = random
         self._batching = batching
-        #: By topic (`deferred_lane` of it for messages that are delivered later) or queue.
+        #: Lanes by topic (by `deferred_lane` of the topic for messages that are delivered later) or by queue.
         self.open: dict[str | MessageQueue, Lane] = {}
 
     def wake(self) -> None:
-        """A broker may have become usable."""
+        """Wake all lanes: a broker may have become usable."""
         for lane in self.open.values():
             lane.wake()
 
     def known(self, message: Message, choice: QueueChoice) -> Lane | None:
-        """The lane for the message; None while there is no route, or none with a queue to choose."""
+        """The lane for the message; None while there is no route, or no route with a queue to choose."""
         topic = self._names.topic(message.topic)
         route = self._owner.route_of(topic)
         if route is None:

@@ -1,7 +1,7 @@
-"""Compresses large bodies before they are sent; very large ones in a thread.
+"""Compresses large bodies before they are sent; very large bodies in a thread.
 
 Sends to one queue keep their order. So while a body for a topic is compressed in a thread, later sends to that topic
-that name their queue wait for it: see `Packing.packed`.
+that name their queue wait for the compression: see `Packing.packed`.
 """
 
 from collections import deque
@@ -19,11 +19,11 @@ from skylark.sdk.runtime import off_loop
 # RocketMQ's clients compress bodies that are longer.
 COMPRESS_OVER_BYTES = 4 * 1024
 COMPRESSION_LEVEL = LEVEL
-# As zlib has them; Zstandard's higher ones cost a hundred times as much.
+# The levels of zlib; Zstandard's higher levels cost a hundred times as much.
 LOWEST_LEVEL, HIGHEST_LEVEL = 1, 9
 # Compressing more than this would hold up the event loop for about a millisecond.
 THREAD_BYTES = 64 * 1024
-# Every body is longer: none is sent without a look at who is waiting.
+# Every body is longer than this: each send checks for waiting sends.
 _EVERY = -1
 
 
@@ -36,7 +36,7 @@ def check_body(name: str, body: bytes, max_bytes: int) -> None:
 
 
 class PackedMessage(Message):
-    """A message whose body is compressed; ``sys_flag`` says how, ``plain_bytes`` how long that of ``plain`` is."""
+    """A message whose body is compressed; ``sys_flag`` says how, ``plain_bytes`` is the body's length before."""
 
     __slots__ = ("plain", "plain_bytes", "sys_flag")
 
@@ -49,10 +49,10 @@ class PackedMessage(Message):
 
 
 class Packing:
-    """How one producer compresses. Bodies longer than ``over_bytes`` are compressed, none without ``compression``.
+    """How one producer compresses: bodies longer than ``over_bytes``, or no bodies without ``compression``.
 
-    Bodies may have ``most_bytes``. ``set_plain_bytes`` is told up to which length the producer need not call `packed`;
-    while some wait for their turn, every message needs it.
+    Bodies may have ``most_bytes``. ``set_plain_bytes`` is called with the length up to which the producer need not call
+    `packed`; while sends wait for their turn, every message needs `packed`.
     """
 
     def __init__(
@@ -74,12 +74,12 @@ class Packing:
         self._over_bytes = over_bytes if compression is not None else INT_MAX
         self._plain_bytes = min(most_bytes, self._over_bytes)
         self._set_plain_bytes = set_plain_bytes
-        # By topic: the sends that keep their order, the first of which may go on.
+        # By topic: the ordered sends in their order; the first of them may go on.
         self._lines: dict[str, deque[trio.Event]] = {}
         set_plain_bytes(self._plain_bytes)
 
     async def packed(self, message: Message, timeout_s: float, *, is_ordered: bool) -> tuple[Message, float]:
-        """The message to send, a compressed one or ``message`` itself when that is shorter, and the time that is left.
+        """The message to send (compressed, or ``message`` itself when that is shorter), and the time that is left.
 
         Messages of a topic with ``is_ordered`` are returned in the order of the calls. Raises SendFailed when the time
         is over.
@@ -97,7 +97,7 @@ class Packing:
         raise SendFailed(f"message for {message.topic} was not sent: its body was not compressed in time")
 
     def waits(self, message: Message, *, is_ordered: bool) -> bool:
-        """Whether `packed` would wait, for a thread or for its turn. Else `pack` does the same."""
+        """Whether `packed` would wait, for a thread or for its turn. If not, `pack` does the same."""
         return self._is_large(message) or (is_ordered and message.topic in self._lines)
 
     def pack(self, message: Message) -> Message:
@@ -114,8 +114,8 @@ class Packing:
     async def _pack_in_turn(self, message: Message) -> Message:
         topic, turn = message.topic, trio.Event()
         line = self._lines.setdefault(topic, deque())
-        # Compression runs side by side, in threads. Only the return is in line: a small message waits here for a large
-        # one before it.
+        # Bodies are compressed in parallel, in threads. Only the returns are in order: a small message waits here for
+        # an earlier large message.
         line.append(turn)
         self._set_plain_bytes(_EVERY)
         try:
@@ -125,7 +125,7 @@ class Packing:
                 await turn.wait()
             return packed
         finally:
-            # A cancelled send may leave from the middle; then the first of the line stays the first.
+            # A cancelled send may leave from the middle of the line; then the first send stays the first.
             line.remove(turn)
             if line:
                 line[0].set()

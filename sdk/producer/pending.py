@@ -31,13 +31,13 @@ T = TypeVar("T", bound="PendingSend")
 MAX_BATCH_BYTES = 512 * 1024
 # Bytes of a message in a batch besides its body and properties; the unique key is a property of 42 bytes.
 ROW_BYTES = OVERHEAD + 42
-# Whether a send may be in one request with others: always; only at a broker that takes messages with a time of delivery
-# or a delay level in a batch; never.
+# Whether a send may share a request with other sends: always; only at a broker that takes messages with a time of
+# delivery or a delay level in a batch; never.
 TOGETHER, DEFERRED, ALONE = range(3)
 
 
 class Watch:
-    """Who is told of the end of a ticket: those that wait for it, and the function that was given with the message."""
+    """What runs at the end of a ticket: functions that wake its waiters, and the ``on_delivery`` of its send."""
 
     __slots__ = ("on_delivery", "wakes")
 
@@ -46,7 +46,7 @@ class Watch:
         self.wakes: list[Callable[[], object]] = []
 
     def wake(self) -> None:
-        """Wake those that wait. Nothing that others wrote runs meanwhile: it could cancel them."""
+        """Wake the waiters. Runs no user code: that could cancel a waiter."""
         for wake in tuple(self.wakes):
             wake()
 
@@ -63,9 +63,9 @@ def deliver(on_delivery: Callable[[Any], object], ticket: "PendingSend") -> None
 class PendingSend:
     """One send that waits for its result: of a message, or (with ``rows`` given) of a batch of a bulk send.
 
-    A task that waits is woken with this object as its outcome: trio calls `unwrap`. That saves an object per send.
-    A ticket of `Producer.send_nowait` (see `new_ticket`) has a ``span`` and no task: it ends once, whether it is waited
-    for or not.
+    A waiting task is woken with this object as its outcome: trio calls `unwrap`. That saves an object per send. A
+    ticket of `Producer.send_nowait` (see `new_ticket`) has a ``span`` and no task: it ends once, whether a task waits
+    for it or not.
     """
 
     __slots__ = (
@@ -74,34 +74,34 @@ class PendingSend:
     )
 
     def __init__(self, message: Message | None, rows: Sequence[Row] | None, timeout_s: float, task: Any) -> None:
-        # What is sent of a single message; a bulk send has no body. The message itself is not kept: many objects that
-        # live for long cost more time of the garbage collector than it takes to send them.
+        # The parts of a single message that are sent; a bulk send has no body. The message itself is not kept: with
+        # many long-lived objects the garbage collector takes more time than sending them.
         self.flag = 0 if message is None else message.flag
         self.body = None if message is None else message.body
         self.properties = b"" if message is None or message.properties is None else own_properties(message)
         self.packed = message if type(message) is PackedMessage else None
-        # Of a bulk send, of a message with a key of its own, and of one that was tried: with unique keys.
+        # Rows with unique keys: of a bulk send, of a message with its own key, and of a message that was tried before.
         self.rows = rows
-        # In seconds from now; the lane turns it into a point in time when it takes the send in.
+        # In seconds from now; the lane turns it into a point in time when it admits the send.
         self.deadline = timeout_s
-        # Who waits, until the end or until a cancellation: a task of this loop, or the `Inbox` of another loop with the
-        # task. Of a ticket: a `Watch`, or None.
+        # The waiter, until the end or until a cancellation: a task of this loop, or the `Inbox` of another loop with
+        # its task. Of a ticket: a `Watch`, or None.
         self.task = task
         self.alone = TOGETHER if rows is None else ALONE
         # None until a try fails.
         self.failed: FailedTries | None = None
-        # With one of these the send has ended. Of a single message: its number in the batch.
+        # The send has ended when ``batch`` or ``error`` is set. ``number``: the place of a single message in the batch.
         self.batch: StoredBatch | None = None
         self.error: Exception | None = None
         self.number = 0
-        # Of a ticket: what it counts for in the producer's backlog.
+        # Of a ticket: its span in the producer's backlog.
         self.span: Span | None = None
         self.size = 0
         self.topic = ""
 
     @property
     def sys_flag(self) -> int:
-        """How the body is compressed; a compressed message is alone in its request."""
+        """The flags that say how the body is compressed; a compressed message is alone in its request."""
         return 0 if self.packed is None else self.packed.sys_flag
 
     @property
@@ -116,7 +116,7 @@ class PendingSend:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it is stored, or has failed."""
+        """Whether the message is stored, or the send has failed."""
         return self.batch is not None or self.error is not None
 
     def pack(self, packed: Message) -> None:
@@ -139,10 +139,10 @@ class PendingSend:
             reschedule(task, self)  # type: ignore[arg-type]  # trio only calls its unwrap()
 
     def fail(self, error: Exception) -> None:
-        """End with an error, unless it has its result already. What is stored, but not safely, ends as that."""
+        """End with an error, unless the send has a result already. A message stored weakly ends with that copy."""
         failed = self.failed
         if failed is not None and (copy := failed.weak) is not None:
-            # The try that stored the message was counted as a failed one.
+            # The try that stored the message was counted as a failed try.
             failed.count -= 1
             self.end_weakly(copy, error)
         elif self.span is not None:
@@ -152,7 +152,7 @@ class PendingSend:
             self.finish()
 
     def end_weakly(self, copy: WeakCopy, reason: Exception | None = None) -> None:
-        """End with ``copy``, unless it has its result already; ``reason``: why there is no better one."""
+        """End with ``copy``, unless the send has a result already. ``reason``: why there is no safer copy."""
         if self.failed is not None:
             self.failed.weak = None
         if not copy.is_accepted:
@@ -163,8 +163,8 @@ class PendingSend:
     def _fail_ticket(self, backlog: Backlog, error: Exception) -> None:
         if self.has_ended:
             return
-        # The order matters, as other threads look without a lock: the outcome is set before it is looked who waits.
-        # Whoever adds itself after that finds the outcome.
+        # The order matters, as other threads read without a lock: the outcome is set before the waiters are read. A
+        # waiter that is added later finds the outcome.
         self.error = error
         watch, self.task = self.task, None
         if watch is None or (watch.on_delivery is None and not watch.wakes):
@@ -176,7 +176,7 @@ class PendingSend:
                 deliver(watch.on_delivery, self)
 
     def late(self, topic: str, last_error: SkylarkError | None) -> SendFailed:
-        """The error when its time is over; ``last_error``: of another send, if this one was not tried."""
+        """The error when the send's time is over. ``last_error``: the lane's last error, if this send was not tried."""
         cause = last_error if self.failed is None else self.failed.error
         if cause is None:
             return SendFailed(f"no broker took the message for {topic} in time: all are busy with others")
@@ -199,7 +199,7 @@ class PendingSend:
     # --- of a ticket; any thread may call these
 
     def given(self) -> Message:
-        """A message like the one that was given, or with a time of delivery."""
+        """A message equal to the message that was sent (for a timed send with its time of delivery)."""
         if self.packed is not None:
             return self.packed.plain
         message = Message(self.topic, self.body or b"", flag=self.flag)
@@ -207,7 +207,7 @@ class PendingSend:
         return message
 
     def outcome(self) -> SendResult:
-        """The result; raises the error, which has been seen then, or RuntimeError while there is none."""
+        """The result; raises the error, which then counts as seen, or RuntimeError before the end."""
         if self.batch is not None:
             return self._result(self.batch)
         if self.error is None:
@@ -217,9 +217,9 @@ class PendingSend:
         raise self.error
 
     def watch(self, wake: Callable[[], object]) -> None:
-        """Call ``wake`` in the loop at the end. If it has ended after this call, it may have ended before.
+        """Call ``wake`` in the loop at the end. Check `has_ended` after this call: the send may have ended before.
 
-        No lock is needed against the loop: it makes the outcome known before it looks who waits.
+        No lock is needed against the loop: the loop sets the outcome before it reads the waiters.
         """
         assert self.span is not None
         with self.span.backlog.lock:
@@ -228,7 +228,7 @@ class PendingSend:
             self.task.wakes.append(wake)
 
     def unwatch(self, wake: Callable[[], object]) -> None:
-        """Do not call ``wake`` any more."""
+        """Do not call ``wake`` at the end."""
         assert self.span is not None
         with self.span.backlog.lock:
             if self.task is not None and wake in self.task.wakes:
@@ -264,11 +264,11 @@ def new_ticket(
 def take_batch(
     pending: deque[PendingSend], most: int, most_alone: int = TOGETHER, most_bytes: int = MAX_BATCH_BYTES
 ) -> list[PendingSend]:
-    """Take the first send, and up to ``most`` that can be in one request of ``most_bytes`` with it.
+    """Take the first send, and further sends, up to ``most``, that fit with it into one request of ``most_bytes``.
 
     ``most_alone``: DEFERRED when the broker takes messages with times of delivery in a batch, else TOGETHER.
     """
-    # The first one is sent in any case, so that a message larger than ``most_bytes`` is alone and not stuck.
+    # The first send is taken in any case, so that a message larger than ``most_bytes`` is sent alone and not stuck.
     first = pending.popleft()
     sends = [first]
     if first.alone > most_alone:
@@ -278,7 +278,7 @@ def take_batch(
         send = pending[0]
         if send.alone > most_alone:
             break
-        # Without a call for the usual send: see `row_bytes`.
+        # Inlined for the usual send, to save a call: see `row_bytes`.
         free_bytes -= ROW_BYTES + len(send.body) + len(send.properties) if send.rows is None else row_bytes(send)  # type: ignore[arg-type]
         if free_bytes < 0:
             break
@@ -287,7 +287,7 @@ def take_batch(
 
 
 def row_bytes(send: PendingSend) -> int:
-    """The bytes of a single message in the body of a batch: of all of it, as properties may outweigh the body."""
+    """The bytes of a single message in the body of a batch, with properties, which may outweigh the body."""
     if send.rows is not None:
         _, body, properties = send.rows[0]
         return OVERHEAD + len(body) + len(properties)
@@ -295,11 +295,11 @@ def row_bytes(send: PendingSend) -> int:
 
 
 def finish_all(sends: list[PendingSend], batch: StoredBatch, first: int = 0) -> None:
-    """Tell the senders, each its result. Of single messages: as `PendingSend.finish`, without a call for each.
+    """Give each sender its result. For single messages: as `PendingSend.finish`, without a call for each.
 
-    ``first``: the number of the first of them in the batch.
+    ``first``: the number of the first send in the batch.
     """
-    # A bulk send: it has the whole batch, and is alone in its request.
+    # A bulk send gets the whole batch, and is alone in its request.
     if sends[0].body is None:
         sends[0].batch = batch
         sends[0].finish()
@@ -307,7 +307,7 @@ def finish_all(sends: list[PendingSend], batch: StoredBatch, first: int = 0) -> 
     watched: list[tuple[Watch, PendingSend]] = []
     for number, send in enumerate(sends, first):
         send.number = number
-        # From now on other threads see that it has ended.
+        # From now on other threads see that the send has ended.
         send.batch = batch
         task = send.task
         if task is not None:
@@ -321,7 +321,7 @@ def finish_all(sends: list[PendingSend], batch: StoredBatch, first: int = 0) -> 
     tickets = [send for send in sends if send.span is not None]
     if tickets and (span := tickets[0].span) is not None:
         span.backlog.end(tickets)
-    # All are woken before the first callback runs: it is foreign code, and must not delay the other senders.
+    # All senders are woken before the first callback runs: a callback is user code, and must not delay other senders.
     for watch, _ in watched:
         watch.wake()
     for watch, ticket in watched:
@@ -368,9 +368,9 @@ def not_stored(topic: str, error: SkylarkError) -> SendFailed:
 
 
 class Columns(Sequence[Row]):
-    """Rows that are made when they are looked at.
+    """Rows that are created on access.
 
-    A tuple for each message in flight would keep the garbage collector busy, and the encoder needs none.
+    A tuple for each message in flight would keep the garbage collector busy, and the encoder needs no tuples.
     """
 
     __slots__ = ("_bodies", "_flags", "_properties")
@@ -409,7 +409,7 @@ class LaneOwner(Protocol):
     retried: int
     remoting: RemotingClient
     traces: Traces | None
-    #: Undoes a copy that is stored at an address, once the message is stored safely at another; None: both stay.
+    #: Undoes a copy at one address once the message is stored safely at another; None: both copies stay.
     undo_copy: Callable[[StoredBatch, str], None] | None
 
     @property

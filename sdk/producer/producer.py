@@ -58,22 +58,22 @@ DEFAULT_GROUP = "DEFAULT_PRODUCER"
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 # How many messages are checked (in about 0.1 ms) before other tasks may run.
 CHECKED_AT_ONCE = 10_000
-# Properties that exclude a message from the short way of `send_nowait`, and from batches.
+# Properties that exclude a message from the fast path of `send_nowait`, and from batches.
 _SPECIAL = (SHARDING_KEY, DELAY, LIGHT_QUEUES)
 
 
 class Ticket(PendingSend):
     """One send, until its end and after it: ``await ticket`` returns the `SendResult` or raises the error of the send.
 
-    Any number of tasks may await it, also after its end, when that returns at once. Cancelling them does not end the
-    send. ``error`` is set when it was not stored.
+    Any number of tasks may await a ticket; after the send's end that returns at once. Cancelling these tasks does not
+    end the send. ``error`` is set when the message was not stored.
     """
 
     __slots__ = ()
 
     @property
     def message(self) -> Message:
-        """The message: an equal one, as the producer does not keep the one that it was given."""
+        """A message equal to the message that was sent: the producer does not keep the original."""
         return self.given()
 
     def done(self) -> bool:
@@ -104,25 +104,25 @@ class Producer:
     """``async with Producer("127.0.0.1:9876") as producer: ...``
 
     ``nameserver`` says where the NameServers are, or is a shared `Client`; by default $NAMESRV_ADDR. Topics and the
-    group are names in ``namespace``, by default that of the `Client`. ``send_timeout_ms`` is the time for all tries of
-    a send together. ``retries`` limits the tries that may have stored the message; each gets an
-    equal share of the time, so that a broker that does not answer costs at most ``send_timeout_ms / (retries + 1)``.
-    Tries that stored nothing, because no broker was reachable or it was busy, are repeated until the timeout. A message
-    that a broker stored with less safety than it should (a result other than SEND_OK: flush or replication was late) is
-    sent once more, to another broker. When none is safer, SendFailed is raised, or with ``accept_weaker`` the weaker
-    result is returned. With ``batching``, sends that wait while others are in flight become one request; each still
-    gets its own result. ``compression`` ("zlib", "lz4" or "zstd") is for bodies longer than ``compress_over_bytes``;
-    ``compression_level``, from 1 to 9, is not for LZ4.
-    ``trace`` records each message in RocketMQ's trace topic, ``trace_topic`` in another one; ``trace`` may be a sink.
-    `send_nowait` accepts messages until ``buffer_count`` of them or ``buffer_bytes`` of bodies wait. Leaving
-    ``async with`` waits for them, ``send_timeout_ms`` at most, and raises what `flush` would raise, or logs it when the
-    block has raised an exception.
+    group are names in ``namespace``, by default the `Client`'s namespace. ``send_timeout_ms`` is the time for all tries
+    of a send together. ``retries`` limits the tries that may have stored the message; each try gets an equal share of
+    the time, so that a broker that does not answer costs at most ``send_timeout_ms / (retries + 1)``. Tries that stored
+    nothing, because no broker was reachable or the broker was busy, are repeated until the timeout. A message that a
+    broker stored with less safety than it should (a result other than SEND_OK: flush or replication was late) is sent
+    once more, to another broker. When no broker stores it more safely, SendFailed is raised, or with ``accept_weaker``
+    the weaker result is returned. With ``batching``, sends that wait while others are in flight become one request;
+    each send still gets its own result. ``compression`` ("zlib", "lz4" or "zstd") is for bodies longer than
+    ``compress_over_bytes``; ``compression_level``, from 1 to 9, has no effect on LZ4. ``trace`` records each message in
+    RocketMQ's trace topic, ``trace_topic`` in another one; ``trace`` may be a sink. `send_nowait` accepts messages
+    until ``buffer_count`` messages or ``buffer_bytes`` of bodies wait. Leaving ``async with`` waits for these messages,
+    ``send_timeout_ms`` at most, and raises the errors that `flush` would raise, or logs them when the block has raised
+    an exception.
 
     ``value`` is the type of the values that `message` and `send_value` take; ``value_format`` (``json`` or ``cbor``) is
-    how they are sent: see docs/values.md.
+    the format in which they are sent: see docs/values.md.
 
     Opening it raises NoNameServer when no NameServer answers within ``start_timeout_ms``, and BrokerError when a broker
-    refuses its credentials; with None nothing is asked at the start.
+    refuses its credentials; with None the start checks nothing.
     """
 
     def __init__(
@@ -181,12 +181,13 @@ class Producer:
         self._unique_keys = UniqueKeys("127.0.0.1", 0, 0)
         self._oneway_turns = Turns(self._random)
         self.group = group
-        # As brokers know it.
+        # The group's name as brokers know it.
         self.wire_group = self._names.group(group)
         self.retries = retries
         self.accept_weaker = accept_weaker
         self.max_batch_bytes = min(MAX_BATCH_BYTES, max_message_bytes)
-        # Of a producer of halves: what its messages have in common, and who answers brokers that ask about them.
+        # Of a producer of halves: the common flag and property of its messages, and the object that answers brokers'
+        # checks.
         self.sys_flag, self.mark = 0, b""
         self.checking: TransactionChecks | None = None
         self.undo_copy: Callable[[StoredBatch, str], None] | None = None
@@ -199,9 +200,10 @@ class Producer:
 
     async def __aenter__(self) -> Self:
         await self._client.__aenter__()
-        # A copy for lanes, which end with the client: the client's property checks each time that it is open.
+        # A copy for lanes, which end with the client: the client's property checks at each access that the client is
+        # open.
         self.remoting: RemotingClient = self._client.instance.remoting
-        # Made here and not in the constructor: processes that were forked in between must not share unique keys.
+        # Seeded here and not in the constructor: processes that were forked in between must not share unique keys.
         self._random.seed()
         self._backlog.home = Home()
         self._unique_keys = UniqueKeys(local_ip(), os.getpid(), self._random.getrandbits(32))
@@ -220,7 +222,7 @@ class Producer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         # Sends first, since their ends are traced; then the traces; then the connections, whatever happened before.
-        # What is lost is raised last, when nothing can go on any more.
+        # Lost messages are raised last, after everything is closed.
         is_settled = False
         try:
             await self._settle()
@@ -250,22 +252,23 @@ class Producer:
     ) -> SendResult:
         """Store one message; returns when a broker has acknowledged it.
 
-        With ``deliver_at`` (a time with a time zone) or ``delay`` consumers get it at that time, see docs/delivery.md.
+        With ``deliver_at`` (a time with a time zone) or ``delay`` consumers get the message at that time, see
+        docs/delivery.md.
 
         ``queue``, ``selector`` or a sharding key choose the queue; messages with the same key keep their order. Raises
         SendFailed when no broker stored the message in time, RouteNotFound for an unknown topic, TypeError or
         ValueError for invalid arguments, and any error of ``selector``.
         """
         result: SendResult
-        # The hot path. In all ways the lane ends the send: it wakes this task with the result, by its deadline at the
+        # The hot path. On every path the lane ends the send: it wakes this task with the result, at the deadline at the
         # latest.
         if self.straight_size(message, queue, selector, timeout_ms, deliver_at, delay) is not None:
             send = new_ticket(PendingSend, message, message.body, self.timeout_s, trio.lowlevel.current_task())
             self._open_lanes[message.topic].add(send)
             result = await trio.lowlevel.wait_task_rescheduled(send.abort)
             return result
-        # The second shortest way: a plain message for a later time, once the topic has a lane of such messages. A lane
-        # of their own, as they go in batches of another format.
+        # The second fastest path: a plain message with a time of delivery, once the topic has a lane for such messages.
+        # They have a lane of their own, as their batches have another format.
         is_timed = deliver_at is not None or delay is not None
         open_lane: Lane | None = None
         if queue is None and selector is None and timeout_ms is None:
@@ -279,8 +282,8 @@ class Producer:
             open_lane.add(send)
             result = await trio.lowlevel.wait_task_rescheduled(send.abort)
             return result
-        # All others. Steps that may wait (compression, finding the route) come before the send is made, as its deadline
-        # and its place in the lane count from then on.
+        # All other messages. Steps that may wait (compression, finding the route) come before the send is created, as
+        # its deadline and its place in the lane count from its creation.
         own_key: bytes | None = None
         if type(message) is not Message:
             if not isinstance(message, Message):
@@ -296,25 +299,25 @@ class Producer:
         if is_deferred:
             topic = deferred_lane(topic)
         body, packed = message.body, message
-        # Rarely true. ``_plain_bytes`` is -1 while sends wait for a compressed body, so that later ones of the same
-        # queue stand behind them.
+        # Rarely true. ``_plain_bytes`` is -1 while sends wait for a compressed body, so that later sends to the same
+        # queue wait after them.
         if type(body) is not bytes or len(body) > self._plain_bytes or self._lines.waiting:
             is_ordered = queue is not None or selector is not None or message.sharding_key is not None
             if is_ordered:
                 timeout_s = await self._lines.passed(message.topic, timeout_s)
             packed, timeout_s = await self._packing.packed(message, timeout_s, is_ordered=is_ordered)
-        # Most sends go to the lane of their topic. One that chooses its queue, and the first of a topic, look for their
-        # lane.
+        # Most sends use the lane of their topic. A send that chooses its queue, and the first send of a topic, must
+        # find their lane.
         lane = self._open_lanes.get(topic)
         if lane is None or queue is not None or selector is not None or (message.properties and message.sharding_key):
             choice = choice_of(queue, selector, deliver_at, delay)
             choice.check(message)
             self._client.check_open()
-            # Finding the lane may ask NameServers; what that takes is taken from the time of the send.
+            # Finding the lane may ask NameServers; that time counts towards the send's timeout.
             deadline = trio.current_time() + timeout_s
             lane = await self._lanes.find(message, choice, timeout_s)
             timeout_s = deadline - trio.current_time()
-        # Also after a wait above: the client may have been closed meanwhile, and no lane would look at this send.
+        # Check also after a wait above: the client may have been closed meanwhile, and no lane would end this send.
         if self._client.forks != FORKS.count:
             self._client.check_open()
         task = trio.lowlevel.current_task()
@@ -324,7 +327,7 @@ class Producer:
             send = PendingSend(packed, None, timeout_s, task)
         if own_key is not None:
             send.set_key(own_key)
-        # A message for light queues and a compressed one cannot be in a batch.
+        # A message for light queues cannot be in a batch, and a compressed message cannot, either.
         if packed is not message or (message.properties is not None and LIGHT_QUEUES in message.properties):
             send.alone = ALONE
         elif is_deferred:
@@ -344,9 +347,9 @@ class Producer:
         delay_level: int = 0,
         sharding_key: str | None = None,
     ) -> Message:
-        """A message for any of the sends, whose body is ``value``, of the type that the producer was made with.
+        """A message for any of the sends, whose body is ``value``, of the producer's ``value`` type.
 
-        ``headers`` become its properties. TypeError or ValueError when it is no value of the type.
+        ``headers`` become the message's properties. TypeError or ValueError when ``value`` is no value of that type.
         """
         return values_of(self._values).message(
             topic, value, headers=headers, tags=tags, keys=keys, delay_level=delay_level, sharding_key=sharding_key
@@ -365,7 +368,7 @@ class Producer:
         deliver_at: datetime | None = None,
         delay: timedelta | None = None,
     ) -> SendResult:
-        """`send` of what `message` makes of the value."""
+        """`send` of the message that `message` makes of ``value``."""
         message = self.message(topic, value, headers=headers, tags=tags, keys=keys, sharding_key=sharding_key)
         return await self.send(message, timeout_ms=timeout_ms, deliver_at=deliver_at, delay=delay)
 
@@ -373,9 +376,9 @@ class Producer:
     async def send_many(self, topic: TopicName, messages: Iterable[bytes | Message]) -> BulkResult:
         """Store many messages, given as bodies or as Messages of ``topic``; returns when all are acknowledged.
 
-        They are sent in batches, to the topic's queues in turn; each batch has the whole send timeout. Raises
-        SendFailed when one message could not be stored; others may have been stored. A list or a tuple is checked
-        before anything is sent, other iterables while they are consumed; their errors are raised here.
+        The messages are sent in batches, to the topic's queues in turn; each batch has the whole send timeout. Raises
+        SendFailed when a message could not be stored; other messages may have been stored. A list or a tuple is checked
+        before any message is sent, other iterables while they are consumed; errors of an iterable are raised here.
         """
         if isinstance(messages, str | bytes | Message) or not isinstance(messages, Iterable):
             raise wrong_type("messages", "an iterable of bytes and Messages", messages)
@@ -404,11 +407,11 @@ class Producer:
     ) -> BulkResult:
         """Store a message for each row of ``data``; returns when all are acknowledged.
 
-        ``data`` is a pyarrow RecordBatch or Table, or what can be one, as a DataFrame of polars or pandas. The other
-        arguments name its columns: bytes or text; text; text or lists of text; maps of text; integers. Nulls are left
-        out, and so are properties with RocketMQ's own names; a body must not be null. All rows are checked before one
-        is sent: InvalidArgument names row and column. Otherwise this is `send_many`; with ``queue`` all messages go to
-        that queue, in their order. It needs the extra ``arrow``.
+        ``data`` is a pyarrow RecordBatch or Table, or an object that converts to one, as a DataFrame of polars or
+        pandas. The other arguments name its columns: bytes or text; text; text or lists of text; maps of text;
+        integers. Nulls are left out, and so are properties with RocketMQ's own names; a body must not be null. All rows
+        are checked before any row is sent: InvalidArgument names row and column. Otherwise this is `send_many`; with
+        ``queue`` all messages go to that queue, in their order. This method needs the extra ``arrow``.
         """
         if queue is not None:
             check_queue("queue", queue, topic)
@@ -441,7 +444,8 @@ class Producer:
                     addr, send_request(self.wire_group, queue, [row], self._clock.now_ms(), sys_flag)
                 )
             except RemotingError as error:
-                # Nobody hears of a oneway send that is lost on its way. What can be told is told to the next sends.
+                # The sender cannot learn of a oneway send that is lost in transit. A visible failure makes later sends
+                # avoid the broker.
                 self.brokers.failed(addr, error)
                 self.brokers.want_route(topic)
                 raise
@@ -462,12 +466,12 @@ class Producer:
         delay: timedelta | None = None,
         on_delivery: Callable[[Ticket], object] | None = None,
     ) -> Ticket:
-        """Queue one message and return its ticket, which says later what became of it. See `send` for the arguments.
+        """Queue one message and return its ticket, which later has the send's outcome. See `send` for the arguments.
 
-        ``on_delivery`` is called with the ticket at the end, once; it must not block, and what it raises is logged. The
-        error of a ``selector`` is that of the ticket. Raises BufferFull when ``buffer_count`` messages or
-        ``buffer_bytes`` wait: then call `room`. An error that nobody sees, by waiting for the ticket, with its
-        ``result`` or with ``on_delivery``, is raised by `flush`.
+        ``on_delivery`` is called with the ticket at the end, once; it must not block, and its exceptions are logged. An
+        error of a ``selector`` becomes the ticket's error. Raises BufferFull when ``buffer_count`` messages or
+        ``buffer_bytes`` wait: then call `room`. An error that the program does not see (by awaiting the ticket, by its
+        ``result`` or by ``on_delivery``) is raised by `flush`.
         """
         backlog, client = self._backlog, self._client
         if client.forks != FORKS.count:
@@ -485,8 +489,8 @@ class Producer:
             and (lane := self._open_lanes.get(message.topic)) is not None
         ):
             watch = None if on_delivery is None else watch_for(on_delivery)
-            # Counted in before it is in the lane: a lane may end it at once, and counts it out.
-            backlog.take(size)
+            # Count the send in before it is in the lane: a lane may end the send at once, and count it out.
+            backlog.count_in(size)
             ticket = new_ticket(Ticket, message, body, self.timeout_s, watch, backlog.span, size)
             try:
                 lane.put(ticket)
@@ -505,7 +509,7 @@ class Producer:
         return ticket
 
     async def room(self) -> None:
-        """Return when `send_nowait` accepts a message. It takes a turn of the loop, so call it after a BufferFull."""
+        """Return when `send_nowait` accepts a message. Takes a turn of the loop, so call it only after a BufferFull."""
         self._client.check_open()
         await self._backlog.room()
         self._client.check_open()
@@ -513,7 +517,7 @@ class Producer:
     async def flush(self) -> None:
         """Return when all sends of `send_nowait` until now have ended.
 
-        Raises an ExceptionGroup with the errors that nobody has seen, at most 1,000 of them. They have been seen then.
+        Raises an ExceptionGroup with the unseen errors, at most 1,000 of them. They then count as seen.
         """
         await self.wait_for_flush()
         self.finish_flush()
@@ -522,19 +526,19 @@ class Producer:
 
     @checked
     async def request(self, message: Message, *, timeout_ms: Milliseconds = REQUEST_TIMEOUT_MS) -> MessageExt:
-        """Send ``message`` and return the reply, which a handler gives with `reply_to`.
+        """Send ``message`` and return the reply, which a handler sends with `reply_to`.
 
-        Raises ReplyTimeout when there is none after ``timeout_ms``; the message may be handled all the same. Raises
-        SendFailed when it could not be stored.
+        Raises ReplyTimeout when there is no reply after ``timeout_ms``; the message may be handled all the same. Raises
+        SendFailed when the message could not be stored.
         """
         return await self._requests.request(message, timeout_ms)
 
     @checked
     async def reply_to(self, request: MessageExt, body: bytes, *, properties: Mapping[str, str] | None = None) -> None:
-        """Answer a message that was sent with `request`; returns when the client that waits has the reply.
+        """Answer a message that was sent with `request`; returns when the waiting client has the reply.
 
-        ``properties`` are those of the reply.
-        Raises SendFailed when it could not be delivered: the client may have gone, or does not wait any longer.
+        ``properties`` are the reply's properties. Raises SendFailed when the reply could not be delivered: the client
+        may have gone, or does not wait any longer.
         """
         await self._requests.reply_to(request, body, properties)
 
@@ -542,10 +546,10 @@ class Producer:
 
     @checked
     async def recall(self, topic: TopicName, recall_handle: str) -> str:
-        """Take back a message that waits for its time; returns its unique key.
+        """Take back a message that waits for its time of delivery; returns its unique key.
 
-        ``recall_handle`` is that of its `SendResult`. InvalidArgument when it is not one; BrokerError when the broker
-        refuses: the message is delivered already, or will be within its second.
+        ``recall_handle`` comes from the message's `SendResult`. InvalidArgument for any other text; BrokerError when
+        the broker refuses: the message is delivered already, or will be within its second.
         """
         self._client.check_open()
         ask = recalling(self._client, self._names.topic(topic), self.wire_group, recall_handle)
@@ -570,7 +574,7 @@ class Producer:
     # --- used by senders in other threads
 
     async def wait_for_flush(self) -> None:
-        """The first half of `flush`. It may be cancelled: it takes no errors."""
+        """The first half of `flush`. It may be cancelled, as it takes no errors."""
         self._client.check_open()
         await self._backlog.ended()
         await trio.lowlevel.checkpoint()
@@ -582,7 +586,7 @@ class Producer:
 
     @property
     def is_open(self) -> bool:
-        """Whether the producer is open, and in this process."""
+        """Whether the producer is open, in this process."""
         return self._client.forks == FORKS.count
 
     @property
@@ -600,9 +604,9 @@ class Producer:
         delay: timedelta | None,
         watch: Watch | None,
     ) -> tuple[T, Message]:
-        """Check the arguments and count the send in: its ticket, and the message to send. In any thread."""
+        """Check the arguments and count the send in. Returns its ticket and the message to send. In any thread."""
         ticket, sent = self.make_send(kind, message, choice, timeout_ms, deliver_at, delay, watch)
-        self._backlog.take(len(sent.body))
+        self._backlog.count_in(len(sent.body))
         ticket.size, ticket.span = len(sent.body), self._backlog.span
         return ticket, sent
 
@@ -616,12 +620,12 @@ class Producer:
         delay: timedelta | None,
         waiter: Any,
     ) -> tuple[T, Message]:
-        """Check the arguments: the send, at whose end ``waiter`` is told, and the message to send. In any thread."""
+        """Check the arguments. Returns the send, which wakes ``waiter`` at its end, and the message. In any thread."""
         if not isinstance(message, Message):
             raise wrong_type("message", "a Message", message)
         if timeout_ms is not None:
             check_milliseconds("timeout_ms", timeout_ms)
-        # The check looks at the topic's name, too; a topic with a lane has passed it.
+        # The check covers the topic's name, too; the topic of an open lane has passed the check.
         if choice is not ANY_QUEUE or message.topic not in self._open_lanes:
             choice.check(message)
         sent = timed(message, deliver_at, delay) if choice.is_timed else message
@@ -637,7 +641,7 @@ class Producer:
         return send, sent
 
     def place_ticket(self, ticket: PendingSend, message: Message, choice: QueueChoice) -> None:
-        """In the loop: let the ticket go its way. It ends in any case."""
+        """In the loop: put the ticket into its lane, or a line before the lane. The ticket ends in any case."""
         try:
             self._client.check_open()
             self._lines.place(ticket, message, choice)
@@ -653,10 +657,10 @@ class Producer:
         deliver_at: datetime | None,
         delay: timedelta | None,
     ) -> int | None:
-        """The size of a message for which `put_ticket` is enough: nothing is asked for it, and its lane is open.
+        """The size of a message for which `put_ticket` is enough: it has no special arguments, and its lane is open.
 
-        None for others, which `make_send` checks and `place_ticket` sends on their way, and when the producer is not
-        open in this process. In any thread.
+        None for other messages, which need `make_send` and `place_ticket`, and when the producer is not open in this
+        process. May be called in any thread.
         """
         if (
             self._client.forks == FORKS.count
@@ -675,7 +679,7 @@ class Producer:
         return None
 
     def _deferred_lane(self, message: Message, is_timed: bool) -> Lane | None:
-        """The open lane of a plain message that is to be delivered later; None for others, and before the first one."""
+        """The open lane for a plain message with a time of delivery; None for other messages, or without a lane."""
         if self._client.forks != FORKS.count or type(message) is not Message:
             return None
         properties = message.properties or {}
@@ -694,7 +698,7 @@ class Producer:
             ticket.fail(error)
 
     def add_send(self, send: PendingSend) -> None:
-        """In the loop: as `put_ticket`, for a send whose sender waits; it may leave at once."""
+        """In the loop: as `put_ticket`, for a send whose sender waits. The send may leave at once."""
         try:
             self._open_lanes[send.topic].add(send)
         except SkylarkError as error:
@@ -720,11 +724,11 @@ class Producer:
     # --- internals
 
     def _key_block(self, count: int) -> tuple[bytes, int]:
-        """See `UniqueKeys.block`; the producer has other keys when it is open."""
+        """See `UniqueKeys.block`. Each opening of the producer has new keys."""
         return self._unique_keys.block(self._clock.now_ms(), count)
 
     async def _send_batches(self, topic: str, queue: MessageQueue | None, make: MakeBatches) -> BulkResult:
-        """Send the batches that ``make`` makes for so many queues, to the topic's queues in turn or to ``queue``."""
+        """Send the batches that ``make`` returns for a number of queues: to the topic's queues, or to ``queue``."""
         self._client.check_open()
         lane = self._open_lanes.get(topic) if queue is None else None
         lane = lane or await self._lanes.find(Message(topic), QueueChoice(queue), self.timeout_s)
@@ -732,7 +736,7 @@ class Producer:
         return await send_batches(lane, make(len(route.writable) if route else 1), route, self.timeout_s)
 
     def _oneway_target(self, route: TopicRoute, sharding_key: str | None) -> tuple[str, MessageQueue] | None:
-        """The address and queue for one message; None while that queue has no master."""
+        """The address and queue for one message; None while the queue has no master."""
         if not sharding_key:
             return self._oneway_turns.next(route.writable_at, self._usable)
         queue = queue_of_key(route.writable, sharding_key)
@@ -743,7 +747,7 @@ class Producer:
         return self.brokers.faults.usable(addr, trio.current_time() * 1000)
 
     async def _settle(self) -> None:
-        """Wait for the end of the sends, for the send timeout at most."""
+        """Wait until all sends have ended, for the send timeout at most."""
         # In the child of a fork the parent's sends would never end.
         if self._backlog.waiting and self._client.forks == FORKS.count:
             with trio.move_on_after(self.timeout_s):
@@ -751,7 +755,7 @@ class Producer:
 
 
 def watch_for(on_delivery: Callable[[T], object]) -> Watch:
-    """What tells ``on_delivery``. TypeError when that is not a function."""
+    """A watch that calls ``on_delivery``. TypeError when it is not a function."""
     if not callable(on_delivery):
         raise wrong_type("on_delivery", "a function", on_delivery)
     return Watch(on_delivery)
@@ -766,7 +770,7 @@ def traces_of(client: ClientHandle, group: str, trace: bool | TraceSink, topic: 
     if not trace and topic is None:
         return None
     trace_group = f"{TRACE_GROUP_PREFIX}{group}"[:GROUP_MAX_LENGTH]
-    # Whether the cluster lets the client in is found out by the one that is traced.
+    # No check at the start: the traced client itself checks whether the cluster lets it in.
     producer = Producer(
         sharing(client.instance), group=trace_group, namespace=client.names.namespace, start_timeout_ms=None
     )

@@ -1,8 +1,8 @@
 """`Requests`: messages that are answered with a reply, and the replies. See `Producer.request`.
 
 A request is a plain message with three more properties: which client waits (REPLY_TO_CLIENT), for which reply
-(CORRELATION_ID), and for how long (TTL). Whoever handles it sends the reply to a broker of the cluster (325), which
-pushes it to the client (326). So before a request is sent, the brokers that may store it must know the client.
+(CORRELATION_ID), and for how long (TTL). The handler's consumer sends the reply to a broker of the cluster (325), which
+pushes the reply to the client (326). So before a request is sent, the brokers that may store it must know the client.
 Neighbours: sdk/broker_requests.py (where replies arrive), broker/delivery/reply.
 """
 
@@ -34,7 +34,7 @@ from skylark.sdk.producer.wire import AUTO_CREATE_TOPIC_QUEUES, DEFAULT_TOPIC
 from skylark.sdk.suspects import PROBE_TIMEOUT_MS
 
 REQUEST_TIMEOUT_MS = 3_000
-# The part of a request's time in which brokers that do not know this client yet have to answer its heartbeat.
+# The share of a request's time within which brokers that do not know this client yet must answer its heartbeat.
 INTRODUCTION_SHARE = 1 / 3
 _COPIED = (CORRELATION_ID, REPLY_TO_CLIENT, TTL)
 
@@ -89,21 +89,21 @@ class Requests:
         raise ReplyTimeout(message.topic, timeout_ms, sent.msg_id if sent is not None else "")
 
     async def _introduce(self, addrs: list[str], timeout_ms: float) -> None:
-        """Let the brokers know this client. Those that do not answer are avoided until they do."""
+        """Make this client known by heartbeats. Brokers that do not answer are avoided until they do."""
         instance, brokers = self._client.instance, self._sender.brokers
         addrs = [addr for addr in addrs if addr not in brokers.suspects.addrs] or addrs
         share_ms = timeout_ms * INTRODUCTION_SHARE
         with trio.move_on_after(share_ms / 1000):
             await instance.introduce(addrs)
-        # A broker that is well may need more than a short time, as it is the first that this client asks of it.
+        # A healthy broker may need more than a short time, as this is the client's first request to it.
         if share_ms >= PROBE_TIMEOUT_MS:
-            for addr in instance.membership.silent(addrs):
+            for addr in instance.membership.unanswering(addrs):
                 brokers.suspect(addr)
 
     async def reply_to(self, request: MessageExt, body: bytes, properties: Mapping[str, str] | None) -> None:
         """See `Producer.reply_to`."""
         check_body("body", body, self._max_message_bytes)
-        # Made first, as its arguments are checked with it; the request says its topic.
+        # Created first, as this checks the arguments; the request's properties name the real topic.
         reply = Message(DEFAULT_TOPIC, body, properties=properties)
         self._client.check_open()
         asked = request.properties
@@ -118,7 +118,7 @@ class Requests:
         text = own + self._sender.new_keys(1)[0].decode()
         route = await self._client.instance.route(topic)
         failure: SkylarkError | None = None
-        # The broker that stored the request knows the client that asked.
+        # The broker that stored the request knows the requesting client: try it first.
         for name in sorted(route.brokers, key=lambda name: (name != request.broker_name, name)):
             addr = route.master(name)
             if addr is None:

@@ -11,9 +11,9 @@ from skylark.sdk.producer.wire import Row, Stored, unique_key
 
 
 class SendStatus(Enum):
-    """The status of a stored message. With all but SEND_OK it is sent once more, to another broker if there is one.
+    """The status of a stored message. For all but SEND_OK the message is sent once more, to another broker if possible.
 
-    If none answers SEND_OK, SendFailed is raised, unless the producer has ``accept_weaker``.
+    If no broker answers SEND_OK, SendFailed is raised, unless the producer has ``accept_weaker``.
     """
 
     SEND_OK = ResponseCode.SUCCESS
@@ -95,18 +95,18 @@ class SendResult:
 
     @property
     def physical_offset(self) -> int:
-        """Where it is in the broker's log."""
+        """The message's offset in the broker's log."""
         return self._batch.where.physical_offsets[self._number]
 
     @property
     def offset_msg_id(self) -> str:
-        """The id with the broker's address and the commit log offset, for `mqadmin queryMsgById`."""
+        """The id made of the broker's address and the commit log offset, for `mqadmin queryMsgById`."""
         where = self._batch.where
         return offset_msg_id(where.host, where.physical_offsets[self._number])
 
     @property
     def recall_handle(self) -> str:
-        """For `Producer.recall`, while a message with a time of delivery waits; "" for other messages."""
+        """The handle for `Producer.recall`, while a message waits for its time of delivery; "" for other messages."""
         batch = self._batch
         slot_ms = batch.where.slots_ms[self._number] if batch.where.slots_ms else 0
         if not slot_ms:

@@ -2,7 +2,7 @@
 
 Brokers take `Turns`, and on each broker its queues. Both start at a random position, so that many processes that send
 few messages do not all use the same queue. Brokers that are not usable, or at which this batch has failed, are used
-only when there is no other."""
+only when there is no other broker."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from random import Random
@@ -33,12 +33,12 @@ class SendRoutes:
         return await self.refresh(topic) if route is None else route
 
     async def refresh(self, topic: str) -> TopicRoute:
-        """As `find`, but asks the NameServers. A route that a NameServer gave is never replaced by a guess."""
+        """As `find`, but asks the NameServers. A NameServer's route is never replaced by a guess."""
         instance = self._client.instance
         try:
             return await instance.refresh(topic)
         except RouteNotFound as missing:
-            # Servers may just be starting. A guess now would send to queues that the topic, once it is registered, does
+            # NameServers may just be starting. A guess now would send to queues that the topic, once registered, does
             # not have.
             if missing.is_passing and not instance.is_new(topic):
                 raise
@@ -46,15 +46,15 @@ class SendRoutes:
                 template = await instance.refresh(DEFAULT_TOPIC)
             except RouteNotFound:
                 raise missing from None
-        # A set that takes over registers its topics together. It may have done so between the two answers above, and
-        # then its queues of this topic are others than those of the default topic.
+        # A set that takes over registers its topics together. If it registered between the two answers above, this
+        # topic has other queues than the default topic.
         try:
             return await instance.refresh(topic)
         except RouteNotFound as missing:
             if missing.is_passing and not instance.is_new(topic):
                 raise
         made = _route_like(template, topic)
-        # While the default topic has no master, nothing is known of the queues that this one will have.
+        # While the default topic has no master, the queues that this topic will have are unknown.
         if not made.writable:
             raise no_writable(topic)
         return instance.routes.put(made)
@@ -121,8 +121,8 @@ class Turns:
     def __init__(self, random: Random) -> None:
         self._random = random
         self._turn = 0
-        # Address → the turn in which the broker was chosen last; a random number below 0 for one that never was. The
-        # broker with the lowest number is next, so turns are even also when a broker misses some of them.
+        # Address → the turn in which the broker was chosen last; a random number below 0 if it was never chosen. The
+        # broker with the lowest number is next, so turns are even also when a broker misses some turns.
         self._chosen: dict[str, float] = {}
         # Address → position of the queue chosen last.
         self._position: dict[str, int] = {}
@@ -156,5 +156,5 @@ class Turns:
 
 
 def queue_of_key(queues: Sequence[MessageQueue], sharding_key: str) -> MessageQueue:
-    """The queue for messages with this key: always the same one while the topic's queues do not change."""
+    """The queue for messages with this key: always the same queue while the topic's queues do not change."""
     return queues[crc32(sharding_key.encode()) % len(queues)]

@@ -1,4 +1,4 @@
-"""Messages with a time of delivery: the arguments of `Producer.send` that ask for it, and recalls."""
+"""Messages with a time of delivery: the arguments of `Producer.send` for them, and recalls."""
 
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
@@ -17,7 +17,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def time_property(message: Message, deliver_at: datetime | None, delay: timedelta | None) -> tuple[str, int]:
-    """The property, and its value, that asks for that delivery. InvalidArgument when the arguments do not fit."""
+    """The property that asks for this delivery, and its value. InvalidArgument when the arguments do not fit."""
     if deliver_at is not None and delay is not None:
         raise InvalidArgument("deliver_at and delay both say when the message is delivered; give one of them")
     if message.properties is not None and DELAY in message.properties:
@@ -41,7 +41,7 @@ def _whole_ms(time: timedelta) -> int:
 
 
 def timed(message: Message, deliver_at: datetime | None, delay: timedelta | None) -> Message:
-    """A copy of ``message`` that asks to be delivered at that time. InvalidArgument when the arguments do not fit."""
+    """A copy of ``message`` with this time of delivery. InvalidArgument when the arguments do not fit."""
     name, value = time_property(message, deliver_at, delay)
     copy = Message(message.topic, message.body, flag=message.flag)
     copy.properties = {**(message.properties or {}), name: str(value)}
@@ -51,7 +51,7 @@ def timed(message: Message, deliver_at: datetime | None, delay: timedelta | None
 def deferred_lane(topic: str) -> str:
     """The name of the lane of messages that are delivered later.
 
-    Many requests are in flight there at RocketMQ's brokers, which take such messages one by one.
+    RocketMQ's brokers take such messages one by one, so this lane has many requests in flight at them.
     """
     return f"{topic} deferred"
 
@@ -59,7 +59,7 @@ def deferred_lane(topic: str) -> str:
 def recalling(client: ClientHandle, topic: str, group: str, text: str) -> Callable[[], Awaitable[str]]:
     """A function that asks the broker to recall the message of the handle ``text``, and returns its unique key.
 
-    ``topic`` is the server's name. InvalidArgument when the handle is none, or of another topic.
+    ``topic`` is the server's name. InvalidArgument when the text is no handle, or a handle of another topic.
     """
     try:
         handle = RecallHandle.decode(text)

@@ -1,8 +1,8 @@
-"""`Transaction`: a message that consumers see when its transaction commits; how it ends, and who is asked about it.
+"""`Transaction`: a message that consumers see when its transaction commits; its end, and brokers' checks of it.
 
-`TransactionChecks` answers brokers that ask how a transaction ended (39), with the user's checker. The answer is a 37
-on the connection of the question. Broker and client may lose either: then the broker asks again, and perhaps another
-member of the group, so a checker must be able to tell of transactions that others began.
+`TransactionChecks` answers brokers that ask how a transaction ended (39), with the user's checker. The answer is a
+request 37 on the connection of the question. The question or the answer may be lost: then the broker asks again, and
+perhaps asks another member of the group, so a checker must know transactions that other members began.
 """
 
 import logging
@@ -39,13 +39,13 @@ class TransactionState(Enum):
 
     #: Consumers get the message.
     COMMIT = TRANSACTION_COMMIT
-    #: Nobody gets it.
+    #: No consumer gets the message.
     ROLLBACK = TRANSACTION_ROLLBACK
-    #: Not known yet: the broker asks the checker later.
+    #: The outcome is not known yet: the broker asks the checker later.
     UNKNOWN = TRANSACTION_NONE
 
 
-#: Says how the transaction of a stored message ended; the broker asks when it has not heard of its end.
+#: Says how the transaction of a stored message ended. The broker asks when it has not learned of the end.
 Checker = Callable[[MessageExt], TransactionState | Awaitable[TransactionState]]
 #: The local part of a transaction.
 Local = Callable[[Message], TransactionState | Awaitable[TransactionState]]
@@ -59,7 +59,7 @@ class Transaction:
     def __init__(self, message: Message, result: SendResult) -> None:
         self.message = message
         self.result = result
-        #: How it ends; None until that is decided.
+        #: How the transaction ends; None until that is decided.
         self.state: TransactionState | None = None
 
     @property
@@ -68,21 +68,22 @@ class Transaction:
         return self.result.msg_id
 
     def commit(self) -> None:
-        """Let it commit at the end of the block, whatever happens until then."""
+        """Let the transaction commit at the end of the block, whatever happens until then."""
         self.state = TransactionState.COMMIT
 
     def rollback(self) -> None:
-        """Let it roll back at the end of the block."""
+        """Let the transaction roll back at the end of the block."""
         self.state = TransactionState.ROLLBACK
 
     def leave_open(self) -> None:
-        """Do not end it with the block: the broker asks the checker later."""
+        """Do not end the transaction with the block: the broker asks the checker later."""
         self.state = TransactionState.UNKNOWN
 
     def end_of_block(self, error: BaseException | None) -> TransactionState:
-        """How it ends with its block, which raised ``error``.
+        """How the transaction ends with its block, which raised ``error``.
 
-        A cancellation, Ctrl-C or an exit of the program leave it open, as they may come at any point of the block.
+        A cancellation, Ctrl-C or an exit of the program leaves the transaction open, as it may come at any point of the
+        block.
         """
         if self.state is None:
             if error is None:
@@ -106,15 +107,15 @@ def check_state(what: str, state: object) -> TransactionState:
 
 logger = logging.getLogger(__name__)
 
-# Questions that are worked on at the same time. Others are dropped: the broker asks again.
+# How many questions are answered at the same time. Further questions are dropped: the broker asks again.
 MAX_RUNNING = 256
 TIMEOUT_S = 60
 
 
 def undo_half(remoting: RemotingClient, group: str, half: SendResult, wire_topic: str, addr: str) -> None:
-    """Roll back a half at ``addr``: it is stored once more, more safely, at another broker, and counts there.
+    """Roll back a half at ``addr``: a safer copy at another broker counts instead.
 
-    When this is lost, the broker asks the checker about the half, and may commit it as the other one.
+    If the rollback is lost, the broker at ``addr`` asks the checker, and may commit this half as well as the copy.
     """
     header = EndTransactionRequestHeader(
         group, half.queue_offset, half.physical_offset, TRANSACTION_ROLLBACK, half.msg_id, False, None, wire_topic
@@ -126,7 +127,7 @@ def undo_half(remoting: RemotingClient, group: str, half: SendResult, wire_topic
 
 
 class NoteEnd(Protocol):
-    """Called when a broker was told how a transaction ended."""
+    """Called when the end of a transaction was sent to a broker."""
 
     def __call__(
         self, message: MessageExt, msg_id: str, addr: str, state: TransactionState, *, from_check: bool
@@ -134,7 +135,7 @@ class NoteEnd(Protocol):
 
 
 class TransactionChecks:
-    """The questions to one producer. ``group`` is its name as brokers know it."""
+    """Answers brokers' questions to one producer. ``group`` is its group's name as brokers know it."""
 
     def __init__(self, checker: Checker, group: str, names: Names) -> None:
         self._checker = checker
@@ -143,7 +144,7 @@ class TransactionChecks:
         self._running = 0
         #: Set while the producer is open.
         self.nursery: trio.Nursery | None = None
-        #: Called when a broker was told an end.
+        #: Called when the end of a transaction was sent to a broker.
         self.ended: NoteEnd | None = None
 
     def check(self, channel: Channel, header: CheckTransactionStateRequestHeader, message: MessageExt) -> None:
@@ -181,7 +182,7 @@ class TransactionChecks:
             self._running -= 1
 
     async def _ask(self, message: MessageExt) -> TransactionState:
-        """What the checker says; UNKNOWN when it fails."""
+        """The checker's answer; UNKNOWN when the checker fails."""
         try:
             with trio.fail_after(TIMEOUT_S):
                 found = self._checker(message)

@@ -2,9 +2,9 @@
 
 The message of an open transaction is a half: brokers keep it until its transaction ends. A `Producer` without batching
 sends halves, as brokers take no batches of them; halves that are ready together leave together. A half that a broker
-may have stored is not sent again: both copies could be committed. One that it did store, with less safety than it
-should, is: where that copy is is known, so it is rolled back. Neighbour: transaction.py (how a transaction ends, and
-answers to brokers that ask).
+may have stored is not sent again: both copies could be committed. A half that a broker did store, with less safety than
+it should, is sent again: the place of the first copy is known, so that copy is rolled back. Neighbour: transaction.py
+(how a transaction ends, and answers to brokers that ask).
 """
 
 import logging
@@ -56,7 +56,7 @@ from skylark.sdk.traces.sink import Trace
 
 logger = logging.getLogger(__name__)
 
-# The pause before the route of a topic is asked for again.
+# The pause before a topic's route is requested again.
 ROUTE_PAUSE_S = 1.0
 
 
@@ -66,13 +66,13 @@ class TransactionProducer:
     ``nameserver`` says where the NameServers are, or is a shared `Client`; by default $NAMESRV_ADDR. ``checker`` is
     called with a stored message when a broker has not heard how its transaction ended, and returns a TransactionState;
     a broker may ask any member of ``group``, also about transactions of a member that died. Without a checker such
-    messages wait until another member is asked, and go to TRANS_CHECK_MAX_TIME_TOPIC at last. The brokers of ``topics``
-    may ask from the start, the others once something was sent to them. ``check_immunity_s``:
-    brokers do not ask sooner; a transaction that takes longer can only be ended by the checker. ``trace`` records each
-    transaction in RocketMQ's trace topic, ``trace_topic`` in another one; ``trace`` may be a sink. ``compression`` and
-    what belongs to it, and ``start_timeout_ms``, are those of `Producer`.
+    messages wait until another member is asked, and at last go to TRANS_CHECK_MAX_TIME_TOPIC. The brokers of ``topics``
+    may ask from the start, other brokers once a message was sent to them. ``check_immunity_s``: brokers do not ask
+    sooner; a transaction that takes longer can only be ended by the checker. ``trace`` records each transaction in
+    RocketMQ's trace topic, ``trace_topic`` in another one; ``trace`` may be a sink. ``compression`` with its options,
+    and ``start_timeout_ms``, are as in `Producer`.
 
-    `send`, `send_many` and `queues` are those of `Producer`, for messages that belong to no transaction.
+    `send`, `send_many` and `queues` are as in `Producer`, for messages that belong to no transaction.
     """
 
     @checked
@@ -119,7 +119,7 @@ class TransactionProducer:
             compress_over_bytes=compress_over_bytes,
             compression_level=compression_level,
         )
-        # One sends halves, the other one messages that belong to no transaction.
+        # One producer sends halves, the other sends messages that belong to no transaction.
         self._halves = make(retries=0, batching=False, start_timeout_ms=start_timeout_ms)
         self._plain = make(start_timeout_ms=None)
         self._topics = (DEFAULT_TOPIC, *map(names.topic, topics))
@@ -141,7 +141,7 @@ class TransactionProducer:
             await self._halves.__aenter__()
             await self._plain.__aenter__()
         except BaseException:
-            # It closes what is open of its producers, too: their tasks are the client's.
+            # Closing the client ends its producers, too: their tasks run in the client's nursery.
             await self._client.__aexit__(None, None, None)
             raise
         if self._checks is not None:
@@ -153,7 +153,7 @@ class TransactionProducer:
     async def __aexit__(self, *error: Any) -> None:
         if self._checks is not None:
             self._checks.nursery = None
-        # Each step must run, whatever the one before it raises: the connections are closed last.
+        # Each step must run, whatever the previous step raises: the connections are closed last.
         try:
             await self._plain.__aexit__(*error)
         finally:
@@ -162,20 +162,20 @@ class TransactionProducer:
             finally:
                 await self._client.__aexit__(*error)
 
-    # --- used by programs in trio: those of other packages have their own
+    # --- used by programs in trio: skylark.aio and skylark.blocking have their own
 
     def transaction(self, message: Message) -> AbstractAsyncContextManager[Transaction]:
         """``async with producer.transaction(message) as tx: ...``: store the message, and run the block.
 
-        The message is committed at the end of the block, and rolled back when it raises an exception; ``tx.rollback()``
-        and ``tx.commit()`` decide otherwise. A cancelled block leaves the transaction open: the checker is asked.
-        Raises SendFailed before the block when the message is not stored.
+        The message is committed at the end of the block, and rolled back when the block raises an exception;
+        ``tx.rollback()`` and ``tx.commit()`` decide otherwise. A cancelled block leaves the transaction open: the
+        checker is asked. Raises SendFailed before the block when the message is not stored.
         """
         return _Block(self, message)
 
     @checked
     async def send_in_transaction(self, message: Message, local: Local) -> Transaction:
-        """Store the message, call ``local`` with it, and end the transaction as that says."""
+        """Store the message, call ``local`` with it, and end the transaction with the state that ``local`` returns."""
         async with _Block(self, message) as transaction:
             found = local(message)
             state = found if isinstance(found, TransactionState) else await found
@@ -215,11 +215,11 @@ class TransactionProducer:
     # --- the steps of a transaction
 
     async def begin(self, message: Message) -> Transaction:
-        """Store the message; nobody sees it yet. It must be ended with `end`, else the checker is asked."""
+        """Store the message, invisible to consumers. End the transaction with `end`, else the checker is asked."""
         return Transaction(message, await self._halves.send(message))
 
     async def end(self, transaction: Transaction, state: TransactionState) -> None:
-        """End a transaction. Brokers do not answer: if this is lost, the checker is asked."""
+        """End a transaction. Brokers do not answer this request: if it is lost, they ask the checker."""
         if not isinstance(transaction, Transaction):
             raise wrong_type("transaction", "a Transaction", transaction)
         transaction.state = check_state("state", state)
@@ -244,7 +244,7 @@ class TransactionProducer:
         addr = None if route is None else _place_of(route, queue._replace(topic=topic), result.offset_msg_id)
         try:
             if addr is not None:
-                # Oneway, as RocketMQ has it. A lost end is no lost message: the broker asks the checker.
+                # A oneway request, as in RocketMQ. A lost end loses no message: the broker asks the checker.
                 halves.remoting.push(addr, command)
                 self._note_end(transaction.message, result.msg_id, addr, state, from_check=False)
                 return
@@ -272,14 +272,14 @@ class TransactionProducer:
     def _note_end(
         self, message: Message | MessageExt, msg_id: str, addr: str, state: TransactionState, *, from_check: bool
     ) -> None:
-        """The broker at ``addr`` was told the end of a transaction: for the trace."""
+        """The end of a transaction was sent to the broker at ``addr``: record it in the trace."""
         if (traces := self._halves.traces) is not None:
             name = STATE_NAMES[state.value]
             traces.ended(message, msg_id, addr, name, self._clock.now_ms(), from_check=from_check)
 
     @enable_ki_protection
     async def _make_known(self, topic: str) -> None:
-        """Read the route of ``topic``: its brokers get heartbeats then, and can ask about what a dead member began."""
+        """Read the route of ``topic``: its brokers get heartbeats, and can ask about a dead member's transactions."""
         with survived(f"reading the route of topic {topic}"):
             while True:
                 try:
@@ -292,7 +292,7 @@ class TransactionProducer:
 
 
 def _place_of(route: TopicRoute, queue: MessageQueue, half_id: str) -> str | None:
-    """The address of the broker that has the half message: its queue, of a static topic, may have moved since."""
+    """The address of the broker that has the half message. (A static topic's queue may have moved since.)"""
     if route.leaders:
         ip, port, _ = parse_offset_msg_id(half_id)
         stored_at = format_address(ip, port)

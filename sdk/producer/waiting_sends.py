@@ -1,8 +1,9 @@
-"""Sends of `Producer.send_nowait` that cannot go to their lanes at once: for their route, or to be compressed.
+"""Sends of `Producer.send_nowait` that cannot go to their lanes at once: they need a route, or compression.
 
-Those of a topic stand in a line, which a task of the producer works off. Messages whose queue is chosen keep their
-order: while there is a line, later ones of the topic join it, and `Producer.send` waits until those before it are gone.
-Others join the line for their route only; large ones are compressed beside it, each in a task of its own.
+The waiting sends of a topic form a line, which a task of the producer works off. Messages whose queue is chosen keep
+their order: while there is a line, later such messages of the topic join it, and `Producer.send` waits until the
+earlier sends are gone. Other messages join the line only to wait for the route; large messages are compressed outside
+the line, each in a task of its own.
 """
 
 from collections import deque
@@ -32,26 +33,26 @@ class _Entry:
 
     @property
     def left_s(self) -> float:
-        """The time that is left."""
+        """The time that the ticket has left."""
         return self.since + self.ticket.deadline - trio.current_time()
 
 
 class WaitingSends:
-    """The lines of one producer. ``nursery`` gives that of its tasks, or raises an error when it is closed."""
+    """The lines of one producer. ``nursery`` returns the nursery of its tasks, or raises an error once it is closed."""
 
     def __init__(self, lanes: Lanes, packing: Packing, nursery: Callable[[], trio.Nursery]) -> None:
         self._lanes = lanes
         self._packing = packing
         self._nursery = nursery
         self._is_closed = False
-        #: By topic; empty most of the time. An Event is set when those before it are gone.
+        #: By topic; empty most of the time. An Event is set when the entries before it are gone.
         self.waiting: dict[str, deque[_Entry | trio.Event]] = {}
 
     def place(self, ticket: PendingSend, message: Message, choice: QueueChoice) -> None:
         """Put the ticket of ``message`` into its lane, or a line. Raises SkylarkError when the client was closed."""
         if self._is_closed:
             raise _closed()
-        # A message whose queue is chosen must not overtake those that wait: it joins their line, even if it could be
+        # A message whose queue is chosen must not overtake waiting messages: it joins their line, even if it could be
         # sent now.
         keeps_order = choice.keeps_order(message)
         if message.topic not in self.waiting or not keeps_order:
@@ -82,9 +83,9 @@ class WaitingSends:
             return None
 
     async def passed(self, topic: str, timeout_s: float) -> float:
-        """Return when those that stand in the line now are gone; how much of the time is left.
+        """Wait until the sends in the line now are gone. Returns how much of the time is left.
 
-        Raises SendFailed when it is over.
+        Raises SendFailed when the time is over.
         """
         line = self.waiting.get(topic)
         if line is None:
@@ -122,7 +123,7 @@ class WaitingSends:
         last_error: Exception | None = None
         try:
             while line:
-                # It stays in the line while it is worked on, so that later ones with an order see that there is a line.
+                # The entry stays in the line during its work, so that later ordered sends see that there is a line.
                 first = line[0]
                 if isinstance(first, _Entry):
                     try:
@@ -130,7 +131,7 @@ class WaitingSends:
                             raise _too_late(topic) from last_error
                         await self._finish(first, left_s)
                     except RouteNotFound as error:
-                        # All of them need this route.
+                        # All entries of the line need this route.
                         _fail_all(line, error)
                         continue
                     except Exception as error:
@@ -148,7 +149,7 @@ class WaitingSends:
 
 
 def _fail_all(line: deque[_Entry | trio.Event], error: SkylarkError) -> None:
-    """End the line. What joins it meanwhile stays."""
+    """End all sends of the line with ``error``. Sends that join meanwhile stay in the line."""
     entries = list(line)
     line.clear()
     for entry in entries:

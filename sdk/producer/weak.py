@@ -1,8 +1,9 @@
-"""Brokers that store messages with less safety than they should, and what they have stored. Pure.
+"""Brokers that store messages with less safety than they should, and the copies stored there. Pure.
 
-Such a broker answers SLAVE_NOT_AVAILABLE, FLUSH_SLAVE_TIMEOUT or FLUSH_DISK_TIMEOUT: its slave is away, or a disk is
-slow. It is avoided while another broker is usable. After a pause, which grows, one request tries it again; with SEND_OK
-the broker is one like others. Neighbours: brokers.py (the other states of brokers), lane.py (makes the second copies).
+A weak broker answers SLAVE_NOT_AVAILABLE, FLUSH_SLAVE_TIMEOUT or FLUSH_DISK_TIMEOUT: its slave is away, or a disk is
+slow. It is avoided while another broker is usable. After a pause, which grows, one request tries it again; after
+SEND_OK the broker is no longer weak. Neighbours: brokers.py (the other states of brokers), lane.py (makes the second
+copies).
 """
 
 from skylark.mqcommon.backoff import Backoff
@@ -13,7 +14,7 @@ from skylark.sdk.producer.result import StoredBatch
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 5.0
 # How long the answer to a try may take before another request is a try: longer than the default slaveTimeout.
 TRY_MS = 5_000
-# A broker that has answered weakly in this time would do it again.
+# A broker that has answered weakly within this time would answer weakly again.
 CERTAIN_MS = 250
 
 
@@ -23,14 +24,14 @@ class WeakCopy:
     __slots__ = ("addr", "batch", "is_accepted", "number")
 
     def __init__(self, batch: StoredBatch, number: int, addr: str, *, is_accepted: bool) -> None:
-        """``is_accepted``: the sender takes it as a result, if there is no better one."""
+        """``is_accepted``: the sender accepts this copy as a result, if there is no safer copy."""
         self.batch = batch
         self.number = number
         self.addr = addr
         self.is_accepted = is_accepted
 
     def error(self, reason: Exception | None = None) -> SendFailed:
-        """What a sender that does not accept it gets; ``reason``: why no other broker has stored the message."""
+        """The error for a sender that does not accept this copy. ``reason``: why no other broker stored the message."""
         status = self.batch.status.name
         text = f"stored, but with less safety than the broker requires ({status}): {self.batch}"
         if reason is None:
@@ -41,15 +42,15 @@ class WeakCopy:
 
 
 class WeakBrokers:
-    """The weak brokers of one producer, by address. False in a condition when there is none. Times are milliseconds."""
+    """The weak brokers of one producer, by address. Empty means false in a condition. Times are milliseconds."""
 
     def __init__(self, backoff: Backoff) -> None:
         self._backoff = backoff
-        # Weak answers in a row, of requests that were tries.
+        # Consecutive weak answers to requests that were tries.
         self._answers: dict[str, int] = {}
         self._avoided_until: dict[str, float] = {}
         self._answered_at: dict[str, float] = {}
-        # The answer to a try is awaited.
+        # Brokers whose answer to a try has not come yet.
         self._trying: dict[str, None] = {}
 
     def __bool__(self) -> bool:
@@ -59,7 +60,7 @@ class WeakBrokers:
         return addr in self._avoided_until
 
     def answered_weakly(self, addr: str, now_ms: float) -> bool:
-        """The broker stored a send with less safety than it should. Returns whether it is weak since now."""
+        """The broker stored a send with less safety than it should. Returns whether it has just become weak."""
         self._answered_at[addr] = now_ms
         if addr not in self._trying and self._avoided_until.get(addr, 0) > now_ms:
             # This request began before the broker was known to be weak: the pause does not grow.
@@ -70,7 +71,7 @@ class WeakBrokers:
         return answers == 1
 
     def forget(self, addr: str) -> bool:
-        """The broker stored a send as it should, or is gone. Returns whether it was weak."""
+        """The broker stored a send safely, or is gone. Returns whether it was weak."""
         if self._avoided_until.pop(addr, None) is None:
             return False
         del self._answers[addr], self._answered_at[addr]
@@ -78,15 +79,15 @@ class WeakBrokers:
         return True
 
     def usable(self, addr: str, now_ms: float) -> bool:
-        """Whether sends need not avoid the broker: it is not weak, or is to be tried."""
+        """Whether sends need not avoid the broker: it is not weak, or a try is due."""
         return self._avoided_until.get(addr, 0) <= now_ms
 
     def is_due(self, addr: str, now_ms: float) -> bool:
-        """Whether the next request to the broker is a try, which should be a small one."""
+        """Whether the next request to the broker is a try, which should be a small request."""
         return addr in self._avoided_until and self._avoided_until[addr] <= now_ms
 
     def requested(self, addr: str, now_ms: float) -> None:
-        """A request to the broker begins. When it is a try, others avoid the broker until its answer is there."""
+        """A request to the broker begins. If it is a try, other requests avoid the broker until the answer arrives."""
         if self.is_due(addr, now_ms):
             self._trying[addr] = None
             self._avoided_until[addr] = now_ms + TRY_MS

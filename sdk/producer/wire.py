@@ -19,22 +19,22 @@ Row = tuple[int, bytes, bytes]
 
 
 class EncodedRows(Sequence[Row]):
-    """Rows that are encoded already, as the body of a batch send; a row is decoded when somebody asks for it.
+    """Rows that are encoded already, as the body of a batch send; a row is decoded on access.
 
-    Their unique keys are ``key_head`` and a number from ``first_key`` on, as `UniqueKeys.block` makes them.
+    The rows' unique keys are ``key_head`` and a number from ``first_key`` on, as `UniqueKeys.block` makes them.
     """
 
     __slots__ = ("_count", "_first_key", "_key_head", "body")
 
     def __init__(self, body: bytes, count: int, key_head: bytes, first_key: int) -> None:
-        #: None when they are stored: a result needs their unique keys only.
+        #: None once the rows are stored: a result needs only their unique keys.
         self.body: bytes | None = body
         self._count = count
         self._key_head = key_head
         self._first_key = first_key
 
     def drop_bodies(self) -> None:
-        """They are stored: keep the unique keys only."""
+        """The rows are stored: drop their bodies, and keep their unique keys."""
         self.body = None
 
     def __len__(self) -> int:
@@ -77,7 +77,7 @@ def send_request(
 ) -> Command:
     """The request to store (flag, body, encoded properties) rows in one queue, as a batch if there are several.
 
-    ``has_deferred``: some are to be delivered later, which only brokers with `DEFERRED_BATCHES` take in batches.
+    ``has_deferred``: some rows are delivered later; only brokers with `DEFERRED_BATCHES` take such rows in batches.
     """
     batch = len(rows) > 1
     flag, body, properties = (0, _batch_body(rows), b"") if batch else rows[0]
@@ -115,10 +115,10 @@ class Stored:
     queue_id: int
     queue_offset: int
     physical_offsets: tuple[int, ...]
-    #: Of a timed message that was sent alone.
+    #: The handle of a timed message that was sent alone.
     recall_handle: str = ""
-    #: Of a batch with messages that are delivered later: the offsets in the queues where they wait, and the slots of
-    #: timed messages.
+    #: Of a batch with messages that are delivered later: the offsets in the queues where these messages wait, and the
+    #: slots of timed messages.
     queue_offsets: tuple[int, ...] = ()
     slots_ms: tuple[int, ...] = ()
 

@@ -47,7 +47,7 @@ ANY_DISK = {
 def broker_options(
     name: str, directory: Path, nameserver: str, port: int, ha_port: int, given: Mapping[str, object]
 ) -> BrokerOptions:
-    """The options of one broker; ``given`` has keys of broker.conf. Raises ConfigError for what cannot be used."""
+    """The options of one broker; ``given`` has keys of broker.conf. Raises ConfigError for an invalid option."""
     own = {
         "brokerName": name,
         "brokerIP1": HOST,

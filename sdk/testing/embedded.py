@@ -26,11 +26,11 @@ POLL_S = 0.002
 class Cluster:
     """``with Cluster() as cluster: ...``, or ``async with`` in trio and asyncio; ``cluster.nameserver`` is its address.
 
-    ``brokers`` masters, each with ``slaves`` slaves, registered with ``nameservers`` NameServers. ``options`` are those
-    of broker.conf for all brokers, such as ``{"autoCreateTopicEnable": False}``; ``brokerRole`` is for the masters. The
-    cluster signs its own requests with ``innerClientAuthenticationCredentials``, if that is given. The files are in
-    a new folder that is deleted in the end, or in ``home``, where they stay. Starting and stopping blocks for a moment,
-    also in ``async with``.
+    ``brokers`` masters, each with ``slaves`` slaves, registered with ``nameservers`` NameServers. ``options`` are
+    broker.conf options for all brokers, such as ``{"autoCreateTopicEnable": False}``; ``brokerRole`` is for the
+    masters. The cluster signs its own requests with ``innerClientAuthenticationCredentials``, if that is given. The
+    files are in a new folder that is deleted in the end, or in ``home``, where they stay. Starting and stopping blocks
+    for a moment, also in ``async with``.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Cluster:
         self._ports: list[HeldPort] = []
         self._home: Path | None = None
         self._opened_in = Home()
-        #: The NameServers, the masters, and the slaves: those of the first master first.
+        #: The NameServers, the masters, and the slaves (the first master's slaves first).
         self.nameservers: list[Node] = []
         self.brokers: list[Node] = []
         self.slaves: list[Node] = []
@@ -112,7 +112,7 @@ class Cluster:
         self._close()
 
     async def __aenter__(self) -> Self:
-        # It blocks the loop of the test on purpose: the daemons have loops of their own, and with a MockClock a loop
+        # This blocks the loop of the test on purpose: the daemons have loops of their own, and with a MockClock a loop
         # that waits for a thread would let time jump.
         return self.__enter__()
 
@@ -122,7 +122,7 @@ class Cluster:
         self._close()
 
     def _close(self) -> None:
-        """End all nodes and delete their files. A child of a fork leaves its parent's alone."""
+        """End all nodes and delete their files. A child of a fork leaves its parent's nodes alone."""
         if not self._opened_in.is_here:
             return
         nodes = (*self.slaves, *self.brokers, *self.nameservers)
@@ -175,7 +175,7 @@ class Cluster:
         raise RuntimeError("no NameServer of this cluster runs: start() one first")
 
     def _until_registered(self) -> None:
-        """Every NameServer knows the brokers that run, and only those. Those that are frozen may be known or not."""
+        """Wait until every NameServer knows exactly the brokers that run. Frozen brokers may be known or not."""
         nodes = (*self.brokers, *self.slaves)
         wanted = {node.address for node in nodes if node.is_running and not node.is_frozen}
         unwanted = {node.address for node in nodes if not node.is_running}
@@ -188,7 +188,7 @@ class Cluster:
         self._until(known, "the NameServers know which brokers run")
 
     def _until_in_sync(self) -> None:
-        """All slaves follow their masters."""
+        """Wait until all slaves follow their masters."""
         slaves = self._counts[2]
 
         async def all_follow(admin: Admin) -> bool:
@@ -207,14 +207,14 @@ class Cluster:
             if not node.is_running or node.is_frozen:
                 continue
 
-            async def look(address: str = node.address) -> bool:
+            async def holds(address: str = node.address) -> bool:
                 async with Admin(address, credentials=self._credentials) as admin:
                     try:
                         return await condition(admin)
                     except (RemotingError, BrokerError):
                         return False
 
-            while not node.call(look):
+            while not node.call(holds):
                 if time.monotonic() > deadline:
                     raise SkylarkError(f"{what}: not within {PATIENCE_S:.0f} s")
                 time.sleep(POLL_S)

@@ -20,8 +20,8 @@ def cluster_fixture(
 ) -> Callable[..., Any]:
     """A fixture of your own: ``pair = cluster_fixture(brokers=2, scope="session")`` in conftest.py.
 
-    The arguments are those of `Cluster`. With a wider ``scope`` several tests share the cluster: they need topics and
-    groups of their own.
+    The arguments are the same as of `Cluster`. With a wider ``scope`` several tests share the cluster: they need topics
+    and groups of their own.
     """
 
     @pytest.fixture(scope=scope)

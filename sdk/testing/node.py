@@ -1,12 +1,12 @@
 """One NameServer or broker of a test cluster, in a thread of its own with its own event loop.
 
 The threads make the faults independent: a frozen node is a blocked loop, and the other nodes go on. The methods block
-until what they do is done, and may be called from any thread, also inside trio and asyncio.
+until their effect is complete, and may be called from any thread, also inside trio and asyncio.
 
 `kill` is as hard as it can be inside of a process. All sockets are cut at once, then the files are copied as they are,
-and the next start uses the copy. So whatever the daemon does while it is torn down reaches no peer and no disk: no
-message in memory is flushed, no checkpoint is written, no NameServer is told. A thread that is writing a file may
-finish first, as if the process had died a moment later.
+and the next start uses the copy. So actions of the daemon during its teardown reach no peer and no disk: no message in
+memory is flushed, no checkpoint is written, no NameServer is informed. A thread that is writing a file may finish
+first, as if the process had died a moment later.
 """
 
 import shutil
@@ -25,14 +25,14 @@ from skylark.sdk.runtime import Home
 
 T = TypeVar("T")
 
-# A node that has not done what it was told after this time never will.
+# How long to wait for a node to start or stop; after that it counts as stuck.
 PATIENCE_S = 20.0
 # How long a kill waits for threads that are writing.
 WRITERS_S = 2.0
 
 
 class Daemon(Protocol):
-    """What a node runs, made anew for each start."""
+    """The daemon that a node runs; each start makes a new one."""
 
     async def run(self, *, task_status: trio.TaskStatus[str]) -> None: ...
 
@@ -43,7 +43,7 @@ class Node:
     """A NameServer or a broker: ``node.kill()``, ``node.start()``, ``node.freeze()``, ``node.thaw()``.
 
     ``address`` is ``ip:port`` and stays the same after a restart. ``directory`` has the files. ``peers`` of a broker
-    are the NameServers: starting waits until these know it, stopping until they have forgotten it.
+    are the NameServers: starting waits until they know the broker, stopping until they have dropped it.
     """
 
     def __init__(self, name: str, address: str, directory: Path, make: Callable[[], Daemon]) -> None:
@@ -58,23 +58,23 @@ class Node:
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started and not stopped or killed since; a frozen node runs."""
+        """Whether the node was started and not stopped or killed since; a frozen node runs."""
         return self._life is not None
 
     @property
     def is_frozen(self) -> bool:
-        """Whether it is frozen."""
+        """Whether the node is frozen."""
         return self._life is not None and not self._life.thawed.is_set()
 
     def start(self) -> None:
-        """Start it, on the same port and the same files; returns when it serves, and a broker is registered."""
+        """Start the node, with the same port and files; returns when it serves, and a broker is registered."""
         self.begin()
         self.wait_started()
         self.changed()
         self.check_kept()
 
     def stop(self) -> None:
-        """Stop it as SIGTERM does: it says goodbye, answers what it has, and writes all to disk."""
+        """Stop the node as SIGTERM does: it unregisters, answers pending requests, and writes all data to disk."""
         life = self._running()
         if self.is_frozen:
             raise RuntimeError(f"{self.name} is frozen and cannot stop gracefully: thaw() it first, or kill() it")
@@ -82,20 +82,20 @@ class Node:
         self._end(life)
 
     def kill(self) -> None:
-        """End it as kill -9 does: connections end, nothing is flushed. A frozen node can be killed, too."""
+        """End the node as kill -9 does: connections end, nothing is flushed. A frozen node can be killed, too."""
         life = self._running()
         copy = self.directory.with_name(f"{self.directory.name}.killed")
         # The copy is taken when all sockets are cut and no thread writes, and before the daemon is cancelled: its
         # cleanup writes to the old directory, which is removed.
         life.die(lambda: shutil.copytree(self.directory, copy))
         self._join(life)
-        if life.is_dead:  # else the copy failed, and `_end` raises why
+        if life.is_dead:  # otherwise the copy failed, and `_end` raises its error
             shutil.rmtree(self.directory)
             copy.rename(self.directory)
         self._end(life)
 
     def freeze(self) -> None:
-        """Stop its event loop as SIGSTOP does: connections stay open, new ones are accepted, nothing is answered."""
+        """Stop the event loop as SIGSTOP does: connections stay open, new ones are accepted, nothing is answered."""
         self._running().freeze()
 
     def thaw(self) -> None:
@@ -105,7 +105,7 @@ class Node:
     # --- used by the cluster
 
     def begin(self) -> None:
-        """Start it without waiting."""
+        """Start the node without waiting."""
         self.check_kept()
         if self._life is not None:
             raise RuntimeError(f"{self.name} runs already")
@@ -113,7 +113,7 @@ class Node:
         self._life = _Life(self.name, self._make())
 
     def wait_started(self) -> None:
-        """Wait for `begin`; raises what went wrong."""
+        """Wait for the start that `begin` began; raises its error."""
         life = self._running()
         if not life.ready.wait(PATIENCE_S):
             raise SkylarkError(f"{self.name} did not start within {PATIENCE_S:.0f} s")
@@ -124,13 +124,13 @@ class Node:
             raise life.failure
 
     def discard(self) -> None:
-        """Begin to end it, in whatever state it is, for good: its files will be deleted."""
+        """Begin to end the node for good, in any state: its files will be deleted."""
         self._is_discarded = True
         if (life := self._life) is not None:
             life.die(lambda: None)
 
     def check_kept(self) -> None:
-        """RuntimeError once it was discarded, as by another thread that closes the cluster."""
+        """RuntimeError once the node was discarded, as by another thread that closes the cluster."""
         if self._is_discarded:
             raise RuntimeError(f"{self.name} cannot be used any more: its cluster closes, or was closed")
 
@@ -141,7 +141,7 @@ class Node:
             self._life = None
 
     def call(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Run ``work`` in its event loop, and wait for the result."""
+        """Run ``work`` in the node's event loop, and wait for the result."""
         if self.is_frozen:
             raise RuntimeError(f"{self.name} is frozen: thaw() it first")
         life = self._running()
@@ -183,7 +183,7 @@ class _Life:
         self.thawed = threading.Event()
         self.thawed.set()
         self.failure: BaseException | None = None
-        #: Whether it was killed: errors of the teardown are not raised then.
+        #: Whether the node was killed: errors of the teardown are then not raised.
         self.is_dead = False
         self.stopping = trio.Event()
         self._daemon = daemon
@@ -192,7 +192,7 @@ class _Life:
         self._token: trio.lowlevel.TrioToken | None = None
         self._nursery: trio.Nursery | None = None
         self._sockets: OpenSockets | None = None
-        # Whoever waits for an answer must hear of the end.
+        # Calls in progress: their waiters get an error when the loop ends.
         self._asked: set[Future[Any]] = set()
         self._thread = threading.Thread(target=self._run, name=f"skylark-{name}", daemon=True)
         self._thread.start()
@@ -200,7 +200,7 @@ class _Life:
     # --- from outside
 
     def post(self, work: Callable[[], object]) -> bool:
-        """Let the loop run ``work`` soon; False when it has ended."""
+        """Let the loop run ``work`` soon; False when the loop has ended."""
         self.ready.wait(PATIENCE_S)
         assert self._token is not None
         try:
@@ -236,8 +236,8 @@ class _Life:
 
             def block() -> None:
                 frozen.set()
-                # This blocks the loop itself, so that nothing runs in it, as under SIGSTOP. A kill thaws it: then the
-                # sockets are cut before anything that waits in them is answered.
+                # This blocks the loop itself, so that nothing runs in it, as under SIGSTOP. A kill thaws the node: then
+                # the sockets are cut before waiting requests are answered.
                 self.thawed.wait()
                 if self._last_work is not None:
                     self._cut()

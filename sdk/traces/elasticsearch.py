@@ -22,7 +22,7 @@ from skylark.sdk.traces.sink import Document, NotTaken
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
 _SHOWN_CHARS = 300
 _STORED = (200, 201)
-# Another try of ours was stored before.
+# An earlier try of this client was stored.
 _ALREADY_THERE = 409
 _TOO_MANY = 429
 
@@ -31,9 +31,9 @@ _TOO_MANY = 429
 class ElasticsearchSink:
     """Sends each record to the server at ``url``, http or https, which may contain user and password.
 
-    ``index`` is the index or the data stream; with ``%Y``, ``%m`` and ``%d`` in it, that of the record's day (UTC). A
-    document has an id made of its content, so that one which is sent twice is stored once. ``ca_file``: certificates of
-    those who may sign the server's, instead of the system's.
+    ``index`` is the index or the data stream; with ``%Y``, ``%m`` and ``%d`` in it, the name contains the record's day
+    (UTC). A document's id is made of its content, so that a document sent twice is stored once. ``ca_file``:
+    certificates of the CAs that may sign the server's certificate, instead of the system's CAs.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class ElasticsearchSink:
             self._headers["Authorization"] = f"Basic {b64encode(login.encode()).decode()}"
         self._lock = threading.Lock()
         self._connection: http.client.HTTPConnection | None = None
-        # A process that was forked has the connection of its parent, and needs its own.
+        # A forked process has its parent's connection, and needs its own.
         self._pid = os.getpid()
 
     def __repr__(self) -> str:
@@ -74,7 +74,7 @@ class ElasticsearchSink:
         with self._lock:
             answer = self._post(body)
         if answer.get("errors"):
-            _look_at_items(documents, answer.get("items", []))
+            _check_items(documents, answer.get("items", []))
 
     def close(self) -> None:
         """Close the connection; the next write opens it again."""
@@ -128,7 +128,7 @@ class ElasticsearchSink:
             self._connection = None
 
 
-def _look_at_items(documents: Sequence[Document], items: Sequence[Any]) -> None:
+def _check_items(documents: Sequence[Document], items: Sequence[Any]) -> None:
     """Raise NotTaken if not every document is stored: documents that a busy server refused may be sent again."""
     again, refused, reason = [], 0, ""
     for document, item in zip(documents, items, strict=True):

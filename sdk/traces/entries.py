@@ -1,7 +1,7 @@
-r"""What producers and consumers note for the trace. Records are made of it later, when there is time. Pure.
+r"""Entries that producers and consumers make for the trace; records are made of them later, when there is time. Pure.
 
-An entry keeps as little as possible: no bodies, and no buffers of pulls. Each line that is made of it is a record and
-the keys by which it is found: the message id and the message's keys.
+An entry keeps as little as possible: no bodies, and no buffers of pulls. Each line made of an entry is a record and the
+keys by which it is found: the message id and the message's keys.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from skylark.sdk.traces.records import (
 )
 
 DEFAULT_REGION = "DefaultRegion"
-# What an entry takes in memory for each message, beside the texts.
+# The memory that an entry takes for each message, besides the texts.
 OVERHEAD_BYTES = 200
 _UNIQ_KEY = b"UNIQ_KEY\x01"
 _TAGS, _KEYS, _DELAY = TAGS.encode(), KEYS.encode(), DELAY.encode()
@@ -76,7 +76,7 @@ class Sent:
         end = b"\x01true\x02" if self._success else b"\x01false\x02"
         records: list[bytes] = []
         keys: list[bytes] = []
-        # By the size of the body: what is between the message id and the offset in a record without tags and keys.
+        # By body size: the part between the message id and the offset, in a record without tags and keys.
         middles: dict[int, bytes] = {}
         for properties, body_size, offset in zip(self._properties, self._body_sizes, self._offsets, strict=True):
             at = properties.rindex(_UNIQ_KEY)
@@ -159,7 +159,7 @@ class Consumed:
 
 
 class EndedTransaction:
-    """A producer has told a broker how a transaction ended: ``state`` is RocketMQ's name of it."""
+    """A producer has sent the end of a transaction to a broker: ``state`` is RocketMQ's name of that end."""
 
     __slots__ = ("_taken", "_values", "count", "size_bytes")
 
@@ -212,7 +212,7 @@ class Recalled:
         return TraceLines([_fields(*self._values) + b"\x02"], [self._values[5].encode()])
 
 
-#: Something that was noted, about ``count`` messages.
+#: One entry for the trace, about ``count`` messages.
 Entry = Sent | Consuming | Consumed | EndedTransaction | Recalled
 
 

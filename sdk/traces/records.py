@@ -1,11 +1,11 @@
 r"""The text of trace messages: records that end in ``\x02``, of fields between ``\x01``. Pure.
 
 RocketMQ's clients of several versions and languages have fewer or more fields at the end of a record; a record that
-cannot be read is left out, so that one of them does not hide the others.
+cannot be read is left out, so that it does not hide the other records.
 
-`timeline` is the way of one message, from the records of its trace. Records come in any order, and twice when the send
-of a trace message was repeated. SubAfter records of older clients do not name their group: the SubBefore record of the
-same request does.
+`timeline` makes the history of one message from the records of its trace. Records come in any order, and twice when the
+send of a trace message was repeated. SubAfter records of older clients do not name their group: the SubBefore record of
+the same request does.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ _CONTEXT_CODES = ("SUCCESS", "TIME_OUT", "EXCEPTION", "RETURNNULL", "FAILED")
 
 @lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class TraceRecord:
-    """One record. What its kind, or the client that wrote it, does not have is None."""
+    """One record. Fields that its kind, or the client that wrote it, does not have are None."""
 
     kind: str
     msg_id: str
@@ -175,15 +175,15 @@ def _named(names: Sequence[str], field: str) -> str:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Step:
-    """Something that was done with the message, by the client at ``client_host``."""
+    """One action on the message, by the client at ``client_host``."""
 
     #: Pub, Sub, EndTransaction or Recall.
     kind: str
     group: str
     client_host: str
-    #: When it began; of a handler whose beginning is not in the trace, when it ended.
+    #: When the action began; for a handler whose beginning is not in the trace, when it ended.
     timestamp_ms: int
-    #: None while a handler has not ended, and where the record does not say.
+    #: None while a handler has not ended, or if the record lacks it.
     cost_ms: int | None
     status: str
     record: TraceRecord

@@ -1,8 +1,8 @@
-"""Other places for traces than a topic: whatever has a method ``write``.
+"""Sinks: places for traces other than a topic. A sink is any object with a method ``write``.
 
-`SinkWriter` stands where a trace has its producer otherwise. It makes documents of the records, and calls ``write`` in
-a thread, one call at a time; while that fails it tries again, with pauses, and gives up after RETRY_FOR_S.
-`JsonLinesSink` writes them to a file, sdk/traces/elasticsearch.py to Elasticsearch.
+`SinkWriter` takes the place of a trace's producer. It makes documents of the records, and calls ``write`` in a thread,
+one call at a time; while ``write`` fails it tries again, with pauses, and gives up after RETRY_FOR_S. `JsonLinesSink`
+writes documents to a file, sdk/traces/elasticsearch.py to Elasticsearch.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ from skylark.mqcommon.options.fields import camel_case
 from skylark.sdk.checked import Count, NotNegative, checked_methods
 from skylark.sdk.traces.records import TraceRecord, decode_records
 
-# A document that a sink does not take is given to it again for so long.
+# How long a document that a sink does not accept is passed to it again.
 RETRY_FOR_S = 60.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 5.0
 _FIELDS = tuple(field.name for field in dataclasses.fields(TraceRecord))
@@ -41,14 +41,14 @@ Document = dict[str, Any]
 
 
 class TraceSink(Protocol):
-    """Where traces go. One object may serve several clients, so it must be safe to call from several threads."""
+    """A place for traces. One sink may serve several clients, so it must be safe to call from several threads."""
 
     def write(self, documents: Sequence[Document]) -> None:
-        """Store the documents; called in a thread. After an error they are given again; `NotTaken` says which."""
+        """Store the documents; called in a thread. After an error they are passed again; `NotTaken` says which."""
 
 
 class NotTaken(SkylarkError):
-    """A sink has taken some documents only: give ``again`` to it later; ``refused`` others it will never take."""
+    """A sink has accepted only some documents: pass ``again`` to it later; it will never accept ``refused`` others."""
 
     def __init__(self, reason: str, again: Sequence[Document] = (), refused: int = 0) -> None:
         super().__init__(reason)
@@ -65,7 +65,7 @@ class RecordsLost(SkylarkError):
 
 
 def check_trace(name: str, value: object) -> None:
-    """Check that ``value`` says whether to trace, or where to."""
+    """Check that ``value`` is True, False or a sink."""
     if not isinstance(value, bool) and not callable(getattr(value, "write", None)):
         raise wrong_type(name, "True, False or a sink with a method write", value)
 
@@ -74,7 +74,7 @@ Trace = Annotated[bool | TraceSink, check_trace]
 
 
 class SinkWriter:
-    """See the module. ``client_id`` is asked when there is something to write: it is known only then."""
+    """Writes records to a sink. ``client_id`` is called when there are records to write: the id is known only then."""
 
     def __init__(self, sink: TraceSink, client_id: Callable[[], str]) -> None:
         self._sink = sink
@@ -102,7 +102,7 @@ class SinkWriter:
             except NotTaken as error:
                 left, reason = error.again, str(error)
                 refused += error.refused
-            except Exception as error:  # whatever a sink raises: it may be better next time
+            except Exception as error:  # any error of a sink: the next try may succeed
                 reason = f"{type(error).__name__}: {error}"
             failures += 1
             pause_s = self._backoff.pause_s(failures)
@@ -114,12 +114,12 @@ class SinkWriter:
             raise RecordsLost(refused, reason)
 
     async def _in_thread(self, work: Callable[[], Any]) -> Any:
-        # The end of a client does not wait for a thread that waits for a server.
+        # The end of a client must not wait for a thread that waits for a server.
         return await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._one_at_a_time)
 
 
 def documents_of(body: bytes, client_id: str) -> list[Document]:
-    """The records of a trace message, which the client has made."""
+    """The records of a trace message of the client ``client_id``, as documents."""
     return [_document(record, client_id) for record in decode_records(body.decode("utf-8", "replace"))]
 
 
@@ -142,8 +142,8 @@ def _second(seconds: int) -> str:
 class JsonLinesSink:
     """Appends each record to the file ``path`` as a line of JSON.
 
-    A file of ``max_bytes`` is renamed to ``path.1``, an older one to ``path.2``, and so on; ``keep`` of them are kept.
-    A file that somebody renames or removes is made again. Give each process its own file.
+    A file of ``max_bytes`` is renamed to ``path.1``, an older file to ``path.2``, and so on; ``keep`` old files are
+    kept. A file that another program renames or removes is created again. Give each process its own file.
     """
 
     def __init__(self, path: str, *, max_bytes: Count = 100 * 1024 * 1024, keep: NotNegative = 5) -> None:

@@ -1,7 +1,7 @@
-"""`Traces`: what is noted for the trace waits in bounded memory, and is sent as a few large messages.
+"""`Traces`: entries for the trace wait in bounded memory, and are sent as a few large messages.
 
-Noting never waits and never fails. When more than MAX_WAITING_BYTES wait, because the broker is slow or away, what
-comes is dropped and counted, and the log says so once. Messages of the trace topic itself are not traced.
+Adding an entry never waits and never fails. When more than MAX_WAITING_BYTES wait, because the broker is slow or away,
+further entries are dropped and counted, and the log says so once. Messages of the trace topic itself are not traced.
 """
 
 import logging
@@ -24,25 +24,26 @@ from skylark.sdk.traces.sink import RecordsLost
 
 logger = logging.getLogger(__name__)
 
-#: Before the name of the group whose messages are traced: the group that sends the traces.
+#: The group that sends the traces has this prefix and the name of the traced group.
 TRACE_GROUP_PREFIX = "_INNER_TRACE_PRODUCER-"
 MAX_WAITING_BYTES = 32 * 1024 * 1024
-# A trace message is sent when it has about this many bytes, or its keys have; there is room for 32,767 bytes of them.
+# A trace message is sent when its body has about this many bytes, or its keys are full; there is room for 32,767 bytes
+# of keys.
 BODY_BYTES = 128_000
 KEYS_BYTES = 27_000
 # Longer keys of one message are left out of the trace message's keys: its id finds it.
 LONGEST_KEYS_BYTES = 4_000
-# What waits is sent after this time, or as soon as it fills a message.
+# Waiting entries are sent after this time, or as soon as they fill a message.
 LINGER_S = 0.5
 FULL_BYTES = 256 * 1024
 # How many trace messages are sent at a time.
 AT_ONCE = 16
-# At the end, what waits is dropped after this time.
+# At the end, waiting entries are dropped after this time.
 CLOSE_TIMEOUT_S = 3.0
 
 
 class TraceProducer(AbstractAsyncContextManager[Any], Protocol):
-    """What sends the trace messages, or writes what is in them (`sdk/traces/sink.py`)."""
+    """The sender of trace messages, or the writer of their records (`sdk/traces/sink.py`)."""
 
     async def send(self, message: Message) -> object: ...
 
@@ -58,7 +59,7 @@ class Traces:
         self._producer = producer
         self._entries: deque[Entry] = deque()
         self._waiting_bytes = 0
-        # Records of the entry that is being sent.
+        # The remaining records of the entry that is being sent.
         self._left = TraceLines([], [])
         self._wake = Signal()
         self._full = Signal()
@@ -67,7 +68,7 @@ class Traces:
         self._said: set[str] = set()
 
     async def open(self, client: ClientHandle) -> None:
-        """Send what is noted, in a task of ``client``, which is closed when that cannot be begun."""
+        """Send entries in a task of ``client``. Closes ``client`` when the producer cannot be opened."""
         try:
             await self._producer.__aenter__()
         except BaseException:
@@ -76,7 +77,7 @@ class Traces:
         client.nursery.start_soon(self._run)
 
     async def close(self) -> None:
-        """Send what waits, for CLOSE_TIMEOUT_S at most."""
+        """Send the waiting entries, for CLOSE_TIMEOUT_S at most."""
         self._is_closing = True
         self._wake.set()
         self._full.set()
@@ -109,7 +110,7 @@ class Traces:
     def ended(
         self, message: Message | MessageExt, msg_id: str, addr: str, state: str, now_ms: int, *, from_check: bool
     ) -> None:
-        """The broker at ``addr`` is told how a transaction ended."""
+        """The end of a transaction was sent to the broker at ``addr``."""
         taken = ConsumedMessage(msg_id, message.keys or "", 0, DEFAULT_REGION)
         self.note(
             EndedTransaction(
@@ -137,8 +138,9 @@ class Traces:
             is_last = False
             while not is_last:
                 await self._wake.wait()
-                # More records fill the message meanwhile. What waits when `close` was called is sent in one last round,
-                # without a pause: ``is_last`` is read before that, since `close` may come while a round sends.
+                # More records fill the message meanwhile. Entries that wait when `close` is called are sent in one last
+                # round, without a pause: ``is_last`` is read before the round, since `close` may be called during a
+                # round.
                 with trio.move_on_after(0 if self._is_closing else LINGER_S):
                     await self._full.wait()
                 is_last = self._is_closing
@@ -158,7 +160,7 @@ class Traces:
                 nursery.start_soon(self._send, filling.message(self.topic), len(filling.records))
 
     def _next_message(self) -> "Filling":
-        """The next trace message, as full as may be; empty when nothing waits."""
+        """The next trace message, as full as possible; empty when no entry waits."""
         filling = Filling()
         while self._left.records or self._entries:
             if not self._left.records:
@@ -208,7 +210,7 @@ class Filling:
         self._body_bytes = self._keys_bytes = 0
 
     def take(self, lines: TraceLines) -> int:
-        """Add the first of ``lines``, as many as there is room for; returns how many. An empty message takes one."""
+        """Add the first lines, as many as there is room for; returns how many. An empty message always takes one."""
         longest, longest_keys = max(map(len, lines.records)), max(map(len, lines.keys)) + 1
         room = min((BODY_BYTES - self._body_bytes) // longest, (KEYS_BYTES - self._keys_bytes) // longest_keys)
         count = max(room, 0 if self.records else 1)
@@ -220,7 +222,7 @@ class Filling:
         return len(records)
 
     def message(self, topic: str) -> Message:
-        """The message with these records, found by all of their keys."""
+        """The trace message with these records, which can be found by all their keys."""
         found = dict.fromkeys(
             keys if len(keys) <= LONGEST_KEYS_BYTES else keys.partition(b" ")[0] for keys in self._keys
         )

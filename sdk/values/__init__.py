@@ -2,6 +2,6 @@
 
 values.py     `Values`: a type and a format; encodes values into messages, and reads them
 plain.py      values of the standard library's types as plain data, and back, with checks
-libraries.py  who encodes a type: plain.py, msgspec or pydantic
+libraries.py  the encoder of a type: plain.py, msgspec or pydantic
 handlers.py   handlers whose argument is annotated with a type
 """

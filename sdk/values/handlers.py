@@ -1,8 +1,8 @@
 """Handlers whose first parameter is annotated with a type, and which get values of that type instead of messages.
 
 A second parameter without a default gets the message that the value was read from. A handler whose first parameter has
-no annotation, or one of a message, `Any` or `object`, is left as it is. A body that cannot be read as the type raises
-`UnreadableValue` before the handler is called, which a retry policy can answer with a dead letter.
+no annotation, or is annotated with a message, `Any` or `object`, is left as it is. A body that cannot be read as the
+type raises `UnreadableValue` before the handler is called, which a retry policy can answer with a dead letter.
 """
 
 import inspect
@@ -23,10 +23,10 @@ _ONE_MESSAGE = inspect.Signature([inspect.Parameter("message", inspect.Parameter
 
 
 def reading_values(handler: AnyHandler | None) -> AnyHandler | None:
-    """``handler`` if it is one of messages; else a handler of messages that reads the value and calls ``handler``.
+    """``handler`` itself if it takes messages; else a handler of messages that reads the value and calls ``handler``.
 
-    What ``handler`` returns is returned as it is, so a coroutine is awaited by the caller, as it would be without
-    values. TypeError when the type cannot be read, or ``handler`` cannot be called with a value.
+    The result of ``handler`` is returned unchanged, so the caller awaits a coroutine, as it would without values.
+    TypeError when the type cannot be read, or ``handler`` cannot be called with a value.
     """
     value_type, takes_message = _annotated(handler)
     if handler is None or value_type is None:
@@ -39,7 +39,8 @@ def reading_values(handler: AnyHandler | None) -> AnyHandler | None:
             return call(values.read(message), message)
         return call(values.read(message))
 
-    # The consumer checks that its handler takes one message, and would see the parameters of what `wraps` has wrapped.
+    # The consumer checks that its handler takes one message, and would otherwise see the parameters of the wrapped
+    # handler.
     handle.__signature__ = _ONE_MESSAGE  # type: ignore[attr-defined]
     return handle
 
@@ -75,14 +76,14 @@ def _annotated(handler: object) -> tuple[Any, bool]:
 
 
 def _is_message(annotation: Any) -> bool:
-    """Whether this is a class of messages, or has one in it: a union, or a list as batch handlers take it."""
+    """Whether this is a class of messages, or contains one: a union, or a list as batch handlers take it."""
     if isinstance(annotation, type):
         return issubclass(annotation, Message | MessageExt)
     return any(_is_message(arg) for arg in get_args(annotation))
 
 
 def _evaluated(annotation: str, handler: Any) -> Any:
-    """The type that ``annotation`` of the handler's parameter names. TypeError when it names none."""
+    """The type that ``annotation`` of the handler's parameter names. TypeError when it names no type."""
     # The function whose names the text uses: within partials, methods, objects with `__call__`, and decorators.
     function = handler
     while isinstance(function, partial):
@@ -92,7 +93,7 @@ def _evaluated(annotation: str, handler: Any) -> Any:
     function = inspect.unwrap(getattr(function, "__func__", function))
     names = dict(getattr(function, "__globals__", {}))
     code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None)
-    # `typing.get_type_hints` does not look here, where a type is that was made in a function.
+    # `typing.get_type_hints` does not search closures, where types defined in a function are.
     for name, cell in zip(getattr(code, "co_freevars", ()), cells or (), strict=False):
         with suppress(ValueError):  # the name has no value yet
             names[name] = cell.cell_contents

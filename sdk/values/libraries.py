@@ -1,7 +1,7 @@
-"""Who encodes the values of a type: plain.py, msgspec or pydantic. Libraries are imported for their own types only.
+"""The encoder for values of a type: plain.py, msgspec or pydantic. Libraries are imported only for their own types.
 
-For JSON msgspec and pydantic go between values and bytes themselves, which is several times as fast as through plain
-data. For CBOR they make plain data, and cbor2 makes bytes of it.
+For JSON, msgspec and pydantic convert between values and bytes directly, several times as fast as through plain data.
+For CBOR they make plain data, which cbor2 encodes.
 """
 
 from collections.abc import Callable
@@ -21,20 +21,20 @@ CONTENT_TYPES = {JSON: "application/json", CBOR: "application/cbor", BYTES: "app
 
 @lazy_dataclass(frozen=True, slots=True)
 class Codec:
-    """Value → bytes and bytes → value of one type in one format. Both raise what the libraries raise."""
+    """Value → bytes and bytes → value, of one type in one format. Both functions raise the libraries' errors."""
 
     write: Callable[[Any], bytes]
     read: Callable[[bytes], Any]
 
 
 class Library(Protocol):
-    """What can encode the values of a type in both formats."""
+    """A library that encodes the values of a type in both formats."""
 
     def codec(self, kind: Any, form: str) -> Codec: ...
 
 
 def library_of(kind: Any) -> Library:
-    """The library for a type, which may be made of others: one of pydantic's decides, then one of msgspec's."""
+    """The library for a type and its parts: pydantic if a part is pydantic's, else msgspec if a part is msgspec's."""
     parts = list(_parts(kind))
     if any(hasattr(part, "__pydantic_validator__") for part in parts):
         return Pydantic()
@@ -63,7 +63,7 @@ class Plain:
 
 
 class Msgspec:
-    """msgspec.Struct, and what is made of it."""
+    """msgspec.Struct, and types made of it."""
 
     def codec(self, kind: Any, form: str) -> Codec:
         from msgspec import convert, json, to_builtins
@@ -78,7 +78,7 @@ class Msgspec:
 
 
 class Pydantic:
-    """pydantic's models and dataclasses, and what is made of them."""
+    """pydantic's models and dataclasses, and types made of them."""
 
     def codec(self, kind: Any, form: str) -> Codec:
         from pydantic import TypeAdapter

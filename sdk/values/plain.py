@@ -1,8 +1,8 @@
 """Values of dataclasses and of the standard library's types as plain data, and back.
 
 Plain data is what JSON and CBOR have: None, bool, int, float, text, lists, objects; CBOR also has bytes. `reader_of`
-makes a function for a type once; it checks all that it reads, and its error names the place. A member that a dataclass
-does not have is left out, so that producers may add some before their consumers know them.
+makes a reading function for a type once; that function checks all data, and its errors name the place. A member that a
+dataclass does not have is left out, so that producers may add members before their consumers know them.
 """
 
 import base64
@@ -105,7 +105,7 @@ def _lookup(known: dict[Any, Read], kind: Any) -> Read | None:
 
 def _dataclass(cls: type, known: dict[Any, Read]) -> Read:
     fields: list[tuple[str, Read, bool]] = []
-    # Noted before its fields are looked at: one of them may be of the same class.
+    # Registered before the fields are read: a field may be of the same class.
     read = known[cls] = partial(_object, cls, fields)
     try:
         hints = get_type_hints(cls, include_extras=True)
@@ -146,7 +146,7 @@ def _union(kinds: Sequence[Any], known: dict[Any, Read]) -> Read:
             except ValueError as error:
                 reasons.append(str(error))
         if len(readers) == 2 and NoneType in kinds:
-            # The reason why it is no None helps nobody.
+            # The reason why the data is not None does not help.
             raise ValueError(reasons[0] if kinds[1] is NoneType else reasons[1])
         raise ValueError(f"{at or '.'} is no {names}: {'; '.join(reasons)}")
 

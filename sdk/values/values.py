@@ -1,7 +1,7 @@
 """`Values`: a type and a format. Encodes values into messages to send, and reads values of messages.
 
-What is sent says its format in the property ``content-type``, so that readers take any of them. What a reader of the
-same type could not read raises where it is sent: each value is read once before it goes.
+A sent message names its format in the property ``content-type``, so that readers accept any format. Each value is read
+back once before it is sent, so a value that a reader of the same type could not read raises at the sender.
 """
 
 from collections.abc import Iterable, Mapping
@@ -65,7 +65,7 @@ class Values(Generic[T]):
         )
 
     def encode(self, value: T) -> bytes:
-        """The body for a value. TypeError or ValueError when it is no value of the type."""
+        """The body for a value. TypeError or ValueError when ``value`` is no value of the type."""
         if self._form == BYTES:
             return as_bytes("value", value)
         try:
@@ -77,12 +77,13 @@ class Values(Generic[T]):
                 raise wrong_type("value", f"a {name}", value) from error
             raise InvalidArgument(f"value cannot be read as {name}: {error}; it is {shown(value)}") from error
         if not _is_instance(value, self.kind):
-            # What looks like the value of a type, as an equal dict, may be read as one; it is a mistake all the same.
+            # An object that only resembles a value of the type, as an equal dict, might be read back as one; refuse it
+            # all the same.
             raise wrong_type("value", f"a {getattr(self.kind, '__qualname__', self.kind)}", value)
         return body
 
     def read(self, message: MessageExt) -> T:
-        """The value of a message, in the format that it says; without one it is that of these values.
+        """The value of a message, read in the format that the message names, by default the format of these values.
 
         UnreadableValue when the body is no value of the type.
         """
@@ -105,7 +106,7 @@ class Values(Generic[T]):
 
 
 def _codec(kind: Any, form: str) -> Codec:
-    # Unions are equal in any order of their types, which decides what is read where several fit.
+    # Unions compare equal in any order, but their order decides which type is read where several fit.
     spelling = "" if isinstance(kind, type) else repr(kind)
     try:
         return _known(kind, spelling, form)
@@ -123,7 +124,7 @@ def _known(kind: Any, spelling: str, form: str) -> Codec:
 
 
 def _is_instance(value: object, kind: Any) -> bool:
-    """Whether the value is of the class, as far as that can be said of the type."""
+    """Whether the value is of the class, as far as the type allows to check that."""
     try:
         return isinstance(value, kind)
     except TypeError:  # list[Order], Literal[...]: the codec has checked what is in them
@@ -131,7 +132,7 @@ def _is_instance(value: object, kind: Any) -> bool:
 
 
 def values_of(values: Values[Any] | None) -> Values[Any]:
-    """The values of a producer. InvalidArgument when it was made without."""
+    """The values of a producer. InvalidArgument when the producer was made without a type of values."""
     if values is None:
         raise InvalidArgument("this producer was made without a type of values: Producer(..., value=Order)")
     return values

@@ -24,7 +24,7 @@ def test_in_asyncio_they_say_what_to_use(cls: str) -> None:
     made = getattr(skylark, cls)("127.0.0.1:1")
 
     async def use() -> None:
-        with pytest.raises(RuntimeError, match=r"this is asyncio: use those of skylark\.aio"):
+        with pytest.raises(RuntimeError, match=r"this is asyncio: use the classes of skylark\.aio"):
             async with made:
                 pass
 
@@ -43,14 +43,14 @@ def test_calls_of_what_was_not_opened_say_what_to_use_in_asyncio() -> None:
             lambda: consumer.max_offset(queue()),
             lambda: consumer.pull(queue(), 0),
         ):
-            with pytest.raises(RuntimeError, match=r"this is asyncio: use those of skylark\.aio"):
+            with pytest.raises(RuntimeError, match=r"this is asyncio: use the classes of skylark\.aio"):
                 await call()
 
     asyncio.run(use())
 
 
 def test_with_no_loop_at_all_they_say_so() -> None:
-    with pytest.raises(RuntimeError, match=r"this is no event loop: use those of skylark\.blocking"):
+    with pytest.raises(RuntimeError, match=r"this is no event loop: use the classes of skylark\.blocking"):
         check_trio()
     trio.run(trio.lowlevel.checkpoint)
 

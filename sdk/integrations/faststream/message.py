@@ -1,8 +1,8 @@
-"""Messages as handlers of FastStream see them, what becomes of each, and the parsers that make them.
+"""Messages as handlers of FastStream see them, how each is settled, and the parsers that make them.
 
-A handler's message is settled once: acknowledged, refused for now or refused for good. `Handling` notes that for a
-push consumer, whose handler waits for it and returns what `Handling.result` says. `Popped` tells it to the broker at
-once.
+A handler's message is settled once: acknowledged, refused for now or refused for good. `Handling` records the
+settlement for a push consumer, whose handler waits for it and returns `Handling.result`. `Popped` sends the settlement
+to the broker at once.
 """
 
 import asyncio
@@ -23,11 +23,11 @@ from skylark.sdk.consumer.popped import ReceivedMessage
 from skylark.sdk.consumer.retry_policy import LEVEL_DELAYS_S, reason_of
 from skylark.sdk.values.libraries import CBOR, CONTENT_TYPES
 
-#: FastStream's names of what RocketMQ has no property for; Kafka's part of FastStream has the same.
+#: FastStream's names for values without a RocketMQ property; FastStream's Kafka broker uses the same names.
 CORRELATION_HEADER = "correlation_id"
 REPLY_TO_HEADER = "reply_to"
 
-#: What a subscriber gets: a message, or with ``batch`` several.
+#: What a subscriber gets: a message, or with ``batch`` several messages.
 Raw = MessageExt | Sequence[MessageExt]
 
 
@@ -36,7 +36,7 @@ class Rejected(Exception):
 
 
 class Settlement(Protocol):
-    """Where a message is settled."""
+    """The ways to settle a message."""
 
     async def ack(self) -> None: ...
 
@@ -46,11 +46,11 @@ class Settlement(Protocol):
 
 
 class Handling:
-    """One call of the handler of a push consumer. Once `settled` is set, `result` says what the consumer is told."""
+    """One call of a push consumer's handler. Once `settled` is set, `result` is the handler's result."""
 
     def __init__(self) -> None:
         self.settled = asyncio.Event()
-        #: What the handler, a middleware or a parser has raised.
+        #: The exception that the handler, a middleware or a parser has raised.
         self.error: Exception | None = None
         self._result: Result = None
         self._raises: Exception | None = None
@@ -65,21 +65,21 @@ class Handling:
         self._settle(None, Rejected(reason))
 
     def _settle(self, result: Result, raises: Exception | None) -> None:
-        # The first word counts: a middleware may settle again what the handler has settled.
+        # The first settlement counts: a middleware may settle a message that the handler has settled already.
         if not self.settled.is_set():
             self._result, self._raises = result, raises
             self.settled.set()
 
     def result(self, policy: AckPolicy) -> Result:
-        """What the handler of the push consumer returns; raises what it raises."""
+        """The push consumer's handler returns this result, or raises this method's exception."""
         if not self.settled.is_set():
-            # Nobody could settle it: the message could not be parsed, not even by the default parser.
+            # The message could not be parsed, not even by the default parser, so it could not be settled.
             if self.error is None:
                 return ConsumeResult.LATER
             if policy is AckPolicy.ACK:
                 return None
             raise Rejected(reason_of(self.error)) if policy is AckPolicy.REJECT_ON_ERROR else self.error
-        # A message that was rejected without a reason gets that of the error which the handler has raised.
+        # A message that was rejected without a reason gets the handler's error as its reason.
         if self._raises is not None:
             if self.error is not None and not str(self._raises):
                 raise Rejected(reason_of(self.error)) from self.error
@@ -113,14 +113,14 @@ class Popped:
 
 
 class RocketMessage(FastStreamMessage[Any]):
-    """A message of FastStream; ``raw_message`` is the `MessageExt`, with ``batch`` a list of them."""
+    """A message of FastStream; ``raw_message`` is the `MessageExt`, or with ``batch`` a list of `MessageExt`."""
 
     def __init__(self, *args: Any, settlement: Settlement | None, **others: Any) -> None:
         super().__init__(*args, **others)
         self._settlement = settlement
 
     async def ack(self) -> None:
-        """The message is consumed."""
+        """Acknowledge the message as consumed."""
         if self._settlement is not None and self.committed is None:
             await self._settlement.ack()
         await super().ack()
@@ -142,7 +142,7 @@ class RocketMessage(FastStreamMessage[Any]):
 
 
 class RocketParser:
-    """Makes a `RocketMessage` of what a consumer has brought. ``settlements``: where that is settled, by its id."""
+    """Makes a `RocketMessage` of a consumer's message. ``settlements``: raw messages' settlements, by `id`."""
 
     def __init__(self) -> None:
         self.settlements: dict[int, Settlement] = {}
@@ -163,7 +163,7 @@ class RocketParser:
         )
 
     async def parse_batch(self, messages: Sequence[MessageExt]) -> RocketMessage:
-        """Several messages, as one whose body is a list; the rest is that of the first message."""
+        """Several messages as one message, whose body is a list; all else is taken from the first message."""
         first = await self.parse_message(messages[0])
         return RocketMessage(
             raw_message=messages,
@@ -173,7 +173,7 @@ class RocketParser:
             message_id=first.message_id,
             content_type=first.content_type,
             correlation_id=first.correlation_id,
-            # A client that waits wants the answer to its own message, and a batch has one answer: only topics get it.
+            # A waiting client needs the answer to its own message, but a batch has one answer: only topics get it.
             reply_to=messages[0].properties.get(REPLY_TO_HEADER, ""),
             settlement=self.settlements.get(id(messages)),
         )

@@ -1,4 +1,4 @@
-"""What is published: commands, the producer that sends them, publishers, and replies to requests.
+"""Publishing: commands, the producer that sends them, publishers, and replies to requests.
 
 Every way of publishing makes a `RocketPublishCommand`, which passes through the middlewares to `RocketProducer`.
 """
@@ -43,7 +43,7 @@ REQUEST_TIMEOUT_S = 3.0
 
 @dataclass(kw_only=True, slots=True)
 class SendOptions:
-    """What RocketMQ knows of a message besides its body and its headers. None: as the publisher says."""
+    """RocketMQ's attributes of a message besides body and headers. None: the publisher's setting."""
 
     tags: str | None = None
     keys: str | Iterable[str] | None = None
@@ -53,8 +53,8 @@ class SendOptions:
     deliver_at: datetime | None = None
 
     def over(self, other: "SendOptions") -> "SendOptions":
-        """This one, and where it says nothing, the other."""
-        # Two times of delivery exclude each other: the one that is given last counts.
+        """These options, with missing values taken from ``other``."""
+        # Two times of delivery exclude each other: these options' time wins.
         has_time = self.delay is not None or self.deliver_at is not None
         return SendOptions(
             tags=other.tags if self.tags is None else self.tags,
@@ -100,7 +100,7 @@ class RocketResponse(Response):
 
 
 class RocketPublishCommand(BatchPublishCommand):
-    """One publication, of one body or of several. ``asked`` is the request that it answers."""
+    """One publication, of one body or several. ``asked`` is the request that this publication answers."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class RocketPublishCommand(BatchPublishCommand):
 
     @classmethod
     def from_cmd(cls, cmd: PublishCommand, *, batch: bool = False) -> "RocketPublishCommand":
-        """Of any command; with ``batch`` a list is a body for each element."""
+        """A command of this class made of ``cmd``; with ``batch`` a list is a body for each element."""
         body, others = cls._parse_bodies(cmd.body, batch=batch)
         if isinstance(cmd, RocketPublishCommand):
             cmd.body, cmd.extra_bodies = body, (*others, *cmd.extra_bodies)
@@ -146,7 +146,7 @@ class RocketPublishCommand(BatchPublishCommand):
         )
 
     def properties(self, content_type: str | None) -> dict[str, str]:
-        """The properties of its messages."""
+        """The properties of the command's messages."""
         found = {name: str(value) for name, value in self.headers.items()}
         own = (
             (CONTENT_TYPE, content_type),
@@ -171,7 +171,7 @@ class RocketPublishCommand(BatchPublishCommand):
 class ValueCodec(DefaultCodec):
     """``RocketBroker(codec=ValueCodec())``: values are sent as CBOR, texts and bytes as they are.
 
-    Subscribers read CBOR, JSON and texts without it, by what each message says.
+    Subscribers need no codec to read CBOR, JSON and texts: each message names its format.
     """
 
     async def encode(self, msg: Any, serializer: SerializerProto | None = None) -> tuple[bytes, str | None]:
@@ -234,7 +234,7 @@ class RocketProducer(ProducerProto[RocketPublishCommand]):
         self._producer = producer
 
     async def disconnect(self) -> None:
-        """Close it; raises SendsFailed when messages are lost."""
+        """Close the producer; raises SendsFailed when messages are lost."""
         producer, self._producer = self._producer, None
         if producer is not None:
             await producer.__aexit__(None, None, None)
@@ -253,8 +253,8 @@ class RocketProducer(ProducerProto[RocketPublishCommand]):
             try:
                 await producer.reply_to(cmd.asked, body, properties=cmd.properties(content_type))
             except SendFailed as error:
-                # The work is done, and whoever asked for it has gone. If this failed the handler, the request would be
-                # delivered again, and the work done again for nobody.
+                # The work is done, and the requester has gone. If the handler failed now, the request would be
+                # delivered again, and the work repeated in vain.
                 logger.warning("the reply to message %s was not delivered: %s", cmd.asked.msg_id, error)
             return None
         return await self._send(producer, cmd.message(body, content_type), cmd)
@@ -266,7 +266,7 @@ class RocketProducer(ProducerProto[RocketPublishCommand]):
         """
         producer = self._opened
         messages = await encoded(self.codec, self._serializer, cmd)
-        # All at once: the SDK makes batches of what waits for a lane together.
+        # All at once: the SDK makes batches of sends that wait for a lane together.
         sends = [self._send(producer, message, cmd) for message in messages]
         results = await asyncio.gather(*sends, return_exceptions=True)
         errors = [result for result in results if isinstance(result, BaseException)]
@@ -292,7 +292,7 @@ class RocketProducer(ProducerProto[RocketPublishCommand]):
 
 @dataclass(kw_only=True)
 class PublisherSpecConfig(PublisherSpecificationConfig):
-    """What AsyncAPI says of a publisher."""
+    """The AsyncAPI configuration of a publisher."""
 
     topic: str
 
@@ -307,7 +307,7 @@ class RocketPublisherSpec(PublisherSpecification[Any, Any]):
 
     @property
     def name(self) -> str:
-        """The key of its channel."""
+        """The key of the publisher's channel."""
         return self.config.title_ or f"{self.topic}:Publisher"
 
     def get_schema(self) -> dict[str, PublisherSpec]:
@@ -364,7 +364,7 @@ class RocketPublisher(PublisherUsecase):
         correlation_id: str | None = None,
         reply_to: str = "",
     ) -> Any:
-        """Publish a message, with ``batch`` a list of them; what is not given is as the publisher says."""
+        """Publish a message, or with ``batch`` a list of messages. Defaults are the publisher's settings."""
         sending = SendOptions(tags=tags, keys=keys, sharding_key=sharding_key, delay=delay, deliver_at=deliver_at)
         cmd = RocketPublishCommand(
             message,
@@ -416,7 +416,7 @@ class RocketPublisher(PublisherUsecase):
 
 
 class ReplyPublisher(FakePublisher):
-    """Publishes what a handler returns to whoever asked: a client that waits, or the topic that the message names."""
+    """Publishes a handler's result as a reply: to a waiting client, or to the topic that the message names."""
 
     def __init__(self, producer: ProducerProto[Any], message: StreamMessage[Any]) -> None:
         super().__init__(producer=producer)

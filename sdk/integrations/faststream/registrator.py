@@ -121,7 +121,7 @@ class RocketRegistrator(Registrator[Any, RocketBrokerConfig]):
     ) -> RocketPublisher:
         """A publisher: a decorator that publishes what a handler returns, and an object with `publish` and `request`.
 
-        ``tags``, ``sharding_key``, ``delay`` and ``headers`` are those of its messages, unless a message has its own:
+        ``tags``, ``sharding_key``, ``delay`` and ``headers`` apply to its messages, unless a message has its own:
         ``return RocketResponse(order, sharding_key=order.customer)``. ``batch``: a list is a message for each element.
         """
         described = PublisherSpecConfig(
@@ -140,7 +140,7 @@ class RocketRegistrator(Registrator[Any, RocketBrokerConfig]):
 
     @property
     def _config(self) -> Any:
-        # FastStream hands on a composition of configs, which has the attributes of one.
+        # FastStream passes a composition of configs, which has the attributes of a config.
         return self.config
 
 

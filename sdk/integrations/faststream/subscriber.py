@@ -37,14 +37,13 @@ from skylark.sdk.integrations.faststream.config import LOGGED_ID, RocketBrokerCo
 from skylark.sdk.integrations.faststream.message import Handling, Popped, Raw, Rejected, RocketMessage, RocketParser
 from skylark.sdk.integrations.faststream.producing import ReplyPublisher
 
-# How long handlers that must not begin any more wait for their consumer to stop calling them. The messages that they
-# have then are given back.
+# How long late calls of handlers wait for their consumer to stop calling. Then their messages are given back.
 LEAVING_S = 0.5
-# How often a topic that does not exist yet is looked for.
+# How often a subscriber checks whether a missing topic exists now.
 NO_TOPIC_PAUSE_S = 0.25
 # How long one request of an iteration waits.
 WAIT_S = 15.0
-# The shortest time that the SDK takes.
+# The shortest timeout that the SDK accepts.
 LEAST_MS = 1
 
 
@@ -80,7 +79,7 @@ class ConsumeOptions:
 
 @dataclass(kw_only=True)
 class SubscriberConfig(SubscriberUsecaseConfig):
-    """What FastStream's base class is told."""
+    """The configuration for FastStream's base class."""
 
     _outer_config: RocketBrokerConfig = field(repr=False)
 
@@ -95,7 +94,7 @@ class SubscriberConfig(SubscriberUsecaseConfig):
 
 @dataclass(kw_only=True)
 class SubscriberSpecConfig(SubscriberSpecificationConfig):
-    """What AsyncAPI says of a subscriber."""
+    """The AsyncAPI configuration of a subscriber."""
 
     topic: str
 
@@ -110,7 +109,7 @@ class RocketSubscriberSpec(SubscriberSpecification[Any, Any]):
 
     @property
     def channel_labels(self) -> list[str]:
-        """The names of its channels."""
+        """The names of the subscriber's channels."""
         return [self.topic]
 
     def get_schema(self) -> dict[str, SubscriberSpec]:
@@ -127,7 +126,7 @@ class RocketSubscriberSpec(SubscriberSpecification[Any, Any]):
 
 
 class RocketSubscriber(SubscriberUsecase[Any]):
-    """See the module."""
+    """The subscriber of one topic and group: its handlers run on a `PushConsumer`, `get_one` on a `SimpleConsumer`."""
 
     _outer_config: RocketBrokerConfig
 
@@ -147,9 +146,9 @@ class RocketSubscriber(SubscriberUsecase[Any]):
         self._spec = specification
         self._consumer: PushConsumer | None = None
         self._simple: SimpleConsumer | None = None
-        # Several tasks may want it at once.
+        # Several tasks may open the `SimpleConsumer` at once.
         self._opening = asyncio.Lock()
-        # Handlers of messages that were acknowledged first: the consumer does not know of them any more.
+        # Running handlers of messages that were acknowledged first: the consumer no longer knows them.
         self._running: set[asyncio.Task[None]] = set()
         self._places = asyncio.Semaphore(consuming.max_workers)
         self._leaving: asyncio.Task[None] | None = None
@@ -161,7 +160,7 @@ class RocketSubscriber(SubscriberUsecase[Any]):
 
     @property
     def group(self) -> str:
-        """The consumer group: its own, else ``<group of the broker>-<topic>``. SetupError when there is neither."""
+        """The consumer group: the given one, else ``<group of the broker>-<topic>``. SetupError without both."""
         if self.consuming.group is not None:
             return self.consuming.group
         group = self._outer_config.group
@@ -173,8 +172,8 @@ class RocketSubscriber(SubscriberUsecase[Any]):
         return f"{group}-{self.topic}"
 
     def get_log_context(self, message: StreamMessage[Any] | None) -> dict[str, str]:
-        """What each line of the log says."""
-        # A logger of FastStream shows the first characters of an id, and those of one producer's messages are equal.
+        """The columns of each line of the log."""
+        # A logger of FastStream shows the first characters of an id, which are equal in all ids of one producer.
         shown = super().get_log_context(message)
         return {"topic": self.topic, "group": self.group, **shown, "message_id": shown["message_id"][-LOGGED_ID:]}
 
@@ -189,12 +188,12 @@ class RocketSubscriber(SubscriberUsecase[Any]):
         self._post_start()
 
     def _build_fastdepends_model(self) -> None:
-        # Both ways of starting a subscriber come here first: the real one, and that of `TestRocketBroker`.
+        # Both ways of starting a subscriber call this first: a real start, and a start by `TestRocketBroker`.
         self._read_policy()
         super()._build_fastdepends_model()
 
     def _read_policy(self) -> None:
-        """Read the acknowledgement policy: from then on it counts.
+        """Read the acknowledgement policy, which is fixed from now on.
 
         FastStream reads the policy when a subscriber is made. A router's subscriber is made before its broker is known,
         and the policy of a broker would not hold for it: with MANUAL its messages would be acknowledged by themselves.
@@ -204,7 +203,7 @@ class RocketSubscriber(SubscriberUsecase[Any]):
 
     async def _joined(self) -> PushConsumer:
         consuming, graceful_s, group = self.consuming, self._outer_config.graceful_timeout, self.group
-        # RocketMQ's rule, which costs messages when it is broken, so it is checked where the mistake is made.
+        # Breaking this rule of RocketMQ loses messages, so it is checked here, where the mistake is made.
         if (other := self._outer_config.joined.get(group)) is not None:
             raise SetupError(
                 f"group {group} has two subscribers, of the topics {other} and {self.topic}: members of a group must "
@@ -237,7 +236,7 @@ class RocketSubscriber(SubscriberUsecase[Any]):
             await self._leaving
         consumer, self._consumer = self._consumer, None
         simple, self._simple = self._simple, None
-        # The consumers first: it is they who wait for handlers. FastStream drops what comes once it has stopped.
+        # Consumers first, as they wait for handlers. FastStream drops messages that come after its own stop.
         try:
             if consumer is not None:
                 self._outer_config.joined.pop(consumer.group)
@@ -250,15 +249,15 @@ class RocketSubscriber(SubscriberUsecase[Any]):
                 task.cancel()
 
     def _leave(self) -> None:
-        """Stop, as a handler has asked for. A consumer waits for its handlers, so none of them can wait for it."""
+        """Stop at the request of a handler. A consumer waits for its handlers, so no handler can wait for the stop."""
         if self._leaving is None:
             self._leaving = asyncio.create_task(self.stop())
 
     # --- with handlers
 
     async def _handle(self, raw: Any) -> Result:
-        """The handler of the push consumer."""
-        # The handler has asked to stop, and the consumer still has messages: they go back without a call.
+        """Handle one message or batch of the push consumer, and return its result."""
+        # A handler has asked to stop, and the consumer still has messages: they go back without a call.
         if self._leaving is not None:
             await asyncio.sleep(LEAVING_S)
             return ConsumeResult.SUSPEND if self.consuming.orderly else ConsumeResult.LATER
@@ -273,7 +272,7 @@ class RocketSubscriber(SubscriberUsecase[Any]):
             await delivery.settled.wait()
         else:
             await self._process(raw, delivery)
-            # Somebody may settle it later; but a handler that has failed, or stops, leaves nobody who would.
+            # With MANUAL the program may settle the message later, but not after a failed or stopped handler.
             if self.ack_policy is AckPolicy.MANUAL and delivery.error is None and self._leaving is None:
                 await delivery.settled.wait()
         return delivery.result(self.ack_policy)
@@ -284,7 +283,7 @@ class RocketSubscriber(SubscriberUsecase[Any]):
         delivery.settled.set()
 
     async def _process(self, raw: Raw, delivery: Handling) -> None:
-        """Run middlewares and handlers. What they raise is logged by FastStream, and noted."""
+        """Run middlewares and handlers. FastStream logs their exceptions, and ``delivery`` keeps them."""
         # FastStream passes nothing from here to the parser but the message itself, so the parser finds the settlement
         # by the identity of the message.
         settlements = self._raw_parser.settlements
@@ -333,14 +332,15 @@ class RocketSubscriber(SubscriberUsecase[Any]):
                 yield message
 
     async def _receive(self, simple: SimpleConsumer, wait_s: float) -> list[ReceivedMessage]:
-        """The next messages; none when there are none in time. A topic that does not exist yet is waited for."""
+        """The next messages; empty when there are none in time. Waits for a topic that does not exist yet."""
         deadline = time.monotonic() + wait_s
         while True:
             left_s = max(deadline - time.monotonic(), 0)
             try:
                 return await simple.receive(self._most, wait_ms=int(left_s * 1000))
             except (RouteNotFound, BrokerError) as error:
-                # The route may be there before the topic: that by which the broker's first message makes the topic.
+                # The route may exist before the topic: the default topic's route, by which the first message makes the
+                # topic.
                 if isinstance(error, BrokerError) and error.code != ResponseCode.TOPIC_NOT_EXIST:
                     raise
                 if left_s <= 0:
@@ -349,12 +349,12 @@ class RocketSubscriber(SubscriberUsecase[Any]):
 
     @property
     def _most(self) -> int:
-        # One by one: more would be hidden from other members while the caller works on the first.
+        # One by one: further messages would be hidden from other members while the caller works on the first.
         return min(self.consuming.batch_size, MAX_COUNT) if self.consuming.batch else 1
 
     async def _opened_simple(self) -> SimpleConsumer:
         consuming = self.consuming
-        self._read_policy()  # a broker that is connected only has started no subscriber
+        self._read_policy()  # a broker that is connected but not started has started no subscriber
         if isinstance(consuming.expression, Sql):
             raise SetupError("sql needs a handler: get_one() and iteration choose messages by tags only")
         async with self._opening:
@@ -387,7 +387,7 @@ class RocketSubscriber(SubscriberUsecase[Any]):
             )
         finally:
             del settlements[id(raw)]
-        # A parser of the user's may make another message, which must be one of these all the same, as FastStream says.
+        # A user's parser may make another message; FastStream requires it to be a message of this class.
         parsed = cast(RocketMessage, message)
         if self.ack_policy is AckPolicy.ACK_FIRST:
             await parsed.ack()

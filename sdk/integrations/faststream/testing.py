@@ -38,7 +38,7 @@ _HOST = encode_host("127.0.0.1", 0)
 
 
 class TestRocketBroker(TestBroker[RocketBroker, Any], broker=RocketBroker):
-    """See the module. With ``with_real=True`` the brokers connect to their cluster, and only mocks are added."""
+    """Runs a broker in memory for a test. With ``with_real=True`` it connects to its cluster, with mocks added."""
 
     @contextmanager
     def _patch_producer(self, broker: RocketBroker) -> Generator[None, None, None]:
@@ -56,7 +56,7 @@ class TestRocketBroker(TestBroker[RocketBroker, Any], broker=RocketBroker):
     def create_publisher_fake_subscriber(
         self, broker: RocketBroker, publisher: RocketPublisher
     ) -> tuple[RocketSubscriber, bool]:
-        """The subscriber whose mock is that of ``publisher``, and whether the program has one of its topic."""
+        """The subscriber whose mock ``publisher`` shares, and whether the program has a subscriber of its topic."""
         for subscriber in _subscribers(self.brokers):
             if subscriber.topic == publisher.topic:
                 return subscriber, True

@@ -1,9 +1,9 @@
 """Tasks of one queue for one channel: pops them, keeps their leases, acknowledges them or gives them back.
 
 A task belongs to this worker while it renews the task's invisible time at the broker, whether it waits here, in the
-worker, or runs. So a worker that is killed loses its tasks to others after that time, and one that works for hours does
-not. A pop is never cancelled: what an unread answer has would be hidden for that time. Only waits are.
-All of this runs in the loop of the session, except `Held.settle`.
+worker, or runs. So a worker that is killed loses its tasks to other workers after that time, and a worker that works
+for hours does not. A pop is never cancelled, only waits are: the messages of an unread answer would be hidden for that
+time. This module runs in the session's loop, except `Held.settle`.
 """
 
 import logging
@@ -30,33 +30,34 @@ logger = logging.getLogger(__name__)
 
 #: The property with the time when a task is due, in ms, of a task that reaches it in steps.
 DUE = "KOMBU_DUE_MS"
-# How long a broker may hold the question whether there is a message.
+# How long a broker may hold the request whether there is a message.
 WAIT_MS = 15_000
-# While messages come, a broker holds the pop itself, which saves a round trip. A channel that closes waits for its end,
-# and other queues of the channel cannot use the room meanwhile, so it is short, and for channels with one queue.
+# While messages come, a broker holds the pop itself, which saves a round trip. A channel that closes waits for the
+# pop's end, and other queues of the channel cannot use the room meanwhile, so the hold is short, and only for channels
+# with one queue.
 HELD_MS = 200
 BUSY_S = 1.0
 # A broker that says there is a message, and gives none, is asked again after this pause.
 EMPTY_PAUSE_S = 0.05
-# How long a `get` waits for what was given back before it.
+# How long a `get` waits for messages that were given back before it.
 RETURN_S = 1.0
-# Messages that were acknowledged too late, and may come once more.
+# How many messages are remembered that were acknowledged too late, and may come once more.
 MOST_LATE = 10_000
 # Renewals at a time.
 RENEWALS = 16
 
 
 class GiveBacks:
-    """What this process has given back to a group and has not got again, of all feeds of the group.
+    """Messages that all feeds of a group in this process have given back, and that have not come again.
 
-    A broker delivers it within a moment: after the give-back is stored, and after the look at what has come back, ten
-    times a second. Another worker may get it, so it is waited for no longer than RETURN_S.
+    A broker delivers a given-back message within a moment: after the give-back is stored, and after the broker's next
+    check, ten times a second. Another worker may get the message, so a feed waits no longer than RETURN_S for it.
     """
 
     def __init__(self) -> None:
         self._on_the_way = 0
         self._stored = trio.lowlevel.ParkingLot()
-        #: Until when each that is stored is waited for, oldest first.
+        #: The end of the wait for each stored give-back, oldest first.
         self._until: deque[float] = deque(maxlen=MAX_COUNT)
 
     def begin(self) -> None:
@@ -74,7 +75,7 @@ class GiveBacks:
             self._until.popleft()
 
     async def wait_ms(self) -> int:
-        """How long to wait for what was given back, once it is stored; 0 when there is nothing to wait for."""
+        """How long to wait for given-back messages, once they are stored; 0 when there are none to wait for."""
         with trio.move_on_after(RETURN_S):
             while self._on_the_way:
                 await self._stored.park()
@@ -85,10 +86,10 @@ class GiveBacks:
 
 
 class Deliveries:
-    """The messages of a group that this process has, by their ids, and those that it acknowledged too late.
+    """The messages of a group that this process holds, by id, and messages that it acknowledged too late.
 
-    While a broker is away for longer than the invisible time, no lease can be renewed there, and the broker delivers
-    again what this process still has. Such a second delivery brings a new lease, and nothing else.
+    When a broker is away for longer than the invisible time, no lease can be renewed there, and the broker delivers
+    messages again that this process still holds. Such a second delivery only brings a new lease.
     """
 
     def __init__(self) -> None:
@@ -96,7 +97,7 @@ class Deliveries:
         self._late: dict[str, None] = {}
 
     def finish(self, held: "Held", *, is_late: bool) -> None:
-        """It is acknowledged, or given back. ``is_late``: the acknowledgement may have come after the lease."""
+        """``held`` is acknowledged, or given back. ``is_late``: perhaps acknowledged after the lease's end."""
         if self.held.get(held.message.msg_id) is held:
             del self.held[held.message.msg_id]
         if is_late and not held.give_back:
@@ -105,7 +106,7 @@ class Deliveries:
                 del self._late[next(iter(self._late))]
 
     def take_late(self, msg_id: str) -> bool:
-        """Whether a message was acknowledged too late before; tells so once."""
+        """Whether a message was acknowledged too late before; True only once per message."""
         return self._late.pop(msg_id, msg_id) is None
 
 
@@ -116,7 +117,7 @@ class Prefetch:
         self._limit = limit
         self._held = 0
         self._changed = trio.lowlevel.ParkingLot()
-        #: One queue pops at a time, so that two of them do not both fill the same room.
+        #: One queue pops at a time, so that two queues do not both fill the same room.
         self.turn = trio.Lock()
         #: The feeds that pop.
         self.pulling = 0
@@ -142,7 +143,7 @@ class Prefetch:
 
 
 class Held:
-    """One task that this process has, until its acknowledgement is stored or it was given back."""
+    """One task that this process holds, until its acknowledgement is stored or it was given back."""
 
     __slots__ = ("_feed", "give_back", "is_over", "is_passed_on", "is_renewing", "is_settled", "message", "renew_at")
 
@@ -154,7 +155,7 @@ class Held:
         self.is_over = False
         self.is_settled = False
         self.give_back = False
-        #: Whether it is not due yet, and is being sent on its next step.
+        #: Whether the task is not due yet, and is being sent on its next step.
         self.is_passed_on = False
         self.is_renewing = False
 
@@ -163,16 +164,16 @@ class Held:
         return self.message.delivery_attempt > 1
 
     def hold_on(self, message: ReceivedMessage) -> None:
-        """The broker has delivered it once more, as ``message``, whose lease counts from now on."""
+        """The broker has delivered the task once more, as ``message``, whose lease counts from now on."""
         self._feed.hold_on(self, message)
 
     def settle(self, *, give_back: bool) -> None:
-        """Any thread may call it; it does not wait for the broker."""
+        """Acknowledge the task or give it back. Any thread may call this; it does not wait for the broker."""
         self._feed.post(lambda: self._feed.settle(self, give_back=give_back))
 
 
 class _Broker:
-    """What this feed has of one broker. A broker that is away holds up nothing of the others."""
+    """The tasks that this feed holds of one broker. A broker that is away holds up no other broker's tasks."""
 
     __slots__ = ("held", "settled", "to_settle")
 
@@ -187,17 +188,17 @@ class Group(Protocol):
 
     @property
     def give_backs(self) -> GiveBacks:
-        """What this process gave back to the group."""
+        """The messages that this process gave back to the group."""
 
     @property
     def deliveries(self) -> Deliveries:
-        """What this process has of the group."""
+        """The messages of the group that this process holds."""
 
     async def wait(self) -> None:
         """Return when the topic of the queue exists."""
 
     async def join(self) -> SimpleConsumer | None:
-        """The consumer; None while there is no topic. `Feed.has_joined` tells who must leave the group."""
+        """The consumer; None while there is no topic. Feeds with `Feed.has_joined` must leave the group later."""
 
 
 class Feed:
@@ -265,12 +266,12 @@ class Feed:
 
     @property
     def has_joined(self) -> bool:
-        """Whether it is one of the users of the group's consumer."""
+        """Whether this feed is a user of the group's consumer."""
         return self._consumer is not None
 
     @property
     def consumer(self) -> SimpleConsumer:
-        """The consumer by which it has got messages."""
+        """The consumer from which this feed gets messages."""
         assert self._consumer is not None
         return self._consumer
 
@@ -287,7 +288,7 @@ class Feed:
         self._nursery.start_soon(self._pull)
 
     def stop(self) -> None:
-        """Pop no more. What was handed out stays with its consumers, and can be settled."""
+        """Pop no more. Tasks that were handed out stay with their consumers, and can be settled."""
         if self._is_pulling:
             self._is_pulling = False
             self._prefetch.pulling -= 1
@@ -295,20 +296,21 @@ class Feed:
         self._waiting.cancel()
 
     async def settled(self) -> None:
-        """Return when what it has handed out is settled, or it has ended. One that was stopped is of no use then."""
+        """Return when all handed-out tasks are settled, or the feed has ended. A stopped feed may then be closed."""
         while self._held and not self._closed.is_set():
             await self._finished.park()
 
     async def close(self) -> None:
-        """Give back what is not settled, and end; it waits ``close_timeout_ms`` for brokers at most."""
+        """Give back tasks that are not settled, and end; waits for brokers for ``close_timeout_ms`` at most."""
         self.is_closing = True
         self.stop()
         assert self._nursery is not None
         with trio.move_on_after(self._settings.close_timeout_ms / 1000) as patience:
-            # A pop whose answer is on its way may still bring tasks, which are given back, too. It has the turn.
+            # A pop in flight holds the turn, and may still bring tasks, which are given back, too.
             async with self._joining, self._prefetch.turn:
                 for held in list(self._held):
-                    # One that is being sent on is settled by `_pass_on`: given back, too, it would be done twice.
+                    # A task that is being sent on is settled by `_pass_on`: given back as well, it would be executed
+                    # twice.
                     if not held.is_passed_on:
                         self.settle(held, give_back=True)
             await self.settled()
@@ -362,8 +364,8 @@ class Feed:
                     empty = 0
                     self._mailbox.put([Parcel(self._owner, self._queue, each) for each in found])
                 elif not self._is_stopped and self._prefetch.room > 0:
-                    # A question that is held at the broker costs nothing while the queue is empty, and takes no lease:
-                    # other queues of the channel may pop meanwhile.
+                    # A request held at the broker costs nothing while the queue is empty, and takes no lease: other
+                    # queues of the channel may pop meanwhile.
                     with self._wait():
                         if empty:
                             await trio.sleep(EMPTY_PAUSE_S)
@@ -379,7 +381,7 @@ class Feed:
                     await trio.sleep(self._backoff.pause_s(failures.count))
 
     async def _joined(self) -> SimpleConsumer | None:
-        """The consumer, once there is a topic; None when there was one for a moment only, or when the feed stops."""
+        """The consumer, once there is a topic; None when the topic vanished at once, or when the feed stops."""
         consumer = self._consumer
         if consumer is None:
             with self._wait():
@@ -439,7 +441,8 @@ class Feed:
             return None
         if held.is_again:
             self._group.give_backs.came_again()
-        # The broker filters by the hash of one tag at most. What the bindings do not take is not for this queue.
+        # The broker filters by the hash of at most one tag. A message that the bindings do not match is not for this
+        # queue.
         if not self._matches(message) or is_expired(message.properties, self._clock.now_ms()):
             self.settle(held, give_back=False)
             return None
@@ -466,7 +469,7 @@ class Feed:
                 failures += 1
                 logger.warning("a task of queue %s that is due later cannot be sent on: %s", self._queue, error)
                 await trio.sleep(self._backoff.pause_s(failures))
-        # Only now: a worker that dies before has the task come again, and it is sent on once more.
+        # Settle only now: if the worker dies before, the task comes again, and is sent on once more.
         self.settle(held, give_back=False)
 
     # --- leases
@@ -503,8 +506,8 @@ class Feed:
 
     @enable_ki_protection
     async def _renew_leases(self, broker: _Broker) -> None:
-        # A lease is renewed at half of its time, and looked at four times until then, so that one or two failures of a
-        # broker do not lose it.
+        # A lease is renewed at half of its time, and checked four times until then, so that one or two failures of a
+        # broker do not lose the lease.
         every_s = self._settings.visibility_timeout_ms / 8000
         while True:
             await trio.sleep(every_s)
@@ -532,7 +535,7 @@ class Feed:
                 held.is_over, held.renew_at = True, inf
                 logger.warning("the time of a task of queue %s was over, it is delivered again: %s", self._queue, error)
                 return
-            # Also a broker that refuses for now, as without enough slaves: the next look tries again.
+            # A broker that refuses for now, as without enough slaves, is tried again at the next check, too.
             logger.debug("the time of a task of queue %s is not prolonged yet: %s", self._queue, error)
         finally:
             held.is_renewing = False
@@ -542,7 +545,7 @@ class Feed:
     # --- settlements
 
     def settle(self, held: Held, *, give_back: bool) -> None:
-        """Acknowledge it or give it back, soon; the first call counts."""
+        """Acknowledge ``held`` or give it back, soon; only the first call counts."""
         if held.is_settled or held not in self._held:
             return
         held.is_settled, held.give_back = True, give_back
@@ -558,7 +561,8 @@ class Feed:
         failures = 0
         while True:
             await broker.to_settle.wait()
-            # What is being renewed waits: its lease has a new name in a moment, and `_renew` sets the signal then.
+            # A task whose lease is being renewed waits: its handle changes in a moment, and `_renew` then sets the
+            # signal.
             batch = [held for held in broker.settled if not held.is_renewing]
             broker.settled = [held for held in broker.settled if held.is_renewing]
             failed = await self._settle(batch, is_first_failure=not failures)
@@ -571,14 +575,14 @@ class Feed:
                 failures = 0
 
     async def _settle(self, batch: list[Held], *, is_first_failure: bool) -> list[Held]:
-        """Settle them; returns those that are to be tried again."""
+        """Settle the tasks; returns the tasks to try again."""
         failed: list[Held] = []
         acks = {held: held.message for held in batch if not held.give_back}
         try:
             if acks:
                 await self.consumer.ack(list(acks.values()))
                 self._finish([held for held, message in acks.items() if held.message is message])
-                # Those that were delivered again meanwhile have another lease.
+                # Tasks that were delivered again meanwhile have another lease.
                 failed += [held for held, message in acks.items() if held.message is not message]
         except SkylarkError as error:
             failed += acks
@@ -594,7 +598,7 @@ class Feed:
                         failed.append(held)
                         self._log_failure(error, is_first_failure and len(failed) == 1)
                         continue
-                    # Its time was over: somebody has it already, or gets it now.
+                    # Its invisible time was over: another worker has the task already, or gets it now.
                     logger.debug("a task of queue %s was not given back: %s", self._queue, error)
                     self._finish([held])
         return failed
@@ -608,7 +612,7 @@ class Feed:
         for held in finished:
             if held.give_back:
                 self._group.give_backs.end()
-            # Three quarters of the time are over: the last one is for the way to the broker, and for its clock.
+            # Three quarters of the time are over: the last quarter allows for the network, and for the broker's clock.
             ends_soon_at = held.renew_at + self._settings.visibility_timeout_ms / 4000
             is_late = held.is_over or trio.current_time() > ends_soon_at
             self._group.deliveries.finish(held, is_late=is_late)
@@ -618,7 +622,7 @@ class Feed:
 
 
 def _due_ms(message: ReceivedMessage) -> int | None:
-    """When a task that reaches its time in steps is due; None for now, also when others than kombu wrote the time."""
+    """When a task that reaches its time in steps is due; None for now, and for times that kombu did not write."""
     try:
         return int(message.properties[DUE])
     except (KeyError, ValueError):
@@ -626,5 +630,5 @@ def _due_ms(message: ReceivedMessage) -> int | None:
 
 
 def _is_over(error: SkylarkError) -> bool:
-    """Whether a broker says that the time of a task is over. It may refuse for other reasons, which pass."""
+    """Whether a broker says that the time of a task is over. Refusals for other reasons are transient."""
     return isinstance(error, BrokerError) and error.code == ResponseCode.NO_MESSAGE

@@ -1,6 +1,6 @@
-"""What the SDK's thread hands to the thread of a kombu connection: messages, and a descriptor that tells of them.
+"""Hands messages from the SDK's thread to the thread of a kombu connection, with a descriptor that signals them.
 
-Event loops, such as that of Celery's worker, watch the descriptor; threads without one wait for it.
+Event loops, such as the loop of Celery's worker, watch the descriptor; threads without a loop wait for it.
 """
 
 import os
@@ -24,10 +24,10 @@ class Unsettled(Protocol):
 
     @property
     def is_again(self) -> bool:
-        """Whether it was delivered before."""
+        """Whether the message was delivered before."""
 
     def settle(self, *, give_back: bool) -> None:
-        """Acknowledge it, or let it be delivered again at once."""
+        """Acknowledge the message, or let it be delivered again at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Parcel:
 
 
 class Mailbox:
-    """Parcels for one kombu connection. Its makers bound how many there are."""
+    """Parcels for one kombu connection. The senders of parcels bound their number."""
 
     def __init__(self) -> None:
         #: Readable when there is a parcel.
@@ -78,7 +78,7 @@ class Mailbox:
         """All parcels of a channel, or of one of its queues; the others stay in their order."""
         taken = []
         for parcels in (self._first, self._others):
-            # Only as many as there are now: others may be added meanwhile, and taken by other threads.
+            # Only as many parcels as there are now: others may be added meanwhile, and taken by other threads.
             for _ in range(len(parcels)):
                 try:
                     parcel = parcels.popleft()
@@ -101,11 +101,11 @@ class Mailbox:
             self.wake()
 
     def wait(self, timeout_s: float | None, goes_on: Callable[[], bool]) -> Parcel | None:
-        """The next parcel; None when there is none in time, or when a wake finds that it does not go on."""
+        """The next parcel; None when there is none in time, or when ``goes_on`` returns False after a wake."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
-            # Cleared, then looked: a parcel that comes in between makes the descriptor readable again. `tell` is for
-            # other threads that wait for what is left.
+            # Clear first, then check for parcels: a parcel that arrives in between makes the descriptor readable again.
+            # `tell` wakes other threads that wait for remaining parcels.
             self.clear()
             parcel = self.take()
             self.tell()
@@ -122,9 +122,9 @@ class Mailbox:
             os.eventfd_write(self.descriptor, 1)
 
     def close(self) -> None:
-        """Tell of no more parcels.
+        """Signal no further parcels.
 
-        The descriptor is closed when nobody has the mailbox any more: a thread that is just waking it would write into
-        the file that gets the number next.
+        The descriptor is closed when the mailbox is garbage-collected: otherwise a thread in `wake` might write into
+        the next file with the same number.
         """
         self._is_closed = True

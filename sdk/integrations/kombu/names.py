@@ -1,8 +1,8 @@
-"""What kombu's names, URLs and times are in RocketMQ (pure).
+"""Maps kombu's names, URLs and times to RocketMQ (pure).
 
-An AMQP queue is a topic and a consumer group of the same name, whose members pop. An exchange is a topic, too, that the
-queues bound to it read. Reply queues, which clients name by UUIDs, share one topic, and have a tag each: a topic for
-each client process would never go away.
+An AMQP queue is a topic and a consumer group of the same name, whose members pop. An exchange is a topic, too, read by
+the queues that are bound to it. Reply queues, which clients name by UUIDs, share one topic, and have a tag each: a
+topic for each client process would never be deleted.
 """
 
 import re
@@ -27,7 +27,7 @@ _EXCHANGE_PREFIX = "exchange-"
 # Retry topics have the name twice, and brokers accept at most 127 characters in a topic's name.
 _LONGEST = 55
 _ILLEGAL = re.compile(r"[^a-zA-Z0-9_-]")
-# Of clients, and of kombu for queues without a name.
+# UUIDs as in names of clients' reply queues, and of queues that kombu names.
 _UUID = re.compile(r"(amq\.gen-)?[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 # The keys end at the last "@" of the addresses: a secret may have one.
 _URL = re.compile(r"([a-z0-9+.:_-]*://)?(?:([^/?]*)@)?([^/?]*)([^?]*)(?:\?(.*))?", re.IGNORECASE | re.DOTALL)
@@ -35,7 +35,7 @@ _FLAGS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no"
 
 
 def _legal(name: str, longest: int) -> str:
-    """``name`` where it is a legal one, else its legal characters and a digest: equal names stay equal."""
+    """``name`` if it is legal, else its legal characters and a digest: equal names stay equal."""
     legal = _ILLEGAL.sub("_", name)
     if legal == name and len(name) <= longest:
         return name
@@ -58,7 +58,7 @@ def exchange_group(exchange: str, queue: str, prefix: str = "") -> str:
 
 
 def namesake_group(exchange: str, queue: str, prefix: str = "") -> str:
-    """The group by which a durable queue reads what an exchange has with its own name as the key (`queue_topic`)."""
+    """The group by which a durable queue reads an exchange's messages whose key is the exchange's name."""
     return _legal(f"{prefix}{queue}-of-{exchange}/{exchange}", _LONGEST)
 
 
@@ -68,23 +68,23 @@ def tag_of(routing_key: str) -> str:
 
 
 def is_reply_queue(queue: str) -> bool:
-    """Whether it has the name of a client's reply queue."""
+    """Whether ``queue`` is the name of a client's reply queue."""
     return _UUID.fullmatch(queue) is not None
 
 
 @dataclass(frozen=True)
 class TransportSettings:
-    """What a URL and ``broker_transport_options`` say."""
+    """The settings from a URL and ``broker_transport_options``."""
 
-    #: None: those of $NAMESRV_ADDR, else the one of this machine.
+    #: Empty: the NameServers in $NAMESRV_ADDR, else the NameServer of this machine.
     nameservers: tuple[str, ...] = ()
     namespace: str = ""
     access_key: str = ""
     secret_key: str = field(default="", repr=False)
     tls: bool = False
-    #: In front of the names of topics and groups.
+    #: Prefix of the names of topics and groups.
     queue_name_prefix: str = ""
-    #: How long a task is hidden from other workers without a sign of the worker that has it. Renewed at half of it.
+    #: How long a task stays hidden from other workers without a renewal by its worker, which renews at half of it.
     visibility_timeout_ms: int = 60_000
     #: Deliveries of a task before it goes to the dead letters; the workers' loss and requeueing count.
     max_deliveries: int = 100
@@ -151,7 +151,7 @@ def with_keys(url: str, access_key: str, secret: str) -> str:
 
 
 def settings_of(urls: Sequence[str], options: Mapping[str, Any], *, tls: bool = False) -> TransportSettings:
-    """The settings that ``urls`` and the transport options say. InvalidArgument names what cannot be used.
+    """The settings in ``urls`` and the transport options. InvalidArgument names a part that cannot be used.
 
     ``urls``: kombu cuts ``rocketmq://a:9876;b:9876/`` at the semicolons.
     """

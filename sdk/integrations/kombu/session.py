@@ -50,14 +50,15 @@ from skylark.sdk.producer.producer import Producer, Ticket
 logger = logging.getLogger(__name__)
 
 PRODUCER_GROUP = "celery-producers"
-# Brokers tell NameServers of a new topic at once; this is for busy ones.
+# Brokers register a new topic at once; this time is for busy brokers.
 TOPIC_TIMEOUT_S = 10
 TOPIC_POLL_S = 0.02
-# How often a topic that somebody may make is looked for. Skylark's NameServers tell of it at once.
-TOPIC_LOOK_S = 5
-# Groups of which it is remembered what was given back and acknowledged too late, besides those that are consumed.
+# How often a client checks whether a missing topic exists now. Skylark's NameServers announce a new topic at once.
+TOPIC_CHECK_S = 5
+# How many groups' given-back and late messages are remembered, besides groups that are consumed now.
 MOST_GROUPS = 1_000
-# What the copy of a task does not have for its next step. It is for one queue, whichever exchange its task came from.
+# Properties that a task's copy for its next step does not have. The copy is for one queue, whichever exchange the task
+# came from.
 _OF_ITS_STEP = frozenset({*RESERVED, DUE, ROUTING_KEY})
 # Reply queues that are read at a time.
 MOST_REPLIES = 200
@@ -65,7 +66,7 @@ MOST_REPLIES = 200
 
 @dataclass(frozen=True)
 class Source:
-    """What a group reads: a topic, or the messages of it with a tag."""
+    """What a group reads: a topic, or a topic's messages with a tag."""
 
     group: str
     topic: str
@@ -74,19 +75,19 @@ class Source:
 
 @dataclass
 class _SharedConsumer:
-    """A client has one consumer of a group; feeds of several channels share it."""
+    """The one consumer that a client has of a group; feeds of several channels share it."""
 
     consumer: SimpleConsumer | None
     users: int
-    #: The last of its feeds has ended.
+    #: Set when the last of the consumer's feeds has ended.
     done: trio.Event
-    #: It has left the group.
+    #: Set when the consumer has left the group.
     ended: trio.Event
 
 
 @dataclass(frozen=True)
 class _Group:
-    """The group of a queue. ``is_late``: nobody makes the topic but who sends to the queue."""
+    """The group of a queue. ``is_late``: only a send to the queue makes its topic."""
 
     session: "ClusterSession"
     source: Source
@@ -104,7 +105,7 @@ class _Group:
 
 
 class ClusterSession:
-    """Use it in ``async with``; its methods run in its loop."""
+    """One client of a cluster, used in ``async with``. Its methods run in its trio loop."""
 
     def __init__(self, settings: TransportSettings, start_timeout_ms: int) -> None:
         self.settings = settings
@@ -127,7 +128,7 @@ class ClusterSession:
         self._known: set[str] = set()
         self._making = trio.Lock()
         self._consumers: dict[Source, _SharedConsumer] = {}
-        # Group → what this process gave back to it, and what it has of it.
+        # Group → the messages that this process gave back to the group, and the messages that it holds.
         self._taken: dict[str, tuple[GiveBacks, Deliveries]] = {}
         self._replies: dict[str, Stream] = {}
         self._replying = trio.Lock()
@@ -153,7 +154,7 @@ class ClusterSession:
         try:
             await self._stack.__aexit__(kind, error, trace)
         except Exception:
-            # Nobody waits for it: connections of kombu find that the session has ended, and open another.
+            # No caller waits for this task: kombu's connections find that the session has ended, and open another.
             logger.exception("the session with %s ended by an error", ", ".join(self.settings.nameservers))
             raise
 
@@ -182,28 +183,28 @@ class ClusterSession:
         return True
 
     async def wait_for_topic(self, topic: str) -> None:
-        """Return when a NameServer knows the topic. What else is wrong is raised."""
+        """Return when a NameServer knows the topic. Errors other than a missing topic are raised."""
         instance, name, changed = self._handle.instance, self._handle.names.topic(topic), Signal()
 
-        def told(topic: str) -> None:
+        def wake(topic: str) -> None:
             if topic == name:
                 changed.set()
 
-        instance.on_new_route.append(told)
+        instance.on_new_route.append(wake)
         try:
             while True:
                 try:
-                    # A client that was told that a topic does not exist watches for it.
+                    # After a refresh that finds no topic, the client watches for the topic.
                     await instance.refresh(name)
                 except RouteNotFound as error:
                     if error.is_passing:
                         raise
                 else:
                     return
-                with trio.move_on_after(TOPIC_LOOK_S):
+                with trio.move_on_after(TOPIC_CHECK_S):
                     await changed.wait()
         finally:
-            instance.on_new_route.remove(told)
+            instance.on_new_route.remove(wake)
 
     async def _make_topic(self, topic: str, queues: int) -> None:
         for addr in await self._masters():
@@ -237,13 +238,13 @@ class ClusterSession:
                 for addr in await self._masters():
                     await self._admin.create_group(addr, replace(config))
         except (BrokerError, RemotingError, UserError) as error:
-            # A broker makes it when it is read, with its own number of deliveries.
+            # A broker creates the group at the first read, with the broker's own number of deliveries.
             logger.warning("group %s cannot be made with max_deliveries: %s", group, error)
 
     # --- sends
 
     async def send(self, message: Message, *, due_ms: int | None = None, queues: int | None = None) -> None:
-        """Store it; at ``due_ms`` it is delivered. Raises the errors of `Producer.send`."""
+        """Store the message, for delivery at ``due_ms`` if given. Raises the errors of `Producer.send`."""
         await self.ensure_topic(message.topic, queues)
         await self._send(message, due_ms)
 
@@ -253,14 +254,14 @@ class ClusterSession:
         if step_ms is None or due_ms is None:
             await self._producer.send(message)
             return
-        # A time that is further away than brokers take is reached in steps: whoever gets the task before it is due
-        # sends it on.
+        # A time that is further away than brokers accept is reached in steps: a worker that gets the task before it is
+        # due sends it on.
         if step_ms < due_ms - self.settings.eta_lead_ms:
             message.properties = {**(message.properties or {}), DUE: str(due_ms)}
         await self._producer.send(message, deliver_at=datetime.fromtimestamp(step_ms / 1000, UTC))
 
     def send_soon(self, message: Message) -> None:
-        """Queue it; a send that fails is logged. For events: the worker's loop must not wait for brokers."""
+        """Queue the message; a failed send is logged. For events: the worker's loop must not wait for brokers."""
         if message.topic not in self._known:
             self.nursery.start_soon(self._send_late, message)
             return
@@ -277,10 +278,10 @@ class ClusterSession:
             logger.warning("an event was not sent: %s", error)
 
     async def _send_on(self, topic: str, message: MessageExt, due_ms: int) -> None:
-        """Send a task again that is not due yet, to the topic of its queue.
+        """Send a task that is not due yet again, to the topic of its queue.
 
-        Not to the topic that it came from, which may be that of an exchange: all queues that are bound to it would get
-        the copy, and each of them sends its own.
+        The topic that the task came from may be an exchange's topic: all queues bound to the exchange would get the
+        copy, while each of them sends its own copy.
         """
         kept = {name: value for name, value in message.properties.items() if name not in _OF_ITS_STEP}
         copy = Message(topic, message.body, tags=message.tags, keys=message.keys, properties=kept)
@@ -299,7 +300,7 @@ class ClusterSession:
         matches: Callable[[MessageExt], bool],
         is_late: bool,
     ) -> Feed:
-        """A feed of that source, which does not pop yet. ``is_late``: the first message makes the topic."""
+        """A feed of ``source``, which does not pop yet. ``is_late``: the first message makes the topic."""
         if not is_late:
             await self.ensure_topic(source.topic)
         own_topic = queue_topic(queue, self.settings.queue_name_prefix)
@@ -323,13 +324,13 @@ class ClusterSession:
         return feed
 
     async def close_feeds(self, feeds: Iterable[tuple[Source, Feed]]) -> None:
-        """Give back what they have, and leave the groups of which they were the last feeds."""
+        """Give back the feeds' messages, and leave the groups of which they were the last feeds."""
         async with trio.open_nursery() as nursery:
             for source, feed in feeds:
                 nursery.start_soon(self._close_feed, source, feed)
 
     def close_when_settled(self, feeds: list[tuple[Source, Feed]], closed: Callable[[], object]) -> None:
-        """Close feeds that were stopped once nothing of theirs is left to settle, and call ``closed``."""
+        """Close stopped feeds once all their messages are settled, and call ``closed``."""
         self.nursery.start_soon(self._close_when_settled, feeds, closed)
 
     @enable_ki_protection
@@ -341,14 +342,14 @@ class ClusterSession:
 
     @enable_ki_protection
     async def _close_feed(self, source: Source, feed: Feed) -> None:
-        # A feed that was stopped is closed when all is settled, or with its channel, whichever comes first.
+        # A stopped feed is closed when all its messages are settled, or with its channel, whichever comes first.
         if feed.is_closing:
             await feed.ended.wait()
             return
         try:
             await feed.close()
         finally:
-            # None when the session ends, and has ended the consumer.
+            # ``shared`` is None when the session ends, and has ended the consumer.
             if feed.has_joined and (shared := self._consumers.get(source)) is not None:
                 shared.users -= 1
                 if not shared.users:
@@ -357,14 +358,14 @@ class ClusterSession:
     def _taken_of(self, group: str) -> tuple[GiveBacks, Deliveries]:
         taken = self._taken.setdefault(group, (GiveBacks(), Deliveries()))
         if len(self._taken) > MOST_GROUPS:
-            # A program that opens a queue of another name for each call does not fill the memory.
+            # Bounded, so that a program that opens a new queue for each call does not fill the memory.
             used = {source.group for source in self._consumers} | {group}
             over = (name for name, (_, has) in self._taken.items() if name not in used and not has.held)
             self._taken.pop(next(over, ""), None)
         return taken
 
     async def acquire(self, source: Source) -> SimpleConsumer:
-        """The consumer of the source's group, which has one user more now."""
+        """The consumer of the source's group, with one more user."""
         # A client can have one consumer of a group, so the channels share it.
         while True:
             async with self._making:
@@ -378,7 +379,8 @@ class ClusterSession:
                     shared.users += 1
                     assert shared.consumer is not None
                     return shared.consumer
-            # It is leaving the group, which would take the next one of this client out of it, too.
+            # The old consumer is leaving the group; leaving would remove this client's next consumer from the group,
+            # too.
             await shared.ended.wait()
 
     @enable_ki_protection
@@ -401,7 +403,7 @@ class ClusterSession:
             shared.ended.set()
 
     async def begin_now(self, source: Source) -> None:
-        """Let a group that has never read the topic begin with what comes from now on."""
+        """Let a group that has never read the topic begin with messages from now on."""
         await self.ensure_topic(source.topic)
         async with PullConsumer(self.client, group=source.group, heartbeat=False, start_timeout_ms=None) as consumer:
             # A group without an offset would begin at the start of the topic, as for tasks, which must not be missed.
@@ -410,11 +412,11 @@ class ClusterSession:
                     await consumer.commit_offset(queue, await consumer.max_offset(queue))
 
     async def count(self, source: Source) -> int:
-        """How many messages the group has not consumed, with those that were given back to it."""
+        """How many messages the group has not consumed, including messages that were given back."""
         return sum([await self._lag(source.group, topic) for topic in await self._topics_of(source)])
 
     async def purge(self, source: Source) -> int:
-        """Let the group go on at the end of its topics; returns how many messages it leaves out."""
+        """Let the group go on at the end of its topics; returns how many messages are skipped."""
         count = 0
         for topic in await self._topics_of(source):
             if lag := await self._lag(source.group, topic):
@@ -428,7 +430,7 @@ class ClusterSession:
         return sum([_timed(await self._admin.broker_runtime_info(addr)) for addr in await self._masters()])
 
     async def _topics_of(self, source: Source) -> list[str]:
-        """What the group reads. Brokers move what it gave back, or did not acknowledge in time, to retry topics."""
+        """The topics that the group reads. Brokers move given-back and unacknowledged messages to retry topics."""
         names = self._handle.names
         topic, group = names.topic(source.topic), names.group(source.group)
         found = [topic, *(pop_retry_topic(topic, group, version) for version in (RETRY_V1, RETRY_V2))]
@@ -439,7 +441,8 @@ class ClusterSession:
         offsets = {queue: offset.consumer_offset for queue, offset in stats.offset_table.items()}
         ends = (await self._admin.topic_stats(topic)).offset_table
         if unknown := [queue for queue in ends if queue not in offsets]:
-            # Members that pop do not subscribe to retry topics: brokers do not tell of these while one is connected.
+            # Members that pop do not subscribe to retry topics: while a member is connected, brokers do not count these
+            # topics.
             async with PullConsumer(self.client, group=group, heartbeat=False, start_timeout_ms=None) as consumer:
                 offsets |= {queue: await consumer.committed_offset(queue) or 0 for queue in unknown}
         return sum(
@@ -449,7 +452,7 @@ class ClusterSession:
     # --- streams
 
     def new_stream(self, queue: str) -> Stream:
-        """A stream that is bound to nothing yet."""
+        """A stream without bindings."""
         return Stream(self.client, queue, self._post, self._backoff, self._clock)
 
     async def bind(self, stream: Stream, topic: str, expression: str, matches: Callable[[MessageExt], bool]) -> None:
@@ -464,11 +467,11 @@ class ClusterSession:
             if stream is None:
                 stream = self.new_stream(queue)
                 await self.bind(stream, REPLIES, tag_of(queue), lambda message: True)
-                # Celery names one for each thread that sends: a server with a thread for each request has no end of
-                # them.
+                # Celery names a reply queue for each sending thread: a server with a thread per request makes ever more
+                # of them.
                 while len(self._replies) >= MOST_REPLIES:
                     self._replies.pop(next(iter(self._replies))).close()
-            # The one that was used last is the last to go.
+            # The stream that was used last is dropped last.
             self._replies[queue] = stream
             return stream
 

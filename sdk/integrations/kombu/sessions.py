@@ -1,6 +1,6 @@
-"""The sessions of this process, each in a thread of its own, and what kombu's threads ask of them.
+"""The sessions of this process, each in a thread of its own, and calls from kombu's threads to them.
 
-A child of a fork has its parent's objects, but not the threads: it opens sessions of its own, when it first needs one.
+A child of a fork has its parent's objects, but not the threads: it opens a session of its own when it first needs one.
 So a Celery worker may fork its pool before or after it has connected.
 """
 
@@ -34,16 +34,16 @@ class SharedSession:
 
     @property
     def is_usable(self) -> bool:
-        """Whether it is open, in this process."""
+        """Whether the session is open, in this process."""
         return self.opened.home.is_here and not self.opened.has_ended
 
     def call(self, work: Callable[[ClusterSession], Awaitable[T]]) -> T:
         """Run ``work`` in the loop of the session and wait for it."""
-        # In an empty context: the tasks that it starts outlive the caller's trace, of which they would all be a part.
+        # In an empty context: tasks that ``work`` starts outlive the caller's trace, and must not belong to it.
         return Context().run(self.send, work)
 
     def send(self, work: Callable[[ClusterSession], Awaitable[T]]) -> T:
-        """As `call`, in the caller's context, so that the message which ``work`` sends is a part of its trace."""
+        """As `call`, in the caller's context, so that a message that ``work`` sends is a part of the caller's trace."""
         if not self.is_usable:
             raise ConnectionLost("the session with the cluster has ended")
         return self.opened.call(work)
@@ -55,7 +55,7 @@ class SharedSession:
                 self.inbox.put(work)
 
     def send_soon(self, message: Message) -> None:
-        """Send it without waiting."""
+        """Send the message without waiting."""
         session = self.opened.client
         self.post(lambda: session.send_soon(message))
 
@@ -86,7 +86,7 @@ class Sessions:
             return shared
 
     def release(self, shared: SharedSession) -> None:
-        """Close the session when this was its last user. Does nothing with a session of the parent process."""
+        """Close the session if this was its last user. Does nothing with a session of the parent process."""
         if not shared.opened.home.is_here:
             return
         with self._lock:
@@ -98,5 +98,5 @@ class Sessions:
         shared.opened.close()
 
 
-#: Those of this process.
+#: The sessions of this process.
 SESSIONS = Sessions()

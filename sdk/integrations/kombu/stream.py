@@ -1,7 +1,8 @@
-"""What is sent to an exchange, or to a reply queue, from the moment on when a queue is bound to it.
+"""Messages sent to an exchange, or to a reply queue, from the moment on when a queue is bound to it.
 
-Such queues are for whoever listens now: remote control, events, replies. They have no group and no offsets at brokers,
-so nothing of them stays when their process ends. All of this runs in the loop of the session, except `Received.settle`.
+Such queues are for programs that listen now: remote control, events, replies. They have no group and no offsets at
+brokers, so brokers keep nothing of them when their process ends. All of this runs in the loop of the session, except
+`Received.settle`.
 """
 
 import logging
@@ -24,14 +25,14 @@ from skylark.sdk.integrations.kombu.names import is_expired
 
 logger = logging.getLogger(__name__)
 
-# PullConsumers that send no heartbeats may share a group; it names them in access control.
+# PullConsumers that send no heartbeats may share a group; access control knows them by this group.
 GROUP = "celery-streams"
-# More messages are left at the broker until somebody takes some.
+# Above this many messages, further messages stay at the broker until some are taken.
 MOST = 10_000
-# How often a stream looks whether its consumer, in another thread, has taken some.
+# How often a full stream checks whether its consumer, in another thread, has taken messages.
 FULL_PAUSE_S = 0.05
 POLL_COUNT = 1_000
-# New queues of the topic are looked for after so many ms.
+# How often the stream looks for new queues of the topic (ms).
 REFRESH_MS = 20_000
 
 
@@ -47,7 +48,7 @@ class Received:
     is_again = False
 
     def settle(self, *, give_back: bool) -> None:
-        """Nothing is acknowledged at brokers."""
+        """Settle the message here only: a stream's messages are not acknowledged at brokers."""
         if give_back:
             self._stream.post(lambda: self._stream.put_back(self))
 
@@ -72,7 +73,7 @@ class Stream:
         self.bindings: set[tuple[str, str]] = set()
 
     def attach(self, mailbox: Mailbox, owner: object) -> None:
-        """Hand the messages to a consumer: those that wait, and those that come."""
+        """Hand waiting and future messages to a consumer."""
         self._mailbox, self._owner = mailbox, owner
         self._hand_over()
 
@@ -82,12 +83,12 @@ class Stream:
             self._mailbox = self._owner = None
 
     def take(self) -> Unsettled | None:
-        """The next message that no consumer has begun with.
+        """The next message that no consumer has taken yet.
 
-        ``AsyncResult.state`` asks so while another connection of the program consumes the same replies, which has not
-        looked for them yet.
+        ``AsyncResult.state`` calls this while another connection of the program consumes the same replies, and has not
+        read them yet.
         """
-        # What the other connection has been told of and has not looked at comes before what is new.
+        # Messages in the other connection's mailbox come before new messages.
         if self._mailbox is not None:
             parcels = self._mailbox.take_those_of(self._owner, self._queue)
             self._waiting.extendleft(reversed([parcel.delivery for parcel in parcels]))
@@ -97,7 +98,7 @@ class Stream:
         return received
 
     def put_back(self, received: Unsettled) -> None:
-        """The next message is this one."""
+        """Put ``received`` back as the next message."""
         self._waiting.appendleft(received)
         self._hand_over()
 
@@ -106,7 +107,7 @@ class Stream:
         return len(self._waiting)
 
     def purge(self) -> int:
-        """Drop those that wait."""
+        """Drop the waiting messages."""
         count = len(self._waiting)
         self._waiting.clear()
         self._taken.unpark_all()
@@ -134,11 +135,11 @@ class Stream:
         *,
         task_status: trio.TaskStatus[None],
     ) -> None:
-        """Read the messages of ``topic`` that come from now on, until `close`. Started: nothing can be missed."""
+        """Read messages of ``topic`` from now on, until `close`. Once started, no message can be missed."""
         with trio.CancelScope() as scope:
             self._reading.append(scope)
             async with PullConsumer(self._client, group=GROUP, heartbeat=False, start_timeout_ms=None) as consumer:
-                # From here on nothing is missed, also on queues that are found later: they are read from this time on.
+                # From here on no message is missed: queues that are found later are read from this time on, too.
                 bound_at_ms = self._clock.now_ms()
                 queues = await consumer.message_queues(topic)
                 ends = {queue: await consumer.max_offset(queue) for queue in queues}
@@ -175,12 +176,13 @@ class Stream:
                 self._hand_over()
 
     async def _add_queues(self, consumer: PullConsumer, topic: str, expression: str, bound_at_ms: int) -> None:
-        """A broker has come: its queue is read from the moment of the binding on."""
+        """Add the queues of a new broker, read from the moment of the binding on."""
         known = list(consumer.assignment())
         found = await consumer.message_queues(topic)
         if new := [queue for queue in found if queue not in known]:
             starts: dict[MessageQueue, int] = {queue: await consumer.search_offset(queue, bound_at_ms) for queue in new}
-            # Queues of brokers that are away stay: found again later, they would be read from the binding on once more.
+            # Keep queues of brokers that are away: found again later as new, they would be read from the binding on
+            # once more.
             consumer.assign([*known, *new], expression=expression)
             for queue, start in starts.items():
                 consumer.seek(queue, start)

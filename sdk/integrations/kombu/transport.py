@@ -1,11 +1,11 @@
-"""What kombu calls: `Transport` is a connection, `Channel` a channel. Both stand on kombu's virtual transport.
+"""The classes that kombu calls: `Transport` is a connection, `Channel` a channel, based on kombu's virtual transport.
 
-An AMQP queue is a topic whose consumers pop. What is sent to an exchange by name goes to the exchange's topic, once,
-and the queues that are bound to it read that: durable ones as groups, auto-deleted ones from the binding on. A direct
-exchange, its key and its queue of one name (Celery's usual ones) are the queue's own topic; queues of other names that
-are bound to it with that key read it, too. What is sent to an auto-deleted queue by its name is popped from a topic, as
-with durable ones, which the first such message makes: most of these queues listen to an exchange, and need none.
-All methods run in threads of the program; what takes time runs in the loop of the session.
+An AMQP queue is a topic whose consumers pop. A message sent to an exchange is stored once, in the exchange's topic, and
+the queues that are bound to the exchange read that topic: durable queues as groups, auto-deleted queues from the
+binding on. When a direct exchange, its key and its queue have one name (Celery's default), they share the queue's own
+topic; queues of other names that are bound with that key read it, too. A message sent to an auto-deleted queue by its
+name is popped from a topic, as with durable queues. The first such message makes the topic: most of these queues listen
+to an exchange, and need no topic. All methods run in threads of the program; long work runs in the session's loop.
 """
 
 import itertools
@@ -60,7 +60,7 @@ _NOT_GREEN = (
 )
 _TIMED = (
     "queue %s is purged, but messages with an ETA or countdown wait at the brokers until they are due, %d of all"
-    " queues: those of this queue are still delivered. Revoke such tasks, or purge again when they are due"
+    " queues: such messages of this queue are still delivered. Revoke such tasks, or purge again when they are due"
 )
 
 
@@ -94,7 +94,7 @@ class Channel(VirtualChannel):  # type: ignore[misc]
         self._feeds: dict[str, list[tuple[Source, Feed]]] = {}
         self._pulling: set[str] = set()
         self._consumed_streams: dict[str, Stream] = {}
-        # Delivery tag → what the program has and has not settled.
+        # Delivery tag → a message that the program has and has not settled.
         self._deliveries: dict[str, Unsettled] = {}
         self._tags = itertools.count(1)
 
@@ -111,8 +111,9 @@ class Channel(VirtualChannel):  # type: ignore[misc]
         if not exchange:
             self._put(routing_key, message)
             return
-        # Celery's default exchange has the name of its queue. Such messages need no topic besides that of the queue.
-        # Queues of other names that are bound to the exchange read it, too, and know by the key what was sent to it.
+        # Celery's default exchange has the name of its queue. Such messages need no topic besides the queue's topic.
+        # Queues of other names that are bound to the exchange read that topic, too, and recognize the exchange's
+        # messages by the key.
         if kind == "direct" and exchange == routing_key:
             self._put(routing_key, message, routing_key=routing_key)
             return
@@ -164,7 +165,7 @@ class Channel(VirtualChannel):  # type: ignore[misc]
         if kind == "direct" and exchange == routing_key == queue:
             return
         if kind == "direct" and exchange == routing_key:
-            # What is published so is in the topic of the queue of that name, whether there is such a queue or not.
+            # Such messages are in the topic of the queue of that name, whether the queue exists or not.
             topic, expression = self._topic(exchange), names.ANY_TAG
             group = names.namesake_group(exchange, queue, prefix)
         else:
@@ -188,7 +189,8 @@ class Channel(VirtualChannel):  # type: ignore[misc]
             self._transport.shared.call(lambda session: session.begin_now(source))
             bound[source] = matches
             return
-        # Several keys: the group reads what any of them takes. Tags are sorted, so that all members ask for the same.
+        # Several keys: the group reads messages that match any key. Tags are sorted, so that all members subscribe
+        # alike.
         tags = sorted({*former.expression.split("||"), expression})
         takes = bound.pop(former)
         bound[Source(group, topic, "||".join(tags))] = lambda message: takes(message) or matches(message)
@@ -200,7 +202,7 @@ class Channel(VirtualChannel):  # type: ignore[misc]
         self.state.queue_bindings_delete(queue)
 
     def _delete(self, queue: str, *arguments: Any, **options: Any) -> None:
-        """A queue of this process ends; of a durable one the messages are left out, and its topic stays."""
+        """End a queue of this process. A durable queue's messages are skipped, and its topic stays."""
         if not names.is_reply_queue(queue):
             self._purge(queue)
         stream = self._transport.streams.pop(queue, None)
@@ -250,14 +252,14 @@ class Channel(VirtualChannel):  # type: ignore[misc]
             self._transport.shared.post(*[feed.pull for _, feed in feeds])
 
     def basic_cancel(self, consumer_tag: str) -> None:
-        """Take no more messages. Those that wait here go back at once; those that the program has stay its own."""
+        """Take no more messages. Waiting messages go back at once; messages that the program has stay with it."""
         queue = self._tag_to_queue.get(consumer_tag)
         super().basic_cancel(consumer_tag)
         if queue is None or not self._transport.is_open:
             return
         self._transport.no_ack.discard(queue)
-        # The next consumer of the queue gets feeds of its own. These keep the leases of what is not settled, and end
-        # when all is.
+        # The next consumer of the queue gets feeds of its own. The stopped feeds renew the leases of unsettled
+        # messages, and end when all are settled.
         feeds, stopped = self._feeds.pop(queue, []), f"{queue} {next(self._tags)}"
         self._pulling.discard(queue)
         stream = self._consumed_streams.pop(queue, None)
@@ -268,7 +270,7 @@ class Channel(VirtualChannel):  # type: ignore[misc]
             async def stop(session: ClusterSession) -> None:
                 for _, feed in feeds:
                     feed.stop()
-                # A pop that is on its way must not take what comes after this call.
+                # A pop in flight must not take messages that come after this call.
                 async with self._prefetch.turn:
                     pass
 
@@ -288,7 +290,7 @@ class Channel(VirtualChannel):  # type: ignore[misc]
         self._transport.shared.post(lambda: prefetch.set_limit(limit))
 
     def _get(self, queue: str, timeout: float | None = None) -> dict[str, Any]:
-        """One message now; Empty when there is none."""
+        """One message, without waiting; Empty when there is none."""
         stream = self._stream(queue)
         feeds = self._open_feeds(queue)
 
@@ -322,7 +324,7 @@ class Channel(VirtualChannel):  # type: ignore[misc]
             callback(payload)
 
     def settle(self, delivery_tag: str, *, give_back: bool) -> None:
-        """Acknowledge or give back what has this tag."""
+        """Acknowledge or give back the message with this tag."""
         delivery = self._deliveries.pop(delivery_tag, None)
         if delivery is not None:
             delivery.settle(give_back=give_back)
@@ -350,21 +352,21 @@ class Channel(VirtualChannel):  # type: ignore[misc]
                 error,
                 message.body,
             )
-            # Acknowledged, or it would come again for ever; the log has its body.
+            # Acknowledge the message, or it would come again forever; the log has its body.
             delivery.settle(give_back=False)
             return None
         self._deliveries[tag] = delivery
         return payload
 
     def close(self) -> None:
-        """Give back what is not settled, within ``close_timeout_ms``."""
+        """Give back unsettled messages, within ``close_timeout_ms``."""
         transport = self._transport
         is_first = not self.closed
         super().close()
         if is_first and transport.is_open:
             for parcel in transport.mailbox.take_those_of(self):
                 parcel.delivery.settle(give_back=True)
-            # A copy: those that were stopped go out of it in the loop of the session, once they have ended.
+            # A copy: the session's loop removes stopped feeds from the dict, once they have ended.
             feeds = [pair for pairs in list(self._feeds.values()) for pair in pairs]
             self._feeds.clear()
             if feeds:
@@ -376,7 +378,7 @@ class Channel(VirtualChannel):  # type: ignore[misc]
         return names.queue_topic(queue, self._transport.settings.queue_name_prefix)
 
     def _sources(self, queue: str) -> list[Source]:
-        """What the groups of the queue read. Reply queues have none."""
+        """The sources that the queue's groups read. Reply queues have no groups."""
         if names.is_reply_queue(queue):
             return []
         topic = self._topic(queue)
@@ -427,11 +429,11 @@ class Transport(VirtualTransport):  # type: ignore[misc]
     implements = VirtualTransport.implements.extend(
         asynchronous=True, exchange_type=frozenset(["direct", "topic", "fanout"])
     )
-    #: After these kombu connects again, and repeats what has failed.
+    #: After these errors kombu connects again, and repeats the failed call.
     connection_errors = (*VirtualTransport.connection_errors, RemotingError, SendFailed)
     recoverable_connection_errors = connection_errors
     channel_errors = (*VirtualTransport.channel_errors, BrokerError, RouteNotFound)
-    # A refusal stays one. kombu would repeat it for ever, without a pause.
+    # A refusal is final. kombu would repeat the call forever, without a pause.
     recoverable_channel_errors = ()
 
     def __init__(self, client: Any, **options: Any) -> None:
@@ -442,9 +444,9 @@ class Transport(VirtualTransport):  # type: ignore[misc]
         self._shared: SharedSession | None = None
         self._mailbox: Mailbox | None = None
         self._watching: Any = None
-        #: Auto-deleted and exclusive queues, and what they read from exchanges.
+        #: Auto-deleted and exclusive queues, and the streams by which they read exchanges.
         self.streams: dict[str, Stream] = {}
-        #: Durable queue → what it reads besides its own topic.
+        #: Durable queue → the sources that it reads besides its own topic.
         self.bindings: dict[str, dict[Source, Callable[[MessageExt], bool]]] = {}
         #: Queues whose consumers acknowledge by receiving.
         self.no_ack: set[str] = set()
@@ -493,7 +495,7 @@ class Transport(VirtualTransport):  # type: ignore[misc]
 
     @property
     def shared(self) -> SharedSession:
-        """The session. In a child of a fork the first use opens one."""
+        """The session. In a child of a fork the first use opens a new session."""
         shared = self._shared
         if shared is None or not shared.opened.home.is_here:
             shared = self._open()
@@ -501,7 +503,7 @@ class Transport(VirtualTransport):  # type: ignore[misc]
 
     @property
     def mailbox(self) -> Mailbox:
-        """Where messages for this connection come."""
+        """The mailbox for this connection's messages."""
         mailbox = self._mailbox
         if mailbox is None:
             raise RemotingError("the connection is closed")
@@ -510,7 +512,7 @@ class Transport(VirtualTransport):  # type: ignore[misc]
     def _open(self) -> SharedSession:
         shared = self._shared = SESSIONS.acquire(self.settings, self._connect_timeout_ms)
         mailbox = self._mailbox = Mailbox()
-        # Those of a parent process, or of a session that has ended.
+        # Streams of a parent process, or of a session that has ended.
         self._forget_streams()
         shared.opened.when_ended.append(mailbox.wake)
         return shared
@@ -533,14 +535,14 @@ class Transport(VirtualTransport):  # type: ignore[misc]
         return stream
 
     def callback_of(self, queue: str) -> Callable[[Mapping[str, Any]], Any] | None:
-        """What takes the messages of a queue."""
+        """The function that takes the messages of a queue."""
         found: Callable[[Mapping[str, Any]], Any] | None = self._callbacks.get(queue)
         return found
 
     # --- events
 
     def drain_events(self, connection: Any, timeout: float | None = None) -> None:
-        """Wait for one message, and give it to its consumer. TimeoutError when none comes in time."""
+        """Wait for one message, and pass it to its consumer. TimeoutError when none comes in time."""
         parcel = self.mailbox.wait(timeout, lambda: self.is_open)
         self._check_session()
         if parcel is None:
@@ -566,12 +568,12 @@ class Transport(VirtualTransport):  # type: ignore[misc]
             raise ConnectionLost("the session with the cluster has ended")
 
     def _on_mail(self) -> None:
-        """Give all that has come to its consumers. The prefetch counts bound how much that is."""
+        """Pass all waiting messages to their consumers. The prefetch counts bound their number."""
         mailbox = self._mailbox
         if mailbox is None:
             return
-        # Cleared first: what comes while messages are handed out sets it again. At the end `tell` sets it for those
-        # that an exception of a callback has left.
+        # Clear the descriptor first: messages that arrive meanwhile set it again. At the end `tell` sets it if an
+        # exception of a callback has left messages.
         mailbox.clear()
         self._check_session()
         try:
@@ -612,7 +614,7 @@ def _message(topic: str, payload: Mapping[str, Any], tag: str | None, routing_ke
     task_id = headers.get("id") or payload["properties"].get("correlation_id")
     properties = {ROUTING_KEY: routing_key} if routing_key else {}
     expires_ms = names.expires_at_ms(payload["properties"], SystemClock().now_ms())
-    # A task with the header expires has both. The worker looks at it, and tells who waits that the task was revoked.
+    # A task has the header ``expires`` as well. The worker reads the header, and reports the task as revoked.
     if expires_ms is not None and headers.get("expires") is None:
         properties[EXPIRES] = str(expires_ms)
     return Message(

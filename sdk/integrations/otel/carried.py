@@ -1,7 +1,7 @@
 """Contexts in the properties of messages, as the propagators of the process write and read them.
 
-The default propagators (W3C's trace context and baggage) take several times as long as the rest for what most messages
-have: a context without state and baggage. That is written and read here.
+For most messages the context has neither state nor baggage. The default propagators (W3C's trace context and baggage)
+take several times as long for it as all other work, so such a context is written and read here.
 """
 
 import re
@@ -15,7 +15,7 @@ from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, TraceFlags,
 TRACEPARENT = "traceparent"
 _OTHERS = ("tracestate", "baggage")
 _DEFAULT_FIELDS = {TRACEPARENT, *_OTHERS}
-# Version 00; the propagators know what to do with others.
+# Version 00; the propagators handle other versions.
 _PARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 
 
@@ -38,7 +38,7 @@ class Carried:
         return carrier
 
     def read(self, properties: Mapping[str, str], around: Context | None = None) -> Context:
-        """The context in the properties, within ``around``, by default the caller's, which is returned without one."""
+        """The context in the properties, within ``around`` (default: the caller's); ``around`` itself without one."""
         if self._is_default() and not any(name in properties for name in _OTHERS):
             found = _PARENT.fullmatch(properties.get(TRACEPARENT, ""))
             if found is not None:

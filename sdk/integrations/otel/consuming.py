@@ -1,4 +1,4 @@
-"""Spans of handlers, of receives, and of what becomes of messages.
+"""Spans of handlers, of receives, and of settlements of messages.
 
 A handler's span is the child of the span that sent its message, so that a trace is one tree through the broker, also
 when the message is delivered again. A span of several messages is linked to their contexts.
@@ -44,8 +44,8 @@ class HandlerCall:
         self._labels = labels = telemetry.labels("process", "process", topic, group)
         with labels.lock:
             labels.consumed += len(messages)
-        # A span has one parent. A batch has the messages of several traces, so its span stands in the trace of the
-        # consumer, and is linked to theirs.
+        # A span has one parent. A batch has messages of several traces, so its span is in the consumer's trace, and is
+        # linked to the messages' contexts.
         if is_batch:
             parent = contexts.get_current()
             more: Attributes = {COUNT: len(messages)}
@@ -60,11 +60,11 @@ class HandlerCall:
         self._token: Any = None
 
     def enter(self) -> None:
-        """What is done from now on, in this task, belongs to the call."""
+        """Make the call's span current in this task."""
         self._token = contexts.attach(self.context)
 
     def leave(self) -> None:
-        """It does not any more."""
+        """Restore the span that was current before `enter`."""
         contexts.detach(self._token)
 
     def ended(self, result: object) -> None:
@@ -72,7 +72,7 @@ class HandlerCall:
         failed = ""
         if result not in _SUCCESSES:
             failed = result.value if isinstance(result, ConsumeResult) else "LATER"
-            # The SDK takes any other value for a mistake, and has the message delivered again.
+            # The SDK treats any other value as a mistake, and has the message delivered again.
             if not isinstance(result, ConsumeResult | Later):
                 failed = "TypeError"
             self.span.set_attribute(RESULT, failed)
@@ -92,19 +92,20 @@ class HandlerCall:
 
 
 class ConsumingSpans:
-    """What handlers and the methods of consumers are replaced with."""
+    """Makes the replacements for handlers and for methods of consumers."""
 
     def __init__(self, telemetry: Telemetry) -> None:
         self._telemetry = telemetry
 
     def constructor(self, original: Callable[..., None], *, takes_coroutines: bool) -> Callable[..., None]:
-        """The ``__init__`` of a push consumer: its handlers become ones with spans."""
+        """The ``__init__`` of a push consumer, which wraps its handlers with spans."""
 
         def init(consumer: Any, *args: Any, **named: Any) -> None:
             group = str(named.get("group", ""))
             for name in ("handler", "batch_handler"):
                 handler = named.get(name)
-                # Those of a facade have their spans in its threads or its loop. What is no handler is refused there.
+                # A facade's handlers have their spans in its threads or its loop. An invalid handler is refused by
+                # ``original``.
                 if not callable(handler) or isinstance(handler, ForeignHandlers):
                     continue
                 if inspect.iscoroutinefunction(handler) and not takes_coroutines:
@@ -156,7 +157,7 @@ class ConsumingSpans:
             call.leave()
 
     def receiving(self, original: Callable[..., Any], *, waits: bool) -> Callable[..., Any]:
-        """A method that returns messages, or a result with them. Those that bring none have no span."""
+        """A method that returns messages, or a result with messages. A call without messages has no span."""
 
         async def receive(consumer: Any, *args: Any, **named: Any) -> Any:
             began_ns, began = time.time_ns(), perf_counter()

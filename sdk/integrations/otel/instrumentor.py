@@ -1,7 +1,7 @@
-"""`SkylarkInstrumentor`: replaces methods of the SDK's classes by ones with spans and metrics, and puts them back.
+"""`SkylarkInstrumentor`: replaces methods of the SDK's classes by methods with spans and metrics, and restores them.
 
-What is not instrumented pays nothing: the SDK knows nothing of it. Clients that were made before keep the handlers that
-they have.
+A program without instrumentation pays nothing: the SDK does not know this module. Clients that were made before keep
+their handlers.
 """
 
 from collections.abc import Awaitable, Callable, Collection
@@ -79,7 +79,8 @@ class SkylarkInstrumentor(BaseInstrumentor):  # type: ignore[misc]  # that modul
 def processing(message: MessageExt, group: str = "") -> AbstractContextManager[Span]:
     """``with processing(message): ...``: the block is the work on a message of a stream or of a pull.
 
-    Its span is the child of the one that sent the message. RuntimeError before `SkylarkInstrumentor.instrument`.
+    The block's span is the child of the span that sent the message. RuntimeError before
+    `SkylarkInstrumentor.instrument`.
     """
     instrumentor = SkylarkInstrumentor()
     if not instrumentor.is_instrumented_by_opentelemetry:

@@ -1,4 +1,4 @@
-"""Spans of sends. The context travels in the properties of the message that is sent, which is a copy of the user's."""
+"""Spans of sends. The context travels in the properties of the sent message, which is a copy of the user's message."""
 
 import copy
 from collections.abc import Callable, Iterable, Sized
@@ -28,7 +28,7 @@ from skylark.sdk.producer.result import SendResult
 
 
 class Sending:
-    """The sends of ``count`` messages with one span, from ``with`` to its end. ``result`` is what they gave."""
+    """The sends of ``count`` messages with one span, from ``with`` to its end. ``result``: the sends' result."""
 
     __slots__ = ("_began", "_count", "_labels", "_span", "_telemetry", "result")
 
@@ -54,13 +54,13 @@ class Sending:
 
 
 class ProducingSpans:
-    """What the methods of producers are replaced with."""
+    """Makes the replacements for methods of producers."""
 
     def __init__(self, telemetry: Telemetry) -> None:
         self._telemetry = telemetry
 
     def sending(self, original: Callable[..., Any], *, waits: bool) -> Callable[..., Any]:
-        """A method that sends the message which is its first argument, and returns when that has ended."""
+        """A method that sends its first argument, a message, and returns when the send has ended."""
 
         async def send(producer: Any, message: Any, *args: Any, **how: Any) -> Any:
             if not _is_ours(message):
@@ -83,7 +83,7 @@ class ProducingSpans:
         return send if waits else send_blocking
 
     def queueing(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """`send_nowait`: the span ends when the message is queued, since nobody may ever ask for the ticket's end."""
+        """`send_nowait`: the span ends when the message is queued, since the program may never await the ticket."""
         telemetry = self._telemetry
 
         def send_nowait(producer: Any, message: Any, *args: Any, **how: Any) -> Any:
@@ -97,14 +97,14 @@ class ProducingSpans:
         return send_nowait
 
     def sending_many(self, original: Callable[..., Any], *, waits: bool) -> Callable[..., Any]:
-        """`send_many`: one span for all, whose context each message carries."""
+        """`send_many`: one span for all messages, each of which carries the span's context."""
 
         def begin(topic: str, messages: Any) -> tuple[Sending, Any]:
             count = len(messages) if isinstance(messages, Sized) else 0
             labels = self._telemetry.labels("send", "send", topic)
             span = self._telemetry.span(labels, SpanKind.PRODUCER, {COUNT: count} if count else {})
             carrier = self._telemetry.carried.write(span)
-            # A list stays a list, as its length is looked at; a generator stays one, as it may not fit into memory.
+            # A list stays a list, as its length is used; a generator stays a generator, as it may not fit into memory.
             if carrier and isinstance(messages, Iterable) and not isinstance(messages, str | bytes | Message):
                 carrying = (_carrying_one(topic, one, carrier) for one in messages)
                 messages = list(carrying) if isinstance(messages, list | tuple) else carrying
@@ -124,8 +124,8 @@ class ProducingSpans:
 
     def _begin(self, labels: Labels, message: Message, how: dict[str, Any]) -> tuple[Span, Message]:
         """A span, and the message to send."""
-        # The usual send has nothing to look at, and one set of attributes made before: OpenTelemetry's own span is most
-        # of what is left.
+        # The usual send has no properties to check, and shares one set of attributes: most of the remaining cost is
+        # OpenTelemetry's own span.
         properties = message.properties
         if not properties and not how:
             span = self._telemetry.tracer.start_span(
@@ -143,7 +143,7 @@ class ProducingSpans:
 
 
 def _is_ours(message: object) -> bool:
-    """Whether it is a message, and not one of RocketMQ's own trace."""
+    """Whether ``message`` is a message, and not a message of RocketMQ's own trace."""
     return isinstance(message, Message) and message.topic != TRACE_TOPIC
 
 
@@ -154,11 +154,11 @@ def _type_of(properties: dict[str, str], how: dict[str, Any]) -> str:
 
 
 def _carrying(message: Message, carrier: dict[str, str]) -> Message:
-    """A copy of the message with these properties, as far as there is room for them: the user may send it again."""
+    """A copy with these properties, as far as there is room: the user may send the original again."""
     if not carrier:
         return message
     if type(message) is Message and message.properties is None and len(carrier) == 1:
-        # Most messages: a tenth of what `copy` takes.
+        # For most messages: takes a tenth of the time of `copy`.
         plain = Message.__new__(Message)
         plain.topic, plain.body, plain.flag, plain.properties = message.topic, message.body, message.flag, carrier
         return plain

@@ -1,7 +1,7 @@
-"""`Telemetry`: a tracer and the instruments, and what spans, attributes and metrics are called.
+"""`Telemetry`: a tracer and the instruments, and the names of spans, attributes and metrics.
 
-The names are those of OpenTelemetry's semantic conventions for messaging. They are written here, because the package of
-the conventions has them in modules that may change at any time.
+The names follow OpenTelemetry's semantic conventions for messaging. They are written here, because the conventions'
+package keeps them in modules that may change at any time.
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,20 +27,20 @@ GROUP, MESSAGE_ID = "messaging.consumer.group.name", "messaging.message.id"
 COUNT, ERROR = "messaging.batch.message_count", "error.type"
 TAG, KEYS = "messaging.rocketmq.message.tag", "messaging.rocketmq.message.keys"
 TYPE, DELAY_LEVEL = "messaging.rocketmq.message.type", "messaging.rocketmq.message.delay_time_level"
-#: Skylark's own: the how-manieth delivery this is, what a handler returned, and why a message goes back.
+#: Skylark's own: the number of the delivery, the handler's result, and the reason why a message goes back.
 ATTEMPT = "messaging.rocketmq.message.delivery_attempt"
 RESULT = "messaging.rocketmq.consume.result"
 REASON = "messaging.rocketmq.failure.reason"
-# A span of many messages is linked to the contexts of so many of them.
+# A span links to at most this many of its messages' contexts.
 MAX_LINKS = 128
 
 Attributes = dict[str, str | int | Sequence[str]]
-# Error, of an operation, or "".
+# Error of an operation ("" for success) → count.
 Errors = dict[str, int]
 
 
 class Labels:
-    """What one operation on one topic (and by one group) puts into metrics, and how often it was done.
+    """The attributes and the counts of one operation on one topic (and by one group).
 
     Counts are plain numbers that OpenTelemetry observes when it exports: a call of one of its counters would cost more
     than the rest of the SDK's work on a message.
@@ -54,15 +54,15 @@ class Labels:
             self.attributes[GROUP] = group
         self.span_name = f"{operation} {topic}"
         self.of_spans: Attributes = {**self.attributes, OPERATION_TYPE: kind}
-        # Of messages without properties, which most are.
+        # For messages without properties, as most are.
         self.of_plain_sends = {**self.of_spans, TYPE: "normal"}
-        # Producers and handlers of threads share it.
+        # Producers and handlers in several threads share these labels.
         self.lock = Lock()
         self.sending = self.consumed = 0
         self.sent: Errors = {}
 
     def with_error(self, error: str) -> Attributes:
-        """The attributes of what has failed so, or of what has not."""
+        """The attributes with this error; without an error attribute if ``error`` is empty."""
         return self.attributes | {ERROR: error} if error else self.attributes
 
 
@@ -101,21 +101,21 @@ class Telemetry:
         self.carried = Carried()
         #: Push consumers whose messages in memory are observed.
         self.consumers: WeakSet[PushConsumer] = WeakSet()
-        # One for each operation, topic and group; they are few, as topics and groups are.
+        # One entry for each operation, topic and group: as few as there are topics and groups.
         self._labels: dict[tuple[str, str, str], Labels] = {}
 
     # --- metrics
 
     def labels(self, operation: str, kind: str, topic: str, group: str = "") -> Labels:
-        """What is counted of this operation, and said in all of its spans."""
+        """The labels of this operation, for its metrics and all its spans."""
         found = self._labels.get((operation, topic, group))
         if found is None:
-            # setdefault: of two threads that come here first one wins, and both count in its labels.
+            # setdefault: when two threads come here first, both count in the labels of the thread that wins.
             found = self._labels.setdefault((operation, topic, group), Labels(operation, kind, topic, group))
         return found
 
     def sent(self, labels: Labels, count: int, began: float, error: BaseException | None) -> None:
-        """The send of so many messages, which began at ``began`` (perf_counter), has ended."""
+        """The send of ``count`` messages, which began at ``began`` (perf_counter), has ended."""
         name = "" if error is None else type(error).__qualname__
         with labels.lock:
             labels.sending -= count
@@ -169,7 +169,7 @@ class Telemetry:
         """Links to the contexts of messages."""
         found = []
         for message in messages[:MAX_LINKS]:
-            # Within an empty context: else a message that has none would be linked to the caller's span.
+            # Within an empty context: otherwise a message without a context would be linked to the caller's span.
             context = self.carried.read(message.properties, Context())
             origin = trace.get_current_span(context).get_span_context()
             if origin.is_valid:
@@ -209,7 +209,7 @@ class Operation:
 
 
 def described(message: MessageExt) -> Attributes:
-    """What a span says of one stored message."""
+    """The attributes of a span for one stored message."""
     found: Attributes = {
         MESSAGE_ID: message.msg_id,
         QUEUE: str(message.queue_id),

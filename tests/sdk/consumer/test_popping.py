@@ -107,7 +107,7 @@ async def test_what_a_handler_fails_on_comes_again_and_then_is_a_dead_letter(
 async def test_a_lease_is_renewed_while_the_handler_works_and_the_new_one_is_acknowledged(
     cluster: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(popping, "LOOK_S", 0.05)
+    monkeypatch.setattr(popping, "LEASE_CHECK_S", 0.05)
     monkeypatch.setattr(popping, "RENEW_S", 0.0)
     acknowledged: list[Lease] = []
     plain = popped.acknowledge

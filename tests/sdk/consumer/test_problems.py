@@ -40,20 +40,20 @@ async def test_the_oldest_problem_that_is_not_over_is_shown(mock_clock: MockCloc
     problems = Problems(told.append)
     first, second, again = SkylarkError("a"), SkylarkError("b"), SkylarkError("c")
     assert problems.first is None
-    problems.note("one", first)
-    problems.note("two", second)
-    problems.note("one", again)
+    problems.report("one", first)
+    problems.report("two", second)
+    problems.report("one", again)
     assert problems.first == Problem("one", again) and str(problems.first) == "one: c"
-    problems.note("one", None)
-    problems.note("never", None)
+    problems.report("one", None)
+    problems.report("never", None)
     assert problems.first == Problem("two", second)
     assert told == [Problem("one", first), Problem("two", second)]
     # What flickers is told once in a while.
-    problems.note("one", first)
+    problems.report("one", first)
     assert len(told) == 2
-    problems.note("one", None)
+    problems.report("one", None)
     mock_clock.jump(QUIET_S)
-    problems.note("one", again)
+    problems.report("one", again)
     assert told[2:] == [Problem("one", again)]
 
 
@@ -63,8 +63,8 @@ async def test_their_number_is_bounded_and_a_callback_that_fails_is_logged(caplo
 
     problems = Problems(fails)
     for number in range(MAX_PROBLEMS + 10):
-        problems.note(f"queue {number}", SkylarkError("x"))
-    assert len(problems._now) == len(problems._told_at) == MAX_PROBLEMS
+        problems.report(f"queue {number}", SkylarkError("x"))
+    assert len(problems._now) == len(problems._called_at) == MAX_PROBLEMS
     assert "on_problem failed with queue 0: x" in caplog.text and "ZeroDivisionError" in caplog.text
 
 

@@ -25,7 +25,7 @@ def test_rates_are_those_of_the_last_minute_and_failures_of_the_last_hour() -> N
     totals = rates.of("t", 0.0)
     assert rates.of("t", 5.0) is totals and rates.status("t", 0.0) == rates.status("other", 9.0) == ConsumeStatus()
     totals.pulls, totals.pull_s, totals.pulled = 2, 0.5, 60
-    totals.note_calls(40, 30, 1.0, 3.0)
+    totals.add_calls(40, 30, 1.0, 3.0)
     totals.failed = 10
     status = ConsumeStatus(250.0, 6.0, 50.0, 3.0, 1.0, 10)
     assert rates.status("t", 10.0) == status
@@ -103,6 +103,6 @@ async def test_a_queue_goes_on_when_a_part_of_its_batch_is_consumed() -> None:
     for finished in (0, 2, 2, 3):
         clock.advance(10_000)
         batch.finish(0, finished)
-        flow.note_progress()
+        flow.sample_progress()
         seen.append(clock.now_ms() - owned.consumed_ms)
     assert seen == [10_000, 0, 10_000, 0]

@@ -8,13 +8,13 @@ import trio.testing
 
 from skylark.mqcommon.message.message import decode_messages
 from skylark.sdk.consumer.failures import Counters, Failures
-from skylark.sdk.consumer.stream_message import LOOKS_PER_TIMEOUT, HandedOut, StreamMessage
+from skylark.sdk.consumer.stream_message import CHECKS_PER_TIMEOUT, HandedOut, StreamMessage
 from skylark.sdk.consumer.window import Batch, Window
 from tests.sdk.consumer.test_workers import FakeFailures, settings_of
 from tests.sdk.fakes import queue, record
 
 TIMEOUT_S = 100.0
-LOOK_S = TIMEOUT_S / LOOKS_PER_TIMEOUT
+CHECK_S = TIMEOUT_S / CHECKS_PER_TIMEOUT
 
 
 class Bench:
@@ -44,14 +44,14 @@ async def test_a_message_that_is_kept_too_long_is_delivered_again(
     bench = Bench()
     await nursery.start(bench.handed_out.watch)
     batch = bench.batch(6)
-    await trio.sleep(0.9 * LOOK_S)
+    await trio.sleep(0.9 * CHECK_S)
     kept, acked, refused, waiting = (bench.taken(batch, number, given=number < 3) for number in range(4))
     await acked.ack()
     await refused.nack(3)
     await trio.sleep(TIMEOUT_S)
     assert bench.failures.seen == [(2, 3, 3)], "not before the timeout"
     bench.taken(batch, 4)
-    await trio.sleep(2 * LOOK_S)
+    await trio.sleep(2 * CHECK_S)
     assert bench.failures.seen == [(2, 3, 3), (0, 1, 0)]
     assert f"message {kept.msg_id} of {kept.queue}: neither acknowledged" in caplog.text
 
@@ -62,7 +62,7 @@ async def test_a_message_that_is_kept_too_long_is_delivered_again(
     assert bench.failures.seen[2:] == [(4, 5, 0)]
     assert list(bench.handed_out.messages) == [waiting], "its time begins when the caller gets it"
     waiting.give()
-    await trio.sleep(TIMEOUT_S + 2 * LOOK_S)
+    await trio.sleep(TIMEOUT_S + 2 * CHECK_S)
     assert bench.failures.seen[3:] == [(3, 4, 0)] and not bench.handed_out.messages
 
 
@@ -86,7 +86,7 @@ async def test_messages_of_a_queue_that_is_anothers_are_forgotten(
     await nursery.start(bench.handed_out.watch)
     message = bench.taken(bench.batch(1), 0)
     bench.window.is_closed = True
-    await trio.sleep(2 * LOOK_S)
+    await trio.sleep(2 * CHECK_S)
     assert not bench.handed_out.messages
     await message.ack()
     await trio.sleep(2 * TIMEOUT_S)
@@ -108,7 +108,7 @@ async def test_a_message_whose_refusal_was_cancelled_is_its_callers_again(
     await refused.nack(3)
     await acked.ack()
     assert bench.failures.seen == [(0, 1, 3)] and bench.counters.consumed == 1
-    await trio.sleep(TIMEOUT_S + 2 * LOOK_S)
+    await trio.sleep(TIMEOUT_S + 2 * CHECK_S)
     assert bench.failures.seen == [(0, 1, 3), (2, 3, 0)] and not bench.handed_out.messages
 
 
@@ -133,7 +133,7 @@ async def test_popped_messages_of_a_queue_that_was_given_up_are_left_unless_thei
     batch = LeasedBatch(bench.batch(2))
     kept, waiting = (bench.taken(batch, number, given=number == 0) for number in range(2))
     bench.window.is_closed = True
-    await trio.sleep(2 * LOOK_S)
+    await trio.sleep(2 * CHECK_S)
     assert list(bench.handed_out.messages) == [kept] and not waiting.is_ours
     assert batch.left_to_others == [1]
     await trio.sleep(TIMEOUT_S)

@@ -169,7 +169,7 @@ def test_a_thread_whose_asyncio_loop_was_closed_ends() -> None:
 def test_a_client_is_closed_when_its_asyncio_loop_ended_without_closing_it(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(portal, "LOOK_S", 0.001)
+    monkeypatch.setattr(portal, "CHECK_S", 0.001)
     client = Client()
     guest = Client()
 

@@ -37,7 +37,7 @@ class Model:
 
     def send(self, size: int, timeout_s: float, *, watch: bool) -> None:
         try:
-            self.backlog.take(size)
+            self.backlog.count_in(size)
         except BufferFull:
             waiting = [ticket for ticket in self.tickets if not ticket.done()]
             assert len(waiting) >= MOST_COUNT or sum(ticket.size for ticket in waiting) >= MOST_BYTES
@@ -197,6 +197,6 @@ async def test_a_closed_lane_ends_its_tickets(autojump_clock: MockClock, act: in
 
 def test_what_has_no_outcome_at_the_end_is_lost_too() -> None:
     backlog = Backlog(9, 9)
-    backlog.take(1)
+    backlog.count_in(1)
     lost = backlog.take_lost()
     assert isinstance(lost, SendsFailed) and "1 messages had no answer" in str(lost.exceptions[0])
