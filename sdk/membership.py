@@ -282,7 +282,10 @@ class Membership:
             consumer.divided(next(iter(told.values()), ""))
 
     def _log_failed(self, answers: Answers[None]) -> None:
-        """Log refusals, as a broker that refuses gives no messages. Callers log brokers that they cannot reach."""
+        """Log refused heartbeats (one of REFUSALS_A_LINE), as such a broker gives no messages, and the end of refusals.
+
+        A broker that cannot be reached is logged at level info.
+        """
         for addr in answers.values:
             if self._refusals.pop(addr, 0):
                 logger.warning("broker %s takes the heartbeats of this client again", addr)

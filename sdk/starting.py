@@ -143,7 +143,7 @@ class Start:
 
 
 def raise_if_final(error: BrokerError) -> None:
-    """Raise ``error`` if the server would refuse a retry, too. Other errors are transient: later requests see them."""
+    """Raise ``error`` if the server would refuse a retry, too. Do nothing if a retry may succeed: the start goes on."""
     if outcome_of(error) in (Outcome.REFUSED, Outcome.REFUSED_HERE):
         error.add_note("refused at the start; with start_timeout_ms=None the client starts and goes on trying")
         raise error

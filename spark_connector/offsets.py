@@ -101,7 +101,7 @@ def parse_offsets(text: str, option: str, words: Mapping[str, int]) -> Wanted:
 
 
 def resolve(wanted: Wanted, bounds: Mapping[MessageQueue, QueueBounds], option: str) -> dict[MessageQueue, int]:
-    """The wanted offset of every queue; UserError when a queue is unknown or missing."""
+    """The offset of every queue, -2 and -1 replaced by its bounds. UserError when a queue is unknown or missing."""
     if isinstance(wanted, int):
         return {queue: _absolute(wanted, bounds[queue]) for queue in bounds}
     missing = sorted(set(bounds) - set(wanted))

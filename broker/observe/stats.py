@@ -267,7 +267,7 @@ class BrokerStats:
         return _minute_tps(self.view("GROUP_GET_NUMS", f"{topic}@{group}"))
 
     def rates(self) -> Rates:
-        """The rates of the whole broker."""
+        """The rates of the whole broker, over each span of RATE_SPANS_MS."""
         now, totals = self._clock.now_ms(), self._totals()
         rates = Rates([], [], [], [])
         for span_ms in RATE_SPANS_MS:

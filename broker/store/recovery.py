@@ -454,7 +454,11 @@ class Recovery:
                 report.not_kept = str(error.__cause__ or error)  # a full disk must not stop a start
 
     def _set_last_time(self, furthest: int, known_end: int) -> None:
-        """Let store times continue from the log's last record; if no queue has it, from checkpoint and scan."""
+        """Let store times continue from the time of the log's last record.
+
+        If no queue has that record, or its topic is in BY_CLOCK: from the latest of three times, of the record at
+        ``furthest``, of the checkpoint, of the scan.
+        """
         record, _ = valid_record(self._log.record_at(furthest) or b"", furthest, check_crc=False)
         if record is not None:
             # A message of these topics has the clock's time, which may be earlier than store times of plain queues.

@@ -435,7 +435,7 @@ async def set_consume_mode(
     mode: Literal["PULL", "POP"],
     pop_share_queue_num: int,
 ) -> SetMode:
-    """Set how a group whose members let the broker assign queues consumes a topic: by pull, or by pop."""
+    """Set how a group consumes a topic, by pull or by pop. It counts for members that let the broker assign queues."""
     results = await at_each(
         session,
         await chosen_addrs(session, scope),

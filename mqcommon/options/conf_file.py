@@ -171,7 +171,7 @@ def to_properties(options: Any) -> str:
 
 
 def read_update(body: bytes) -> list[tuple[str, str]]:
-    """The keys and values that a peer sent. Raises ConfigError with RocketMQ's text."""
+    """The keys and values that a peer sent. ConfigError: too many, or unreadable (then with RocketMQ's text)."""
     lines = body.count(b"\n") + body.count(b"\r")
     if len(body) > MAX_UPDATE_BYTES or lines > MAX_UPDATE_LINES:
         limits = f"at most {MAX_UPDATE_BYTES} in {MAX_UPDATE_LINES} lines are taken"

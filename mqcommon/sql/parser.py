@@ -101,7 +101,7 @@ def parse(sql: str) -> Node:
 
 
 def terms_of(node: Node) -> int:
-    """How often properties are read: what a message costs at most."""
+    """How often, at most, the condition reads a property of a message: this is what checking a message costs."""
     match node:
         case nodes.Logic():
             return sum(map(terms_of, node.parts))

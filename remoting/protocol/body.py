@@ -58,7 +58,7 @@ def choice(*names: str) -> Kind:
 
 
 def body_of(cls: type[ReadableBody]) -> Kind:
-    """A body within a body."""
+    """The kind of a field whose value is a ``cls``: a body within the body."""
     return Kind(cls.from_wire, lambda body: body.to_wire(), cls)
 
 

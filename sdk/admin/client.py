@@ -994,9 +994,10 @@ class Admin:
                 raise UserError(f"no broker knows group {group}") from None
 
     async def _is_retry_topic_read(self, group: str) -> bool:
-        """Whether the members of the group read its retry topic; False when none is connected.
+        """Whether the group has connected members, which then read its retry topic, as far as they tell.
 
-        UserError when what is sent there would reach nobody: members consume in order, or all of them pop.
+        UserError when no member reads it (as where all pop), or when a member consumes in order: brokers then make a
+        dead letter at once of what is sent there.
         """
         try:
             found = await self.consumer_connection(group)

@@ -171,7 +171,7 @@ class PushMember:
         )
 
     def heard(self, addr: str, error: BrokerError | None) -> None:
-        """A broker refuses heartbeats with ``error``, and so gives no messages; None: it accepts heartbeats."""
+        """Report that a broker refuses heartbeats with ``error``, and so gives no messages; None: it accepts them."""
         self._problems.report(f"heartbeats to {addr}", error)
 
     def divided(self, differences: str) -> None:

@@ -87,7 +87,7 @@ class WeakBrokers:
         return addr in self._avoided_until and self._avoided_until[addr] <= now_ms
 
     def requested(self, addr: str, now_ms: float) -> None:
-        """A request to the broker begins. If it is a try, other requests avoid the broker until the answer arrives."""
+        """A request to the broker begins. If it is a try, others avoid the broker until it answers, TRY_MS at most."""
         if self.is_due(addr, now_ms):
             self._trying[addr] = None
             self._avoided_until[addr] = now_ms + TRY_MS

@@ -1,7 +1,7 @@
 """A proxy in a thread of the test's process, calls to it, and official clients in processes of their own.
 
 The official Python client has the import name of the C++ client, so it stands in a folder of its own: scripts/test
-makes it, and the one of the Node client.
+makes it, and the folder of the Node client.
 """
 
 import asyncio

@@ -198,7 +198,7 @@ class GroupMember(Part):
             self.node.connection_lost(addr)
 
     def _turned(self) -> None:
-        """The requests of one read from a member are handled."""
+        """Carry out at once what the requests of one read from another member have caused; then build the queues."""
         assert self.node is not None
         # Acknowledgements first: who sends waits for these, and nobody for queues.
         self.node.turn()

@@ -140,7 +140,10 @@ class BatchConsumeQueue(ConsumeQueue):
         return last.base, last.physical, last.size
 
     def is_after_previous(self, offset: int, physical: int) -> bool:
-        """Whether the last entry points past the entry before it; called only while the end is searched for."""
+        """Whether the last entry, which points to ``physical``, points past the entry before it.
+
+        ``offset`` is not used: while the end is searched for, the entry that is judged is the last one.
+        """
         place = self._stored - 1
         if place * _BYTES == self.chain.start:
             return True

@@ -307,7 +307,7 @@ class RocketPublisherSpec(PublisherSpecification[Any, Any]):
 
     @property
     def name(self) -> str:
-        """The key of the publisher's channel."""
+        """The key of the publisher's channel in the AsyncAPI document: its title, or ``TOPIC:Publisher``."""
         return self.config.title_ or f"{self.topic}:Publisher"
 
     def get_schema(self) -> dict[str, PublisherSpec]:
