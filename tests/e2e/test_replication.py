@@ -77,7 +77,7 @@ async def test_sync_master_what_was_acknowledged_outlives_the_masters_disk(
     sys.stdout.write(f"{rounds} disks of a master lost, {acked} acknowledged messages, all on the slaves, in order\n")
 
 
-@pytest.mark.parametrize("rate", [0, 50_000])
+@pytest.mark.parametrize("rate", [0, 200_000])
 async def test_async_master_no_more_is_lost_than_the_lag_that_was_reported(tmp_path: Path, rate: int) -> None:
     options = ("--ha-max-transfer-rate", str(rate))
     async with broker_set(tmp_path, "ASYNC_MASTER", master_options=options) as at:
@@ -86,8 +86,9 @@ async def test_async_master_no_more_is_lost_than_the_lag_that_was_reported(tmp_p
         found = await read_from_the_slave(at)
         assert check_order(found) == 0, "something is stored twice"
         lost = [body for queue, offset, body in load.acked[:acked] if found[queue][offset : offset + 1] != [body]]
+        queue = next(queue for queue, bodies in found.items() if bodies)
         async with PullConsumer(at.nameserver) as consumer:
-            smallest = min([one.store_size async for one in consumer.messages(next(iter(found)), 0, 1)])
+            smallest = min([one.store_size async for one in consumer.messages(queue, 0, 1)])
         sys.stdout.write(f"lag {lag} bytes, lost {len(lost)} of {acked} messages: {len(lost) * smallest} bytes\n")
         assert len(lost) * smallest <= lag
         if rate:
