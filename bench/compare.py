@@ -4,8 +4,8 @@
 
 Prints the medians of both, their ratio (above 1: this tree is better), and the range of the ratios of single rounds: a
 difference that is smaller than the range means nothing. The other commit is checked out in a temporary directory. Each
-tree has a Python of its own with the same libraries, whose commands come from the tree's setup.cfg: the import root
-was another one in commits before ``skylark``. What follows ``--`` goes to the bench.
+tree has a Python of its own with the same libraries, whose commands are defined in the tree's setup.cfg: commits before
+``skylark`` have another import root. What follows ``--`` goes to the bench.
 """
 
 import argparse

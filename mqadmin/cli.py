@@ -1,7 +1,7 @@
 """The command line ``mqadmin``: RocketMQ's commands under RocketMQ's names, in families.
 
 This module does not import the SDK: a command imports it when it runs, so help and shell completion are fast.
-Command names are case-insensitive, as in RocketMQ's tool; for a mistyped one the error suggests the nearest.
+Command names are case-insensitive, as in RocketMQ's tool; for a mistyped name the error suggests the nearest command.
 Exit codes: 0 done, 1 an operation failed (one line on stderr says what to do), 2 the command line is wrong.
 """
 
@@ -84,7 +84,7 @@ class Families(click.Group):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Like click's, but first find out whether errors are to be printed as JSON: the command line may be wrong.
+        """As click's, after finding out whether errors are printed as JSON: parsing may already fail.
 
         Options that every command takes may stand before the command, too.
         """
@@ -95,7 +95,7 @@ class Families(click.Group):
         return ctx
 
     def _command_first(self, args: list[str]) -> list[str]:
-        """``args`` with the common options that stand before the command put behind it; a later one counts."""
+        """``args`` with common options moved from before the command to after it; an option's last value counts."""
         common = {spelling for parameter in common_options() for spelling in parameter.opts}
         at = 0
         while at < len(args) and args[at].partition("=")[0] in common:
@@ -157,7 +157,7 @@ def _wants_json(args: Sequence[str]) -> bool:
 
 
 def unknown_command(group: click.Group, ctx: click.Context, name: str) -> click.UsageError:
-    """The error for an unknown command: one of RocketMQ's that is missing here, or a mistyped name."""
+    """The error for an unknown command: a command of RocketMQ that is missing here, or a mistyped name."""
     missing = name_of_missing(name)
     if missing is not None:
         text = f"{missing} is a command of RocketMQ's mqadmin that is not implemented here yet. See mqadmin help."

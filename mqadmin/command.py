@@ -1,4 +1,4 @@
-"""Makes a click command of an async function: ``@command(name, *params, show=...)``.
+"""Makes an async function into a click command: ``@command(name, *params, show=...)``.
 
 The function gets a Session and its options, and returns plain data (rows, a dict, or None when ``session.say`` has
 printed everything). ``show`` turns the data into the lines of a table; with ``--output json`` the data is printed as
@@ -33,8 +33,8 @@ _SCOPE = ("broker_addr", "cluster_name")
 class AdminCommand(click.Command):
     """A command of mqadmin.
 
-    It refuses an option with several names (``-n``, ``--namesrvAddr``) when it is given twice. click would take the
-    last one, RocketMQ's tools take the first, and neither says that the other has no effect.
+    It refuses an option with several names (``-n``, ``--namesrvAddr``) when it is given twice. click would use the
+    last value, RocketMQ's tools use the first, and neither says that the other value has no effect.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -103,9 +103,9 @@ def command(
     either: tuple[str, ...] = (),
     asks_servers: bool = True,
 ) -> Callable[[Work], AdminCommand]:
-    """Make a click command of an async function; of the arguments named by ``either`` exactly one must be given.
+    """Make an async function into a click command; exactly one of the arguments named in ``either`` must be given.
 
-    Of -b and -c one must be given, too, unless ``either`` says more: the function gets both as its ``scope``.
+    One of -b and -c must be given, too, unless ``either`` names more: the function gets both as its ``scope``.
     A command that does not ask servers needs no address.
     """
 
@@ -153,7 +153,7 @@ def command(
     return make
 
 
-# Here and below: click hands on options by name, and checks their types by the parameters of the command.
+# Here and below: click passes options by name, and has checked their types against the command's parameters.
 def run_work(clients: Clients, settings: Settings, work: Work, options: dict[str, Any], show: Show | None) -> bool:
     """Run ``work`` with an opened Admin and print what it returns; False when anything failed."""
     import trio
@@ -162,7 +162,7 @@ def run_work(clients: Clients, settings: Settings, work: Work, options: dict[str
 
     async def main() -> Any:
         nonlocal session
-        # A name in DNS may have the addresses of several NameServers, and some commands change each of them.
+        # One DNS name may stand for several NameServers, and some commands must change each NameServer.
         every = replace(settings, namesrv=await _behind_names(settings))
         async with clients.admin(every) as admin:
             session = Session(clients, every, admin)
@@ -171,7 +171,7 @@ def run_work(clients: Clients, settings: Settings, work: Work, options: dict[str
     try:
         result = trio.run(main)
     except BaseException as error:
-        # trio wraps what is raised in its tasks in groups. What counts is looked for in them, the most telling first.
+        # trio wraps exceptions of its tasks in groups. Search the groups for known errors, the most specific first.
         _clear(session)
         if (usage := first_of(error, click.ClickException)) is not None:
             raise usage from None
@@ -200,22 +200,22 @@ def run_work(clients: Clients, settings: Settings, work: Work, options: dict[str
 
 
 async def _behind_names(settings: Settings) -> str:
-    """The NameServers, with all addresses of each name: what they store must be changed at each of them."""
+    """The NameServers, with all addresses of each DNS name: a change of stored data must reach every NameServer."""
     from skylark.remoting.net.address_server import resolved
 
-    if settings.tls is not None:  # a certificate may have the name only
+    if settings.tls is not None:  # the certificate may be valid for the DNS name only
         return settings.namesrv
     found: list[str] = []
     for addr in filter(None, settings.namesrv.split(";")):
         try:
             found += await resolved(addr)
         except OSError:
-            found.append(addr)  # the connect says what is wrong
+            found.append(addr)  # connecting will report the error
     return ";".join(dict.fromkeys(found))
 
 
 def given_credentials(file: str | None, plain_signature_addresses: str) -> "Credentials | None":
-    """What ``file``, the environment or RocketMQ's own file for tools says.
+    """The credentials in ``file``, in the environment, or in RocketMQ's own file for tools.
 
     ``plain_signature_addresses``: servers that may get RocketMQ's signature.
     """
@@ -229,7 +229,7 @@ def given_credentials(file: str | None, plain_signature_addresses: str) -> "Cred
 
 
 def given_tls(file: str | None) -> "Tls | None":
-    """What ``file`` says."""
+    """The TLS settings in ``file``."""
     if file is None:
         return None
     from skylark.sdk.credentials import read_tls_config
@@ -241,9 +241,9 @@ def given_tls(file: str | None) -> "Tls | None":
 
 
 def _names_broker(ctx: click.Context, options: dict[str, Any]) -> bool:
-    """Whether a broker's address is given. Then no NameServer is required; a command that needs one checks for it."""
+    """Whether a broker's address is given. A NameServer is optional then; a command that needs a NameServer checks."""
     addresses = [param.name for param in ctx.command.params if isinstance(param.type, Address | BrokerAddress)]
-    # A broker that is given by its name is looked up.
+    # A broker's name is looked up at a NameServer.
     return any(name is not None and ":" in (options.get(name) or "") for name in addresses)
 
 

@@ -1,8 +1,8 @@
-"""Copies what nobody has read of sealed queues to other queues, part by part.
+"""Copies the unread messages of sealed queues to other queues, part by part.
 
-The source notes how far this came, after the target has stored a part. So a command that was killed goes on there, and
-only the messages of one part may come twice, with the same unique keys. Messages with one key go to one queue, in their
-order; so do all messages without a key of one queue.
+Once the target has stored a part, the source records the new position. So a killed command resumes from that position,
+and only the messages of one part may come twice, with the same unique keys. Messages with the same key go to one queue,
+in order; so do all messages without a key of one source queue.
 Neighbours: broker/admin/sealing.py answers.
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Place(NamedTuple):
-    """A queue that takes messages."""
+    """A queue that messages are copied to."""
 
     addr: str
     queue_id: int
@@ -27,13 +27,13 @@ class Place(NamedTuple):
 
 def chosen(record: Record, targets: Sequence[Place]) -> Place:
     """The target of a message: the same for all messages with its key."""
-    # The sharding key decides the order; a message without one has at least its siblings with the same key together.
+    # The sharding key decides the order; without a sharding key, messages with the same key at least stay together.
     key = find_property(record.properties, b"__SHARDINGKEY") or find_property(record.properties, b"KEYS")
     return targets[crc32(key or b"queue %d" % record.queue_id) % len(targets)]
 
 
 def by_target(raw: bytes, targets: Sequence[Place]) -> dict[Place, bytes]:
-    """The records in ``raw`` by their targets, in their order."""
+    """The records in ``raw`` by target, in the order of ``raw``."""
     found: dict[Place, list[bytes]] = {}
     at = 0
     while at < len(raw):
@@ -46,11 +46,11 @@ def by_target(raw: bytes, targets: Sequence[Place]) -> dict[Place, bytes]:
 async def move_queues(
     admin: "Admin", addr: str, topic: str, first: int, targets: Sequence[Place], moved: Callable[[int], None]
 ) -> list["SealedQueue"]:
-    """Seal the topic's queues from number ``first`` on at the broker ``addr``, and copy what comes after the seals.
+    """Seal the topic's queues from number ``first`` on at the broker ``addr``, and copy their messages past the seals.
 
-    ``moved`` is called with the number of messages of each part. Returns the queues, everything copied that they had.
+    ``moved`` is called with the number of messages of each part. Returns the queues, with all their messages copied.
     """
-    # Sealed again in each run: the answer says how far an earlier run has come.
+    # Sealing is repeated in each run: the answer has the position that an earlier run reached.
     queues = await admin.seal_queues(addr, topic, first)
     for queue in queues:
         while queue.moved_to < queue.end:
@@ -58,8 +58,8 @@ async def move_queues(
             for place, records in by_target(raw, targets).items():
                 await admin.store_moved(place.addr, topic, place.queue_id, records)
             if next_offset <= queue.moved_to:
-                break  # the messages were removed from the log meanwhile, or are not confirmed yet
-            # Noted once all targets have stored the part. A crash before that copies it again, and loses nothing.
+                break  # the log has dropped these messages meanwhile, or they are not confirmed yet
+            # Only after all targets have stored the part: a crash before repeats the part, and loses nothing.
             await admin.note_moved(addr, topic, queue.queue_id, next_offset)
             moved(next_offset - queue.moved_to)
             queue.moved_to = next_offset

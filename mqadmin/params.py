@@ -116,14 +116,14 @@ class Charset(click.ParamType):  # type: ignore[type-arg]  # generic in newer cl
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         try:
             name = codecs.lookup(str(value).strip()).name
-            # Refuse codecs that do not decode to text, and those that cannot replace invalid bytes.
+            # Refuse codecs that do not decode to text, and codecs that cannot replace invalid bytes.
             b"a\xff".decode(name, "replace")
         except (LookupError, UnicodeError):
             self.fail(f"{value!r} is not a charset, as in UTF-8 or GBK", param, ctx)
         return name
 
 
-# As ms these would be in January 1970: a year, a date and seconds since 1970 are taken for what they look like.
+# Read as ms, such numbers are times in January 1970: refuse them, as they are years, dates or seconds since 1970.
 NO_MS = re.compile(r"(19|20)[0-9]{2}|(19|20)[0-9]{6}|[12][0-9]{9}")
 
 
@@ -202,12 +202,12 @@ def option(letter: str, long: str, help: str, **settings: Any) -> click.Option:
 
 
 def broker_addr(help: str, **settings: Any) -> click.Option:
-    """-b, the address or the name of one broker: a command gets its address."""
+    """-b, the address or the name of one broker: the command gets the address."""
     return option("b", "brokerAddr", help, type=BrokerAddress(), metavar="HOST:PORT|NAME", **settings)
 
 
 def broker_name(help: str, **settings: Any) -> click.Option:
-    """-b, the name or an address of one broker: a command gets its name."""
+    """-b, the name or an address of one broker: the command gets the name."""
     return option("b", "brokerName", help, type=BrokerName(), metavar="NAME|HOST:PORT", **settings)
 
 
@@ -217,12 +217,12 @@ def cluster_name(help: str, **settings: Any) -> click.Option:
 
 
 def where(verb: str) -> tuple[click.Option, click.Option]:
-    """-b and -c, of which one must be given: a command gets them as a `Scope`."""
+    """-b and -c, of which one must be given: the command gets both as a `Scope`."""
     return broker_addr(f"{verb} which broker"), cluster_name(f"{verb} which cluster")
 
 
 def route_cluster() -> click.Option:
-    """-c, a cluster whose brokers are asked instead of those in the topic's route."""
+    """-c, a cluster whose brokers are asked instead of the brokers in the topic's route."""
     return option("c", "cluster", "cluster name or parent topic of a lite topic: its brokers are asked", default=None)
 
 
@@ -240,7 +240,7 @@ B = TypeVar("B", bound="Body")
 
 
 def read_list(warn: Callable[[str], object], path: str, kind: type[B], name_member: str) -> list[B]:
-    """The bodies in the file; UserError when it is no such list. Members that have no meaning are told to ``warn``."""
+    """The bodies in the file; UserError when the file has no such list. ``warn`` is called for unknown members."""
     from skylark.remoting.protocol.dialect import loads
 
     try:

@@ -13,7 +13,7 @@ _HEAD = """# mqadmin
 <!-- made by scripts/docs: do not edit -->
 
 `mqadmin` administers Skylark and Apache RocketMQ clusters. Commands, option letters and long names are RocketMQ's,
-and tables are printed with RocketMQ's column heads and widths (those of 5.3), so scripts for the official tool keep
+and tables are printed with RocketMQ's column heads and widths (of version 5.3), so scripts for the official tool keep
 working.
 
 ```
@@ -38,11 +38,11 @@ mqadmin help sendMessage
 - **Timeout**: `--timeout` is for each answer of each server.
 - **Times of messages**: ms since 1970, local time as `2026-11-21#08:00:00:000`, ISO 8601 with or without a zone
   (`2026-11-21T08:00:00Z`), or `now`.
-- **Names**: command names are case-insensitive; for a mistyped one the error suggests the nearest. RocketMQ's commands
-  that are not implemented yet are listed [at the end](#not-implemented-yet).
+- **Names**: command names are case-insensitive; for a mistyped name the error suggests the nearest command. RocketMQ's
+  commands that are not implemented yet are listed [at the end](#not-implemented-yet).
 - **Completion**: `mqadmin completion bash|zsh|fish` prints the script for your shell.
 
-RocketMQ's tool accepts both `-b` and `-c` and silently uses one of them; this one refuses.
+RocketMQ's tool accepts both `-b` and `-c` and silently uses one of them; this tool refuses.
 Names longer than their column are not cut. `printMsg` and `printMsgByQueue` stop after 1,000 messages and say so
 (`--limit`). Control characters in messages are escaped, so that they cannot control the terminal. `searchOffset` does
 not exist in RocketMQ.

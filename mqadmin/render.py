@@ -18,9 +18,9 @@ Row = Any
 
 @lazy_dataclass(frozen=True, slots=True)
 class Table:
-    """Columns, the printf format of a row, and that of the heads if it differs.
+    """Columns, the printf format of a row, and the printf format of the heads if it differs.
 
-    A column is its head, and a member of the rows by its name in Python, or what makes the cell of a row.
+    A column is a head with the Python name of a row's member, or with a function that makes the cell from the row.
     """
 
     columns: tuple[tuple[str, str | Callable[[Row], object]], ...]
@@ -33,7 +33,7 @@ class Table:
         return head_format % tuple(head for head, _ in self.columns)
 
     def row(self, row: Row, **texts: object) -> str:
-        """One line of the report ``row``. ``texts`` are cells that the report does not have, or not in this form."""
+        """One line of the report ``row``. ``texts``: cells that the report lacks, or has in another form."""
         return self.row_format % tuple(texts[of] if of in texts else _cell(row, of) for _, of in self.columns)
 
     def lines(self, rows: Iterable[Row]) -> Iterator[str]:

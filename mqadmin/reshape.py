@@ -1,8 +1,8 @@
-"""Gives a topic other numbers of queues on its brokers, step by step, while it is used.
+"""Changes the numbers of a topic's queues on its brokers, step by step, while the topic is used.
 
-Looks at all brokers, takes the step that reshaping.py decides for each, and looks again, until every broker is done.
-The brokers' answers are the only memory, so a command that was killed is simply run again. RocketMQ's brokers can be
-part of it; only nothing can be copied from them.
+Asks all brokers, takes the step that reshaping.py decides for each broker, and repeats until every broker is done.
+The brokers' answers are the only memory, so a killed command is simply run again. RocketMQ's brokers can take part;
+only copying messages from them is impossible.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ _NOTHING = Shape(0, 0)
 
 @lazy_dataclass(frozen=True, slots=True)
 class Patience:
-    """How a command waits. ``forgotten``: groups that it does not wait for."""
+    """How long a command waits, and for whom. ``forgotten``: groups that the command does not wait for."""
 
     settle_s: float
     deadline_s: float
@@ -38,14 +38,14 @@ class Patience:
 
 
 class _Seen(NamedTuple):
-    """The last queues of one broker: their ends, and since when they are that."""
+    """The last queues of one broker: their end offsets, and since when these have not changed."""
 
     ends: tuple[int, ...]
     since: float
 
 
 class Reshape:
-    """One topic on its way to other numbers of queues. ``addrs``: broker name → address of its master."""
+    """A topic whose numbers of queues are being changed. ``addrs``: broker name → address of its master."""
 
     def __init__(
         self, session: Session, topic: str, addrs: Mapping[str, str], target: Mapping[str, Shape], patience: Patience
@@ -62,7 +62,7 @@ class Reshape:
         self.moved = 0
 
     async def run(self) -> None:
-        """Take all steps; UserError at the deadline: run it again to go on."""
+        """Take all steps; UserError at the deadline: a further run goes on."""
         deadline = trio.current_time() + self._patience.deadline_s
         left = sorted(self._target)
         while True:
@@ -77,7 +77,7 @@ class Reshape:
             await trio.sleep(POLL_S)
 
     async def _advance(self, name: str) -> str | None:
-        """Take steps at one broker until it is done, which returns None, or has to wait, for what this returns."""
+        """Take steps at one broker. Returns None when the broker is done, else the text that says what it waits for."""
         target = self._target[name]
         while True:
             config = await config_at(self._session.admin, self._addrs[name], self._topic)
@@ -113,14 +113,14 @@ class Reshape:
         self._session.say(f"{name}: topic {self._topic} has {shape}.")
 
     async def _config_of_another(self) -> "TopicConfig":
-        """The topic as a broker has it, for one that is to have it, too: its permission, type and attributes."""
+        """The topic's permission, type and attributes, from a broker that has the topic, for a broker that lacks it."""
         for _, addr in sorted(self._addrs.items()):
             if (config := await config_at(self._session.admin, addr, self._topic)) is not None:
                 return config
         raise UserError(f"no broker of {', '.join(sorted(self._addrs))} has topic {self._topic} any more")
 
     async def _open_tail(self, name: str, now: Shape, target: Shape) -> tuple[Tail, str]:
-        """The queues that go and can still be read, and which groups must read what."""
+        """The removed queues that can still be read, and the text that says which groups must still read them."""
         addr, topic = self._addrs[name], self._topic
         queues = [MessageQueue(topic, name, number) for number in range(target.read, now.read)]
         ends = {queue: await self._admin.max_offset(queue) for queue in queues}
@@ -154,7 +154,7 @@ class Reshape:
         return Tail(sum(unread.values()), settled), f" (messages left: {who})" if who else ""
 
     async def _closed_tail(self, name: str, target: Shape) -> tuple[Tail, str]:
-        """The queues that nobody reads or writes any more."""
+        """The removed queues that can be neither read nor written."""
         try:
             answer = await self._admin.closed_queues(
                 self._addrs[name], self._topic, target.read, self._patience.forgotten
@@ -171,16 +171,18 @@ class Reshape:
     async def _closed_tail_of_rocketmq(self, name: str, target: Shape) -> Tail:
         seen = self._seen.get(name)
         if seen is None:
-            return Tail(0, True)  # closed by an earlier run, which looked
+            return Tail(0, True)  # closed by an earlier run, which has checked them
         queues = [MessageQueue(self._topic, name, target.read + number) for number in range(len(seen.ends))]
         late = [await self._admin.max_offset(queue) - end for queue, end in zip(queues, seen.ends, strict=True)]
         return Tail(sum(late), True, target.read + len(late) if any(late) else 0)
 
     async def _is_moved(self, name: str, target: Shape) -> bool:
-        """Copy what nobody has read; whether all of it is copied."""
+        """Copy the unread messages. Returns whether all of them are copied."""
         places = [Place(self._addrs[name], number) for number in range(target.write)]
         try:
-            queues = await move_queues(self._admin, self._addrs[name], self._topic, target.read, places, self._note)
+            queues = await move_queues(
+                self._admin, self._addrs[name], self._topic, target.read, places, self._count_copied
+            )
         except BrokerError as error:
             if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 raise
@@ -189,7 +191,7 @@ class Reshape:
             ) from None
         return all(queue.moved_to >= queue.end for queue in queues)
 
-    def _note(self, messages: int) -> None:
+    def _count_copied(self, messages: int) -> None:
         self.moved += messages
         self._session.progress(f"{self.moved:,} messages copied")
 

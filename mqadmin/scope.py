@@ -20,21 +20,21 @@ __all__ = ["Scope", "addr_of", "at_each", "at_servers", "chosen_addrs", "is_know
 
 
 async def addr_of(session: Session, broker: str) -> str:
-    """The address that -b gives, or that of the master, else of the lowest slave, of the broker that it names."""
+    """The address in -b; if -b has a name, the address of the broker's master, else of its lowest slave."""
     if ":" in broker:
         return broker
     return (await _find(session, broker, lambda one: one.broker_name)).addr
 
 
 async def name_of(session: Session, broker: str) -> str:
-    """The name that -b gives, or that of the broker with this address."""
+    """The name in -b; for an address in -b, the name of the broker there."""
     if ":" not in broker:
         return broker
     return (await _find(session, broker, lambda one: one.addr)).broker_name
 
 
 async def _find(session: Session, wanted: str, what: Callable[[Target], str]) -> Target:
-    """The first broker of which ``what`` is ``wanted``. UserError names all brokers when there is none."""
+    """The first broker whose ``what`` equals ``wanted``. If there is none, UserError lists all brokers."""
     every = all_targets(await session.admin.cluster_info())
     for one in every:
         if what(one) == wanted:

@@ -1,7 +1,7 @@
-"""The files of a cluster in which nobody is trusted without proof, for `mqadmin secureCluster`. Pure.
+"""The files of a cluster with access control and TLS, for `mqadmin secureCluster`. Pure.
 
-Secrets stand in files of their own, as environment variables, so that confs can be shown and kept under version
-control; conf/secure has the confs as they are made for /etc/skylark.
+Secrets are in separate files, as environment variables, so that confs can be shown and kept under version control;
+conf/secure has the confs that are made for /etc/skylark.
 """
 
 from collections.abc import Sequence
@@ -11,14 +11,14 @@ import orjson
 from skylark.mqcommon.addresses import client_ip, split_address
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
-#: The super user of administrators, and the super user as whom servers sign what they ask each other.
+#: The super user of administrators, and the super user as which servers sign their requests to each other.
 ROOT, INNER = "root", "inner"
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost")
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Plan:
-    """Where the cluster is: the folder of its files, its NameServers, the hosts of its servers, whether with TLS."""
+    """A cluster to be made: the folder of its files, its NameServers, its hosts, and whether it uses TLS."""
 
     directory: str
     namesrv_addr: str = "127.0.0.1:9876"
@@ -44,13 +44,13 @@ class Secrets:
 
 
 def plan_of(directory: str, namesrv_addr: str, hosts: Sequence[str], *, tls: bool) -> Plan:
-    """``namesrv_addr``: ``host:port;...``; its hosts count, too."""
+    """The plan of a cluster on ``hosts`` and the hosts in ``namesrv_addr`` (``host:port;...``)."""
     named = [split_address(addr)[0] for addr in namesrv_addr.split(";") if addr]
     return Plan(directory, namesrv_addr, tuple(dict.fromkeys([*(hosts or LOOPBACK_HOSTS), *named])), tls)
 
 
 def confs(plan: Plan) -> dict[str, str]:
-    """Name to text, without secrets."""
+    """File name → text of each conf; without secrets."""
     found = {"namesrv.conf": _namesrv(plan), "broker.conf": _broker(plan), "proxy.conf": _proxy(plan)}
     if plan.tls:
         found["tls.properties"] = _tls(plan)
@@ -58,7 +58,7 @@ def confs(plan: Plan) -> dict[str, str]:
 
 
 def secret_files(secrets: Secrets) -> dict[str, str]:
-    """Name to text, for their owner only."""
+    """File name → text of each file with secrets, which only its owner may read."""
     inner = _json({"accessKey": INNER, "secretKey": secrets.inner})
     registering = [
         {"accessKey": INNER, "secretKey": secrets.inner},
@@ -130,7 +130,7 @@ def _tls_line(plan: Plan) -> str:
 
 
 def _env(variables: dict[str, str]) -> str:
-    # JSON of names and secrets that have no quotes; a shell and systemd read it alike.
+    # Names and secrets have no quotes, so a shell and systemd read this JSON alike.
     return "".join(f"{name}='{value}'\n" for name, value in variables.items())
 
 

@@ -2,7 +2,7 @@
 
 A command's function gets a Session and returns its result as plain data, which is printed as a table or as one JSON
 document. It prints lines of a table while it works with ``say``, and reports a failure at one of several servers with
-``fail``, which makes the exit code 1. Tests replace ``Clients`` with fakes.
+``fail``, which sets exit code 1. Tests replace ``Clients`` with fakes.
 """
 
 import sys
@@ -22,7 +22,7 @@ from skylark.mqcommon.errors import SkylarkError, UserError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.names import TOOLS_GROUP
 from skylark.sdk.admin.failures import ErrorReport, WarningReport, error_report, explain
-from skylark.sdk.admin.reports.problems import ReportProblem, ask_each, note_absent_queues
+from skylark.sdk.admin.reports.problems import ReportProblem, ask_each, report_absent_queues
 
 if TYPE_CHECKING:
     from skylark.remoting.net.tls.settings import Tls
@@ -83,7 +83,7 @@ class SdkClients:
     def consumer(self, settings: Settings, group: str) -> AbstractAsyncContextManager["PullConsumer"]:
         from skylark.sdk.consumer.pull import PullConsumer
 
-        # without heartbeats: reading with a tool must not create a group
+        # no heartbeats: reading with a tool must not create a group
         return PullConsumer(
             settings.namesrv,
             group=group,
@@ -128,7 +128,7 @@ class Session:
 
     @cached_property
     def bodies_folder(self) -> Path:
-        """A new folder for bodies of messages, which nobody else can read or have made before. Raises OSError."""
+        """A new folder for bodies of messages, which only this user can read. Raises OSError."""
         return Path(tempfile.mkdtemp(prefix="mqadmin-bodies-"))
 
     def say(self, line: str = "") -> None:
@@ -148,16 +148,16 @@ class Session:
         self._complain(report, report.error)
         return explain(error)
 
-    def note(self, problem: ReportProblem) -> None:
-        """Print a problem of a report: an error is a failure, the rest a warning."""
+    def report_problem(self, problem: ReportProblem) -> None:
+        """Print a problem of a report: a failure if the problem has an error, else a warning."""
         if problem.error is None:
             self.warn(problem.about)
         else:
             self.fail(problem.error, problem.about)
 
     async def check_whole(self, topics: Iterable[str]) -> None:
-        """Fail once for each broker that is away and has queues of one of ``topics``: what is shown lacks them."""
-        await note_absent_queues(self.admin, topics, self.note)
+        """Fail once for each broker that is away and has queues of one of ``topics``: the output lacks these queues."""
+        await report_absent_queues(self.admin, topics, self.report_problem)
 
     def _complain(self, report: ErrorReport | WarningReport, text: str) -> None:
         self.clear_progress()
@@ -176,7 +176,7 @@ class Session:
             self._progress_shown = False
 
     def admin_at(self, namesrv_addr: str) -> AbstractAsyncContextManager["Admin"]:
-        """An Admin for one of the NameServers only, for changes that must be made at each of them."""
+        """An Admin for this NameServer only, for changes that must be made at each NameServer."""
         return self._clients.admin(replace(self.settings, namesrv=namesrv_addr))
 
     def admin_within(self, timeout_ms: int) -> AbstractAsyncContextManager["Admin"]:
@@ -200,7 +200,7 @@ def interval_option() -> click.Option:
     return option(
         "i",
         "interval",
-        "repeat every so many seconds, until Ctrl-C",
+        "repeat at this interval in seconds, until Ctrl-C",
         type=click.FloatRange(min=0, min_open=True),
         metavar="SECONDS",
         default=None,
@@ -208,11 +208,11 @@ def interval_option() -> click.Option:
 
 
 def watch_option() -> click.Option:
-    """--watch, for results that people look at while they change."""
+    """--watch, for results that people watch while they change."""
     return option(
         "",
         "watch",
-        "show the result again every so many seconds (2), on a cleared screen, until Ctrl-C",
+        "show the result again at this interval in seconds (2), on a cleared screen, until Ctrl-C",
         type=click.FloatRange(min=0, min_open=True),
         metavar="[SECONDS]",
         is_flag=False,
@@ -224,21 +224,21 @@ def watch_option() -> click.Option:
 async def in_rounds(
     session: Session,
     interval_s: float | None,
-    look: Callable[[], Awaitable[T]],
+    fetch: Callable[[], Awaitable[T]],
     lines: Callable[[T], Iterable[str]],
     *,
     clears: bool = False,
 ) -> T | None:
-    """Return the result of ``look``. With an interval, print it as ``lines`` in each round, and return None.
+    """Return the result of ``fetch``. With an interval, print it as ``lines`` in each round, and return None.
 
-    With --output json each round is then one line. ``clears``: each round begins on a cleared screen, if it is one.
+    With --output json each round is then one line. ``clears``: each round clears the screen, if stdout is a terminal.
     """
     if interval_s is None:
-        found = await look()
+        found = await fetch()
         _say(session, lines(found))
         return found
     try:
-        await _repeat(session, interval_s, look, lines, clears=clears)
+        await _repeat(session, interval_s, fetch, lines, clears=clears)
     except* KeyboardInterrupt:
         pass  # the normal end
     return None
@@ -247,7 +247,7 @@ async def in_rounds(
 async def _repeat(
     session: Session,
     interval_s: float,
-    look: Callable[[], Awaitable[T]],
+    fetch: Callable[[], Awaitable[T]],
     lines: Callable[[T], Iterable[str]],
     *,
     clears: bool,
@@ -256,9 +256,9 @@ async def _repeat(
 
     while True:
         try:
-            found = await look()
+            found = await fetch()
         except SkylarkError as error:
-            # the server may answer in the next round
+            # go on: the server may answer in the next round
             session.fail(error)
         else:
             if clears and not session.json and sys.stdout.isatty():

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Of mqadmin's common options those that say where the cluster is, and who asks.
+#: mqadmin's common options for the address of the cluster and the credentials.
 _OF_MQADMIN = ("namesrv_addr", "credentials_file", "plain_signature_addresses", "tls_config", "timeout")
 
 

@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 class Console:
-    """``run`` it in a nursery."""
+    """One console: ``run`` serves browsers, in a nursery, until ``stop``."""
 
     def __init__(self, options: ConsoleOptions, cluster: Cluster, credentials: Credentials | None) -> None:
         self._options = options
@@ -41,7 +41,7 @@ class Console:
         self._stopping = trio.Event()
 
     def stop(self) -> None:
-        """Stop to listen, and end."""
+        """Stop listening, and let ``run`` return."""
         self._stopping.set()
 
     async def run(self, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
@@ -65,7 +65,7 @@ class Console:
             )
             await nursery.start(people.run, client, admin)
             await nursery.start(collector.run)
-            # The figure at the Doctor tab is what the console's own account finds, as are the lists.
+            # The figure at the Doctor tab is found with the console's own account, as the lists are.
             own = Person("console", Role.ADMIN, cluster, client, self._credentials)
             checkup = Checkup(collector, partial(findings_for, own))
             nursery.start_soon(checkup.run)
@@ -82,7 +82,7 @@ class Console:
 
 
 def server_tls(options: ConsoleOptions) -> TlsServer | None:
-    """The console's certificate, if it has one. UserError when it cannot be used. Blocks."""
+    """The console's certificate, if it has one. UserError when the certificate cannot be used. Blocks."""
     if not options.https_cert_file:
         return None
     return TlsServer(ServerTls(ENFORCING, options.https_cert_file, options.https_key_file))

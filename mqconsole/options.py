@@ -13,7 +13,7 @@ class ConsoleOptions(LogOptions):
     """The options of one console."""
 
     listen_port: int = option(8088, "port for browsers; 0 takes a free one", minimum=0, maximum=65535)
-    bind_address: str = option("127.0.0.1", "address to listen on; another one than loopback needs login=true")
+    bind_address: str = option("127.0.0.1", "address to listen on; an address other than loopback needs login=true")
     login: bool = option(
         False, "ask for a user of the brokers; without it everybody at the port acts with the console's credentials"
     )
@@ -24,7 +24,7 @@ class ConsoleOptions(LogOptions):
         "", "names by which browsers may ask for the console, separated by commas; empty: any with login, else loopback"
     )
     poll_interval: int = option(
-        5, "time between two rounds of asking the brokers, however many people look", unit="s", minimum=2, maximum=60
+        5, "time between two rounds of asking the brokers, for any number of visitors", unit="s", minimum=2, maximum=60
     )
     session_hours: int = option(8, "a login is over after this time", unit="hours", minimum=1, maximum=24 * 7)
 
@@ -54,5 +54,5 @@ class ConsoleOptions(LogOptions):
         given = frozenset(one.strip().lower() for one in self.host_names.split(",") if one.strip())
         if given or self.login:
             return given
-        # A page of another site whose name leads to 127.0.0.1 would else be let in.
+        # Otherwise a page of another site whose host name leads to 127.0.0.1 could ask the console.
         return frozenset({*LOOPBACK, "[::1]"})

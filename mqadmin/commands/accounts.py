@@ -52,7 +52,7 @@ class RequestKind(click.ParamType):  # type: ignore[type-arg]  # generic in newe
 
 @lazy_dataclass(frozen=True, slots=True)
 class AccountChange:
-    """An account, and what became of a change at each broker."""
+    """An account, and the result of a change at each broker."""
 
     access_key: str
     results: "Sequence[BrokerChange]"
@@ -60,7 +60,7 @@ class AccountChange:
 
 @lazy_dataclass(frozen=True, slots=True)
 class WhiteListChange:
-    """The addresses of clients that are not asked who they are, and what became of the change at each broker."""
+    """The addresses of clients that need no account, and the result of the change at each broker."""
 
     global_white_remote_addresses: str
     results: "Sequence[BrokerChange]"
@@ -97,7 +97,7 @@ async def update_acl_config(
     group_perms: list[str] | None,
     admin: bool | None,
 ) -> AccountChange:
-    """Create an account, or change what is given. The secret is better in the environment: others see command lines."""
+    """Create or change an account. Give the secret in the environment: other users can see command lines."""
     from skylark.remoting.protocol.requests.acl import PlainAccessConfig
 
     account = PlainAccessConfig(
@@ -155,7 +155,7 @@ async def update_global_white_addr(
     global_white_remote_addresses: str,
     acl_file_full_path: str | None,
 ) -> WhiteListChange:
-    """Replace the addresses of clients that are not asked who they are; an empty text: there are none."""
+    """Replace the addresses of clients that need no account; an empty text removes all addresses."""
     results = await at_each(
         session,
         await brokers(session, scope),

@@ -1,4 +1,4 @@
-"""Commands about brokers: state and options, replication, and the removal of files that are not needed any more."""
+"""Commands about brokers: state and options, replication, and the removal of files that are no longer needed."""
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -44,7 +44,7 @@ async def broker_status(session: Session, scope: Scope) -> "Sequence[BrokerStatu
     addrs = await chosen_addrs(session, scope, slaves=True)
     of_cluster = scope.cluster_name is not None
     return await broker_statuses(
-        session.admin, addrs, of_cluster=of_cluster, on_problem=session.note, on_progress=session.progress
+        session.admin, addrs, of_cluster=of_cluster, on_problem=session.report_problem, on_progress=session.progress
     )
 
 
@@ -81,7 +81,7 @@ async def get_broker_config(session: Session, scope: Scope) -> "Sequence[BrokerC
         masters: dict[str, str | None] = {scope.broker_addr: None}
     else:
         masters = _masters(all_targets(await session.admin.cluster_info(), scope.cluster_name))
-    return await broker_configs(session.admin, masters, on_problem=session.note, on_progress=session.progress)
+    return await broker_configs(session.admin, masters, on_problem=session.report_problem, on_progress=session.progress)
 
 
 def _masters(targets: Sequence[Target]) -> dict[str, str | None]:
@@ -92,7 +92,7 @@ def _masters(targets: Sequence[Target]) -> dict[str, str | None]:
 
 @lazy_dataclass(frozen=True, slots=True)
 class ConfigChange:
-    """An option, its new value, and what became of the change at each broker."""
+    """An option, its new value, and the result of the change at each broker."""
 
     key: str
     value: str
@@ -108,7 +108,7 @@ class ConfigChange:
     option(
         "",
         "force",
-        "also a brokerPermission without writing, when the broker has queues of ordered topics",
+        "take away the write permission (brokerPermission) even if the broker has queues of ordered topics",
         type=bool,
         is_flag=True,
     ),
@@ -192,19 +192,22 @@ def _ha_lines(rows: "Sequence[HaStatus]") -> Iterator[str]:
     interval_option(),
 )
 async def ha_status(session: Session, scope: Scope, interval: float | None) -> "Sequence[HaStatus] | None":
-    """Show how far the slaves of a broker, or of each master of a cluster, have copied; of a slave, its own progress.
+    """Show the replication of each slave of a broker, or of each master of a cluster; for a slave, its own progress.
 
     With -i and --output json each round is one line.
     """
 
     from skylark.sdk.admin.reports.brokers import ha_statuses
 
-    async def look() -> "Sequence[HaStatus]":
+    async def fetch() -> "Sequence[HaStatus]":
         return await ha_statuses(
-            session.admin, await chosen_addrs(session, scope), on_problem=session.note, on_progress=session.progress
+            session.admin,
+            await chosen_addrs(session, scope),
+            on_problem=session.report_problem,
+            on_progress=session.progress,
         )
 
-    return await in_rounds(session, interval, look, _ha_lines)
+    return await in_rounds(session, interval, fetch, _ha_lines)
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -254,14 +257,16 @@ async def get_broker_epoch(
     """Show which master wrote which part of the log, for each broker of a set that has Controllers."""
     from skylark.sdk.admin.reports.brokers import broker_epochs
 
-    async def look() -> "Sequence[BrokerEpochs]":
+    async def fetch() -> "Sequence[BrokerEpochs]":
         targets = all_targets(await session.admin.cluster_info(), cluster_name)
         addrs = [one.addr for one in targets if broker_name in (None, one.broker_name)]
         if not addrs:
             raise UserError(f"no broker {broker_name!r} at this NameServer; check -b and -n")
-        return await broker_epochs(session.admin, addrs, on_problem=session.note, on_progress=session.progress)
+        return await broker_epochs(
+            session.admin, addrs, on_problem=session.report_problem, on_progress=session.progress
+        )
 
-    return await in_rounds(session, interval, look, _epoch_lines)
+    return await in_rounds(session, interval, fetch, _epoch_lines)
 
 
 def _where() -> tuple[click.Option, click.Option]:
@@ -270,7 +275,7 @@ def _where() -> tuple[click.Option, click.Option]:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Removal:
-    """What became of a removal of files at each broker."""
+    """The result of a removal of files at each broker."""
 
     results: "Sequence[BrokerChange]"
 

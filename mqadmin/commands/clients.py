@@ -1,4 +1,4 @@
-"""Commands about connected clients: who is connected, and what a client says that it is doing."""
+"""Commands about connected clients: who is connected, and what clients report about their work."""
 
 import os
 import re
@@ -100,7 +100,7 @@ def _pairs(values: Mapping[str, str]) -> Iterator[str]:
 async def consumer_status(
     session: Session, consumer_group: str, client_id: str | None, broker_addr: str | None, jstack: bool
 ) -> "MembersStatus":
-    """Show what the running consumers of a group are doing; with -i all about one of them."""
+    """Show what the running consumers of a group are doing; with -i all details of one consumer."""
     if client_id is not None:
         return await _one_consumer(session, consumer_group, client_id, jstack=jstack)
     found = await _members(session, consumer_group, broker_addr, jstack=jstack)
@@ -116,10 +116,10 @@ async def consumer_status(
     _jstack(),
 )
 async def consumer(session: Session, consumer_group: str, client_id: str | None, jstack: bool) -> "MembersStatus":
-    """Write what each running consumer of a group is doing to a file, and show what is wrong in the group.
+    """Write the state of each running consumer of a group to a file, and show problems in the group.
 
     The files are below the working directory, as RocketMQ's tool has them: <time in ms>/<client id>. With --output json
-    none is written. consumerStatus shows the same without files.
+    no file is written. consumerStatus shows the same without files.
     """
     if client_id is not None:
         return await _one_consumer(session, consumer_group, client_id, jstack=jstack)
@@ -149,16 +149,16 @@ async def _members(session: Session, group: str, broker_addr: str | None, *, jst
         group,
         broker_addr=broker_addr,
         jstack=jstack,
-        on_problem=session.note,
+        on_problem=session.report_problem,
         on_progress=session.progress,
     )
 
 
 def _write_status(folder: Path, member: "MemberStatus") -> Path:
-    """Write all about one consumer. The consumer chooses its id, so the id must not lead to another folder."""
+    """Write the status of one consumer. The consumer chooses its id, so the id must not lead to another folder."""
     path = folder / (re.sub(r"[^0-9A-Za-z@._#:-]", "_", member.client_id).lstrip(".") or "_")
     try:
-        # O_EXCL: a link that somebody has put there is not followed. The stacks of a consumer are not for everybody.
+        # O_EXCL does not follow a link that somebody has put there. Only this user may read the stacks of a consumer.
         folder.mkdir(exist_ok=True)
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.writelines(f"{line}\n" for line in info_lines(member))

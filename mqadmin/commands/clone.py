@@ -1,4 +1,4 @@
-"""cloneTopics: gives a broker the topics of another one. RocketMQ has no such command."""
+"""cloneTopics: gives a broker the topics of another broker. RocketMQ has no such command."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -29,7 +29,7 @@ _TABLE = Table(
 
 @lazy_dataclass(frozen=True, slots=True)
 class CloneStep:
-    """What is done with a topic, a group or an order."""
+    """The action for a topic, a group or an order."""
 
     #: create, change, keep, set or conflict.
     action: str
@@ -41,7 +41,7 @@ class CloneStep:
 
 @lazy_dataclass(frozen=True, slots=True)
 class ClonePlan:
-    """What a broker gets of another one."""
+    """The topics, groups and orders that a broker gets from another broker."""
 
     source_addr: str = field(metadata=named("from"))
     target_addr: str = field(metadata=named("to"))
@@ -73,12 +73,12 @@ def _lines(cloned: ClonePlan) -> Iterator[str]:
     show=_lines,
 )
 async def clone_topics(session: Session, source_name: str, target_name: str, groups: bool, dry_run: bool) -> ClonePlan:
-    """Create the topics of a broker on another one, as a new broker needs them.
+    """Create the topics of a broker on another broker, as a new broker needs them.
 
-    Topics get the numbers of queues, the permission, the attributes and the order of those of --from. A topic that
-    --to has already keeps its queues if they are more. An ordered topic whose queues on --from are recorded at the
-    NameServers is recorded there for --to, too. System topics are left out, and %RETRY% and %DLQ% topics, which a
-    broker makes when its groups need them. May be run again: what is done is kept.
+    Topics get the numbers of queues, the permission, the attributes and the order that they have on --from. A topic
+    that --to has already keeps its queues if they are more. If the NameServers have a record of an ordered topic's
+    queues on --from, they get a record for --to, too. System topics are left out, and so are %RETRY% and %DLQ% topics,
+    which a broker makes when its groups need them. The command may be run again: finished steps are kept.
     """
     from skylark.sdk.admin.reports.metadata import user_groups, user_topics
 
@@ -123,7 +123,7 @@ async def clone_topics(session: Session, source_name: str, target_name: str, gro
 
 
 def _master(targets: list[Target], which: str, option_name: str) -> Target:
-    """The master of the broker that ``which`` names, or that has this address."""
+    """The master of the broker whose name is ``which``, or whose address is ``which``."""
     masters = [one for one in targets if one.broker_id == MASTER_ID]
     found = next((one for one in masters if which in (one.broker_name, one.addr)), None)
     if found is None:
@@ -133,7 +133,7 @@ def _master(targets: list[Target], which: str, option_name: str) -> Target:
 
 
 def _change(wanted: "TopicConfig", present: "TopicConfig | None") -> "TopicConfig | None":
-    """What to send so that a broker has the topic; None if nothing. ValueError if an attribute cannot be changed."""
+    """The change that gives a broker the topic; None if it has the topic. ValueError if an attribute cannot change."""
     added = {f"+{name}": value for name, value in sorted(wanted.attributes.items())}
     if present is None:
         return replace(wanted, attributes=added)
@@ -162,7 +162,7 @@ def _text(config: "TopicConfig") -> str:
 async def _orders(
     session: Session, topics: list[str], source: Target, target: Target, changes: "Mapping[str, TopicConfig]"
 ) -> dict[str, str]:
-    """The records of ordered topics that lack queues of ``target``, with them."""
+    """The records of ordered topics that lack the queues of ``target``, with these queues added."""
     records = await session.each(topics, lambda topic: session.admin.get_kv(NAMESPACE, topic))
     records.all()
     found = {}

@@ -83,7 +83,7 @@ def _totals_lines(rows: "Sequence[ClusterTotals]") -> Iterator[str]:
 
 
 def _complain(session: Session, found: "ClusterReport") -> None:
-    """Say which brokers are registered twice, or are away."""
+    """Warn of brokers that are registered twice, or are away."""
     from skylark.sdk.routes import away_because
 
     for row in found.rows:
@@ -122,16 +122,18 @@ async def cluster_list(
     """
     from skylark.sdk.admin.reports.clusters import cluster_report
 
-    async def look() -> "ClusterReport":
-        found = await cluster_report(session.admin, cluster_name, on_problem=session.note, on_progress=session.progress)
+    async def fetch() -> "ClusterReport":
+        found = await cluster_report(
+            session.admin, cluster_name, on_problem=session.report_problem, on_progress=session.progress
+        )
         _complain(session, found)
         return found
 
     async def rows() -> "Sequence[ClusterRow]":
-        return (await look()).rows
+        return (await fetch()).rows
 
     async def totals() -> "Sequence[ClusterTotals]":
-        return (await look()).totals
+        return (await fetch()).totals
 
     def lines(rows: "Sequence[ClusterRow]") -> Iterable[str]:
         return _load_lines(rows, _LAG if lag else _BASE)

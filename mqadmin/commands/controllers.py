@@ -1,4 +1,4 @@
-"""Commands about groups that agree by Raft: Controllers, and the sets whose masters they elect; DLedger groups."""
+"""Commands about Raft groups: Controllers, the sets whose masters Controllers elect, and DLedger groups."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -57,7 +57,7 @@ async def get_controller_metadata(session: Session, controller_address: str) -> 
     from skylark.sdk.admin.reports.controllers import controller_metadata
 
     return await controller_metadata(
-        session.admin, _split(controller_address), on_problem=session.note, on_progress=session.progress
+        session.admin, _split(controller_address), on_problem=session.report_problem, on_progress=session.progress
     )
 
 
@@ -72,7 +72,7 @@ async def get_controller_config(session: Session, controller_address: str) -> "S
     from skylark.sdk.admin.reports.controllers import controller_configs
 
     return await controller_configs(
-        session.admin, _split(controller_address), on_problem=session.note, on_progress=session.progress
+        session.admin, _split(controller_address), on_problem=session.report_problem, on_progress=session.progress
     )
 
 
@@ -124,7 +124,7 @@ def _set_lines(rows: "Sequence[ReplicaSet]") -> Iterator[str]:
     "getSyncStateSet",
     _controllers(),
     option("b", "brokerName", "broker name", default=None),
-    cluster_name("which cluster; its brokers are asked of a NameServer"),
+    cluster_name("which cluster; a NameServer lists its brokers"),
     interval_option(),
     either=("broker_name", "cluster_name"),
 )
@@ -134,7 +134,7 @@ async def get_sync_state_set(
     """Show the master and the SyncStateSet of a broker set, or of all sets of a cluster."""
     from skylark.sdk.admin.reports.controllers import replica_sets
 
-    async def look() -> "Sequence[ReplicaSet]":
+    async def fetch() -> "Sequence[ReplicaSet]":
         names = [broker_name or ""]
         if cluster_name is not None:
             targets = all_targets(await session.admin.cluster_info(), cluster_name)
@@ -146,7 +146,7 @@ async def get_sync_state_set(
                 session.fail(UserError(f"the Controllers know no set {name}"), f"broker {name}")
         return found
 
-    return await in_rounds(session, interval, look, _set_lines)
+    return await in_rounds(session, interval, fetch, _set_lines)
 
 
 @command(
@@ -186,7 +186,7 @@ class CleanedMetadata:
     option("bn", "brokerName", "broker name", required=True),
     option("b", "brokerControllerIdsToClean", "ids of replicas, as in 1;2; all of the set without it", default=None),
     option("c", "clusterName", "cluster of the broker", default=None),
-    option("l", "cleanLivingBroker", "also those that are alive", is_flag=True, type=bool),
+    option("l", "cleanLivingBroker", "also replicas that are alive", is_flag=True, type=bool),
 )
 async def clean_broker_metadata(
     session: Session,

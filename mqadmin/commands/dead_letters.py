@@ -32,7 +32,7 @@ def _choice() -> tuple[click.Option, ...]:
         click.Option(["--id", "ids"], metavar="ID", multiple=True, help="message id or unique key; may be given again"),
         click.Option(["--from", "begin"], type=Timestamp(), metavar="TIME", help="died at or after this time"),
         click.Option(["--to", "end"], type=Timestamp(), metavar="TIME", help="died before this time"),
-        click.Option(["--reason"], metavar="TEXT", help="those whose reason has this text"),
+        click.Option(["--reason"], metavar="TEXT", help="dead letters whose reason contains this text"),
     )
 
 
@@ -99,9 +99,9 @@ async def resend_dlq(
     """Deliver dead letters to their group again.
 
     Brokers remember dead letters that were sent again: they are left out, unless --again is given. Without --id,
-    --from, --to and --reason all others are sent. They go to the group's retry topic, so that other groups do not get
-    them, keep their ids, and have all attempts before them. Groups that consume in order or pop need --all-groups. The
-    dead letters stay in their topic.
+    --from, --to and --reason all others are sent. The messages go to the group's retry topic, so that other groups do
+    not get them; they keep their ids, and their attempts are counted anew. Groups that consume in order or pop need
+    --all-groups. The dead letters stay in their topic.
     """
     from skylark.sdk.admin.reports.dead_letters import resend_dead_letters
 
@@ -113,7 +113,7 @@ async def resend_dlq(
         to_topic=all_groups,
         again=again,
         dry_run=dry_run,
-        on_problem=session.note,
+        on_problem=session.report_problem,
         on_progress=session.progress,
     )
 
@@ -141,7 +141,7 @@ async def export_dlq(
 ) -> "ExportedLetters":
     """Write dead letters to a file, as JSON lines or Parquet (which needs the extra arrow).
 
-    Each has its message, and who failed with it last, when and why: failReason, failClient, failTime.
+    Each row has the message, and the last failure: failReason, failClient, failTime.
     """
     from skylark.sdk.admin.reports.dead_letters import export_dead_letters
 
@@ -151,7 +151,7 @@ async def export_dlq(
         file,
         _chosen(ids, begin, end, reason),
         file_format=file_format,
-        on_problem=session.note,
+        on_problem=session.report_problem,
         on_progress=session.progress,
     )
 

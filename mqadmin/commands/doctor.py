@@ -1,4 +1,4 @@
-"""The command that looks at everything, and says what is wrong and what to do."""
+"""The command that checks a whole cluster, and says what is wrong and what to do."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -57,14 +57,14 @@ async def doctor(session: Session, quiet: bool, max_lag: int) -> "DoctorReport":
 
 
 async def examine(servers: "Servers", timeout_ms: int, *, max_lag: int, quiet: bool = False) -> "DoctorReport":
-    """What the checks find; ``quiet``: only what is wrong, and how often a check has each result."""
+    """The findings of all checks, and how many have each state; ``quiet``: list only WARN and FAIL."""
     from skylark.mqadmin.doctor.certificates import certificate_of
     from skylark.mqadmin.doctor.checks import run_checks
-    from skylark.mqadmin.doctor.gather import gather, knock
+    from skylark.mqadmin.doctor.gather import gather, probe_port
     from skylark.sdk.admin.reports.findings import DoctorFinding, DoctorReport
 
     facts = await gather(
-        servers, partial(knock, timeout_ms=timeout_ms), partial(certificate_of, timeout_ms=timeout_ms), max_lag
+        servers, partial(probe_port, timeout_ms=timeout_ms), partial(certificate_of, timeout_ms=timeout_ms), max_lag
     )
     rows = [DoctorFinding(one.state, check, one.where, one.text, one.remedy) for check, one in run_checks(facts)]
     counts = Counter(row.state for row in rows)

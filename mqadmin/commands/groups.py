@@ -1,4 +1,4 @@
-"""Commands about consumer groups: create, change, delete, and show how far they and their queues are."""
+"""Commands about consumer groups: create, change and delete groups, and show their progress in each queue."""
 
 from collections.abc import Iterator
 from dataclasses import field
@@ -53,7 +53,7 @@ def _client(row: "QueueProgress") -> str:
 
 
 def progress_table(*, clients: bool, lag: bool) -> Table:
-    """The table of one group, with the column of clients' IPs if asked, and at the end that of the lag in time."""
+    """The table of one group; ``clients`` adds a column of client IPs, ``lag`` a last column with the lag in time."""
     of_client = (("#Client IP", _client),) if clients else ()
     columns = (*_QUEUE, *of_client, ("#Diff", "lag"), ("#Inflight", "in_flight"), ("#LastTime", _last_time))
     client = "%-20s  " if clients else ""
@@ -86,7 +86,7 @@ def lag_text(lag_ms: int | None) -> str:
 
 @lazy_dataclass(frozen=True, slots=True)
 class PutGroup:
-    """A group that was created or changed, and what became of that at each broker."""
+    """A group that was created or changed, and the result at each broker."""
 
     config: "SubscriptionGroupConfig" = field(metadata=named("subscriptionGroupConfig"))
     results: "list[BrokerChange]"
@@ -94,7 +94,7 @@ class PutGroup:
 
 @lazy_dataclass(frozen=True, slots=True)
 class DeletedGroup:
-    """A group that was deleted, and what became of that at each broker."""
+    """A group that was deleted, and the result at each broker."""
 
     group: str = field(metadata=named("groupName"))
     results: "list[BrokerChange]"
@@ -102,7 +102,7 @@ class DeletedGroup:
 
 @lazy_dataclass(frozen=True, slots=True)
 class PutGroups:
-    """Groups that were created or changed, and what became of that at each broker."""
+    """Groups that were created or changed, and the result at each broker."""
 
     groups: tuple[str, ...]
     results: "list[BrokerChange]"
@@ -110,7 +110,7 @@ class PutGroups:
 
 @lazy_dataclass(frozen=True, slots=True)
 class SetMode:
-    """How a group consumes a topic from now on, and what became of that at each broker."""
+    """How a group consumes a topic from now on, and the result of this change at each broker."""
 
     topic: str
     group: str
@@ -191,7 +191,7 @@ async def update_sub_group(
     notify_consumer_ids_changed: bool,
     attributes: dict[str, str] | None,
 ) -> PutGroup:
-    """Create a consumer group, or change one."""
+    """Create a consumer group, or change an existing group."""
     from skylark.remoting.protocol.requests.groups import GroupRetryPolicy, SubscriptionGroupConfig
 
     config = SubscriptionGroupConfig(
@@ -224,15 +224,23 @@ async def update_sub_group(
     "deleteSubGroup",
     *where("delete subscription group from"),
     option("g", "groupName", "subscription group name", required=True),
-    option("r", "removeOffset", "also remove its offsets, and what would come back to it", type=bool, default=False),
+    option(
+        "r",
+        "removeOffset",
+        "also remove the group's offsets, and messages that wait to be delivered to it again",
+        type=bool,
+        default=False,
+    ),
 )
 async def delete_sub_group(session: Session, scope: Scope, group_name: str, remove_offset: bool) -> DeletedGroup:
-    """Delete a consumer group. With -r true its offsets go, and the messages that would come back to the group;
-    else a later group of the name goes on where this group was. Its %DLQ% topic is kept: delete it with deleteTopic."""
+    """Delete a consumer group; with -r true also its offsets, and messages that wait to be delivered to it again.
+
+    Without -r true a later group of the same name goes on at this group's offsets. The group's %DLQ% topic is kept:
+    delete the topic with deleteTopic.
+    """
     from skylark.sdk.admin.reports.groups import is_group_known
 
-    # A broker deletes a group that it does not know without an error. To tell a misspelt name, the group is looked for
-    # before.
+    # Brokers accept a request to delete an unknown group. Look the group up before, to report a misspelt name.
     of_cluster = f" in cluster [{scope.cluster_name}]" if scope.cluster_name is not None else ""
     addrs = await chosen_addrs(session, scope)
     was_known = await is_group_known(session.admin, addrs, group_name)
@@ -288,7 +296,13 @@ def _progress_lines(found: "GroupProgress | list[GroupSummary]") -> Iterator[str
     option("g", "groupName", "consumer group name", default=None),
     option("t", "topicName", "topic name", default=None),
     option("s", "showClientIP", "Show Client IP per Queue", type=bool, default=False),
-    option("l", "showLagTime", "also print how long the next message of each queue waits", type=bool, is_flag=True),
+    option(
+        "l",
+        "showLagTime",
+        "also print how long the next message of each queue has been waiting",
+        type=bool,
+        is_flag=True,
+    ),
     watch_option(),
     route_cluster(),
 )
@@ -303,16 +317,16 @@ async def consumer_progress(
 ) -> "GroupProgress | list[GroupSummary] | None":
     """Show how far a group has consumed each queue; without -g, show the progress of all groups.
 
-    The exit code is 1 when queues are missing, as a broker is away.
+    The exit code is 1 when a broker is away: its queues are missing.
     """
     if group_name is None and show_lag_time:
-        raise click.UsageError("-l/--showLagTime needs -g/--groupName: the lag is that of a queue.")
+        raise click.UsageError("-l/--showLagTime needs -g/--groupName: only a group's queues have a lag in time.")
 
     from skylark.sdk.admin.reports.groups import group_progress, group_summaries
 
-    async def look() -> "GroupProgress | list[GroupSummary]":
+    async def fetch() -> "GroupProgress | list[GroupSummary]":
         if group_name is None:
-            return await group_summaries(session.admin, on_problem=session.note, on_progress=session.progress)
+            return await group_summaries(session.admin, on_problem=session.report_problem, on_progress=session.progress)
         return await group_progress(
             session.admin,
             group_name,
@@ -320,11 +334,11 @@ async def consumer_progress(
             cluster=cluster,
             client_ips=show_client_ip,
             lags_ms=show_lag_time,
-            on_problem=session.note,
+            on_problem=session.report_problem,
             on_progress=session.progress,
         )
 
-    return await in_rounds(session, watch, look, _progress_lines, clears=True)
+    return await in_rounds(session, watch, fetch, _progress_lines, clears=True)
 
 
 _RULE = "=" * 29
@@ -359,7 +373,9 @@ async def get_consumer_config(session: Session, group_name: str) -> "GroupConfig
     """Show the settings of a consumer group at each broker that knows it."""
     from skylark.sdk.admin.reports.groups import group_configs
 
-    return await group_configs(session.admin, group_name, on_problem=session.note, on_progress=session.progress)
+    return await group_configs(
+        session.admin, group_name, on_problem=session.report_problem, on_progress=session.progress
+    )
 
 
 def _stats_lines(found: "BrokerProgress") -> Iterator[str]:
@@ -379,7 +395,7 @@ def _stats_lines(found: "BrokerProgress") -> Iterator[str]:
 async def broker_consume_stats(
     session: Session, broker_addr: str, timeout_millis: int | None, level: int, order: bool
 ) -> "BrokerProgress":
-    """Show how far every group has consumed every queue of a broker, where it is at least --level behind."""
+    """Show the progress of every group in each queue of a broker where its lag is at least --level."""
     from skylark.sdk.admin.reports.groups import broker_progress
 
     async with session.admin_within(timeout_millis or session.settings.timeout_ms) as admin:
@@ -398,7 +414,7 @@ async def broker_consume_stats(
     ),
 )
 async def update_sub_group_list(session: Session, scope: Scope, filename: str) -> PutGroups:
-    """Create or change the groups of a file: [{"groupName":"g","retryMaxTimes":16}, ...]."""
+    """Create or change the groups in a file: [{"groupName":"g","retryMaxTimes":16}, ...]."""
     from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
 
     groups = read_list(session.warn, filename, SubscriptionGroupConfig, "groupName")
@@ -435,7 +451,7 @@ async def set_consume_mode(
     mode: Literal["PULL", "POP"],
     pop_share_queue_num: int,
 ) -> SetMode:
-    """Set how a group consumes a topic, by pull or by pop. It counts for members that let the broker assign queues."""
+    """Set whether a group consumes a topic by pull or by pop. Its members must let the broker assign queues."""
     results = await at_each(
         session,
         await chosen_addrs(session, scope),

@@ -23,7 +23,7 @@ Config = dict[str, str]
 
 @lazy_dataclass(frozen=True, slots=True)
 class LogLevelChange:
-    """A logger, its new level, and what became of the change at each server."""
+    """A logger, its new level, and the result of the change at each server."""
 
     logger: str
     level: str
@@ -39,7 +39,7 @@ class LogLevelChange:
     option(
         "v",
         "level",
-        "its level; DEFAULT: that of its parent, and INFO for root",
+        "its level; DEFAULT: the level of its parent logger, and INFO for root",
         type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL", _DEFAULT], case_sensitive=False),
         required=True,
     ),
@@ -53,7 +53,7 @@ async def set_log_level(
     logger: str,
     level: str,
 ) -> LogLevelChange:
-    """Change the level of a logger of running brokers or NameServers; a conf file that they have keeps it."""
+    """Change the level of a logger in running brokers or NameServers, and in their conf files if they have any."""
     doing = f"set the level of {logger}"
 
     def done(addr: str) -> str:

@@ -1,4 +1,4 @@
-"""Commands that find messages by id, key, unique key and queue offset, and show how one was consumed.
+"""Commands that find messages by id, key, unique key and queue offset, and show who consumed a message.
 
 RocketMQ's message tracks, one for each group that reads the topic, say which groups have consumed a message. Where
 clients trace, the records in the trace topic say more.
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from skylark.sdk.admin.reports.messages import DirectResult, MessageTrack, TraceStep, TrackedMessage
 
 LONG_MAX = 2**63 - 1
-# How many messages of one batch are shown.
+# The most messages of one batch that are shown.
 MAX_SHOWN = 32
 
 
@@ -62,7 +62,7 @@ async def _show(
             session.say(line)
     if (reason := body_error(message)) is not None:
         session.warn(f"the body is shown as it is stored: {reason}")
-    # The message is shown by now: that nobody can say who consumed it must not take it away.
+    # The message is already printed. A failure to find out who consumed it is only a warning.
     try:
         tracks = await message_tracks(session.admin, message)
     except SkylarkError as error:
@@ -109,10 +109,10 @@ async def query_msg_by_id(
     client_id: str | None,
     body_format: str | None,
 ) -> "list[TrackedMessage | DirectResult]":
-    """Show the message with an offset message id, or send it to a consumer (-g, -d).
+    """Show the message with an offset message id, or send the message to a consumer (-g, -d).
 
     With -t the id may also be a producer's unique key. The messages of a batch that is stored as one share an offset
-    message id: the first 32 are shown, and with -t and its unique key only one.
+    message id: the first 32 are shown; with -t and a unique key only the message with this key.
     """
     from skylark.sdk.admin.reports.messages import messages_by_id
 
@@ -179,7 +179,7 @@ async def query_msg_by_key(
         begin_ms=begin_timestamp,
         end_ms=end_timestamp,
         cluster=cluster,
-        on_problem=session.note,
+        on_problem=session.report_problem,
     )
     return [message_report(message) for message in found]
 
@@ -194,13 +194,13 @@ async def query_msg_by_key(
 async def query_msg_by_unique_key(
     session: Session, msg_id: str, topic: str, consumer_group: str | None, client_id: str | None, show_all: bool
 ) -> "list[TrackedMessage] | list[DirectResult]":
-    """Show the message with a producer's unique key, or send it to a consumer (-g, -d).
+    """Show the message with a producer's unique key, or send the message to a consumer (-g, -d).
 
-    There may be several copies of it if its send was retried.
+    There may be several copies of the message if its send was retried.
     """
     from skylark.sdk.admin.reports.messages import messages_by_unique_key
 
-    found = await messages_by_unique_key(session.admin, topic, msg_id, on_problem=session.note)
+    found = await messages_by_unique_key(session.admin, topic, msg_id, on_problem=session.report_problem)
     wanted = found if show_all else found[:1]
     if consumer_group is not None and client_id is not None:
         return [await _consume_directly(session, message, consumer_group, client_id) for message in wanted]
@@ -241,7 +241,7 @@ class KeyOrigin:
 async def decode_message_id(session: Session, message_id: str) -> "KeyOrigin":
     """Show which client made a unique key, and when: its address, and the time in this machine's time zone.
 
-    A key has no month, so a key that is older than a month gets a wrong one.
+    A key does not contain the month, so the time of a key that is older than a month is wrong.
     """
     try:
         key = parse_unique_key(message_id, round(time.time() * 1000))
@@ -271,7 +271,7 @@ def _table(time: str) -> Table:
 
 
 def _lines(steps: "list[TraceStep]") -> Iterator[str]:
-    """RocketMQ's tables: one for what producers did, and one for each group that consumed."""
+    """RocketMQ's tables: one table for producers, and one table for each group that consumed the message."""
     sent = [step for step in steps if step.kind != "Sub"]
     if sent:
         yield from _table("SendTime").lines(sent)
@@ -300,7 +300,7 @@ def _lines(steps: "list[TraceStep]") -> Iterator[str]:
 async def query_msg_trace_by_id(
     session: Session, msg_id: str, trace_topic: str, begin_timestamp: int, end_timestamp: int, max_num: int
 ) -> "list[TraceStep]":
-    """Show who sent and who consumed a message, when, how long it took and how it ended.
+    """Show who sent and who consumed a message, when, how long each step took and how it ended.
 
     The message id is the producer's unique key. Clients write the trace when it is on: Skylark's with trace=True.
     """
@@ -313,7 +313,7 @@ async def query_msg_trace_by_id(
         begin_ms=begin_timestamp,
         end_ms=end_timestamp,
         most=max_num,
-        on_problem=session.note,
+        on_problem=session.report_problem,
     )
 
 

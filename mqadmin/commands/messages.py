@@ -1,4 +1,4 @@
-"""Commands that send one message, hand one to a consumer, and print the messages of topics and queues."""
+"""Commands that send a message, and print the messages of topics and queues."""
 
 import random
 import time
@@ -54,7 +54,7 @@ class SentMessage:
     broker_name: str
     queue_id: int
     queue_offset: int
-    #: As SEND_OK.
+    #: The status, such as SEND_OK.
     status: str = field(metadata=named("sendStatus"))
     msg_id: str
     offset_msg_id: str
@@ -127,7 +127,7 @@ def _choose(queues: Sequence["MessageQueue"], broker: str, qid: int | None) -> "
 
 @lazy_dataclass(frozen=True, slots=True)
 class ConsumedMessages:
-    """The messages that were read, and the queues that they are from."""
+    """The messages that were read, and the queues that they were read from."""
 
     topic: str
     #: Empty when the messages were printed as they were read.
@@ -195,7 +195,7 @@ class _Consumed:
         self._session = session
 
     def cut(self, queue: "MessageQueue", count: int) -> None:
-        # The oldest ones are shown, as by RocketMQ's tool, although the text of that tool reads otherwise.
+        # The oldest messages are shown, as by RocketMQ's tool, although RocketMQ's text reads otherwise.
         self._session.say(f"The older {count} message of the {queue.queue_id} queue will be provided")
 
     def pulled(self, messages: "list[MessageExt]") -> None:
@@ -290,7 +290,7 @@ class _Printer:
 
 @lazy_dataclass(frozen=True, slots=True)
 class PrintedPart:
-    """A queue of a topic whose messages were printed: its offsets, and how the last pull ended at ``offset``."""
+    """A queue whose messages were printed: its offsets, and the status of the last pull, which ended at ``offset``."""
 
     broker_name: str
     queue_id: int
@@ -302,7 +302,7 @@ class PrintedPart:
 
 @lazy_dataclass(frozen=True, slots=True)
 class PrintedTopic:
-    """The messages of a topic that were printed; without text for people they stand in ``messages``."""
+    """The printed messages of a topic; with JSON output they are in ``messages``."""
 
     topic: str
     queues: tuple[PrintedPart, ...]
@@ -312,7 +312,7 @@ class PrintedTopic:
 
 @lazy_dataclass(frozen=True, slots=True)
 class PrintedQueue:
-    """As `PrintedTopic`, of one queue; ``tags``: how many messages have each tag, if they were counted."""
+    """As `PrintedTopic`, for one queue; ``tags``: the number of messages with each tag, if they were counted."""
 
     topic: str
     broker_name: str
@@ -352,13 +352,13 @@ async def print_msg(
     async with session.consumer() as consumer:
         for queue in await chosen_queues(consumer, topic):
             start, end = await span_of(consumer, queue, begin_timestamp, end_timestamp)
-            # The limit was reached exactly at the end of the queue before: there is more, so the hint is due.
+            # The limit was reached at the end of the previous queue, and this queue has messages: print the hint.
             if printer.left == 0 and start < end:
                 printer.limited = True
                 break
             session.say(f"minOffset={start}, maxOffset={end}, {queue_text(queue)}")
 
-            def take(result: "PullResult", found: "list[MessageExt]", queue: "MessageQueue" = queue) -> None:
+            def print_pull(result: "PullResult", found: "list[MessageExt]", queue: "MessageQueue" = queue) -> None:
                 printer.show(found)
                 name = status_name(result)
                 if name == "NO_MATCHED_MSG":
@@ -371,7 +371,7 @@ async def print_msg(
                 queue,
                 start,
                 end,
-                take,
+                print_pull,
                 expression=sub_expression,
                 most=printer.left,
                 on_progress=session.progress,
@@ -423,16 +423,23 @@ async def print_msg_by_queue(
         [queue] = await chosen_queues(consumer, topic, broker_name, queue_id)
         start, end = await span_of(consumer, queue, begin_timestamp, end_timestamp)
 
-        def take(result: "PullResult", found: "list[MessageExt]") -> None:
+        def print_or_count(result: "PullResult", found: "list[MessageExt]") -> None:
             if print_msg:
                 printer.show(found)
             if calculate:
                 tags.update(message.tags for message in found if message.tags and message.tags.strip())
 
-        # Tags are counted in the whole queue. Without that, reading ends with the last message that is printed.
+        # Counting tags reads the whole queue. Otherwise reading ends with the last message to print.
         most = None if calculate else printer.left
         _, at = await read_queue(
-            consumer, queue, start, end, take, expression=sub_expression, most=most, on_progress=session.progress
+            consumer,
+            queue,
+            start,
+            end,
+            print_or_count,
+            expression=sub_expression,
+            most=most,
+            on_progress=session.progress,
         )
         printer.limited |= most is not None and at < end
     printer.end()

@@ -45,7 +45,7 @@ def _broker_name() -> click.Option:
 
 @lazy_dataclass(frozen=True, slots=True)
 class WritePermChange:
-    """What became of a change of a broker's write permission at one NameServer, and of how many topics it was."""
+    """The result of a change of a broker's write permission at one NameServer, and the number of changed topics."""
 
     change: "NameServerChange" = field(metadata=FLAT)
     topic_count: int | None
@@ -54,7 +54,7 @@ class WritePermChange:
 @command(
     "wipeWritePerm",
     _broker_name(),
-    option("", "force", "also if the broker has queues of ordered topics", type=bool, is_flag=True),
+    option("", "force", "wipe even if the broker has queues of ordered topics", type=bool, is_flag=True),
 )
 async def wipe_write_perm(session: Session, broker_name: str, force: bool) -> list[WritePermChange]:
     """Stop sends to a broker: take the write permission from its topics in every NameServer."""
@@ -69,10 +69,10 @@ async def add_write_perm(session: Session, broker_name: str) -> list[WritePermCh
     return await _write_perm(session, "add", broker_name, lambda admin: admin.add_write_perm(broker_name))
 
 
-# A broker that is away has no address that NameServers know.
+# NameServers know no address of a broker that is away.
 @command("forgetBroker", option("b", "brokerName", "broker name", required=True))
 async def forget_broker(session: Session, broker_name: str) -> "list[NameServerChange]":
-    """Say that a broker which is away will not come back: reads and tables are whole without it.
+    """Forget a broker that is away for good: reads and tables count as complete without it.
 
     Brokers hear of it within their period of registration (30 s). A drained broker that is stopped needs no command,
     and a broker that comes back all the same is known again.

@@ -75,9 +75,9 @@ async def reset_offset_by_time(
     queue: int | None,
     offset: int | None,
 ) -> "list[QueueOffset]":
-    """Let a group go on at a time: back, to consume again, or forward, to skip. Running consumers follow.
+    """Move a group to a time: back, to consume messages again, or forward, to skip messages. Running consumers follow.
 
-    Without running consumers the offsets are set all the same.
+    The offsets are set even when no consumer runs.
     """
     if (queue is None) != (broker_addr is None):
         raise click.UsageError("-q/--queue and -b/--brokerAddr belong together: give both, or none.")
@@ -105,7 +105,7 @@ async def reset_offset_by_time(
 
 @command("skipAccumulatedMessage", _group(), topic_option("set the topic"), _force(), show=_offset_lines)
 async def skip_accumulated_message(session: Session, group: str, topic: str, force: bool) -> "list[QueueOffset]":
-    """Skip the messages that a group has not consumed yet: it goes on at the end of each queue."""
+    """Skip the messages that a group has not consumed yet: the group goes on at the end of each queue."""
     from skylark.sdk.admin.reports.offsets import reset_offsets
 
     return await reset_offsets(session.admin, group, topic, END_OF_QUEUE, force=force)
@@ -119,9 +119,9 @@ def _rollback_lines(rows: "list[QueueRollback]") -> Iterator[str]:
 async def reset_offset_by_time_old(
     session: Session, group: str, topic: str, timestamp: int, force: bool
 ) -> "list[QueueRollback]":
-    """Set a group's offsets for a time without telling its consumers: they must not run.
+    """Move a group to a time without telling its consumers: consumers of the group must not run.
 
-    For brokers that cannot reset offsets themselves; use resetOffsetByTime with others.
+    For brokers that cannot reset offsets themselves; use resetOffsetByTime for all others.
     """
     from skylark.sdk.admin.reports.groups import is_group_known
     from skylark.sdk.admin.reports.offsets import roll_back_offsets
@@ -142,12 +142,12 @@ async def reset_offset_by_time_old(
     option("s", "srcGroup", "set source consumer group", required=True),
     option("d", "destGroup", "set destination consumer group", required=True),
     topic_option("set the topic"),
-    option("o", "offline", "the source group has stopped to read the topic", type=bool, is_flag=True),
+    option("o", "offline", "the source group no longer reads the topic", type=bool, is_flag=True),
 )
 async def clone_group_offset(
     session: Session, src_group: str, dest_group: str, topic: str, offline: bool
 ) -> "ClonedOffsets":
-    """Give a group the offsets of another in a topic: it goes on where the other one is now."""
+    """Copy the offsets of one group in a topic to another group, which goes on from there."""
     from skylark.sdk.admin.reports.offsets import ClonedOffsets
 
     if src_group == dest_group:

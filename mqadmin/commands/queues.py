@@ -72,7 +72,7 @@ async def query_cq(
         count,
         broker_addr=broker,
         group=consumer,
-        on_problem=session.note,
+        on_problem=session.report_problem,
         on_progress=session.progress,
     )
 
@@ -112,7 +112,7 @@ def _search_lines(found: "SearchedOffsets") -> Iterator[str]:
     option(
         "",
         "boundary",
-        "LOWER: the first message stored at or after the time; UPPER: the last one at or before it; default: both",
+        "LOWER: first message stored at or after the time; UPPER: last message stored at or before it; default: both",
         type=click.Choice(["LOWER", "UPPER"], case_sensitive=False),
         default=None,
     ),
@@ -126,9 +126,9 @@ async def search_offset(
     queue_id: int | None,
     boundary: Literal["LOWER", "UPPER"] | None,
 ) -> "SearchedOffsets":
-    """Find the offsets of a time in all queues of a topic, in those of one broker (-b) or in one queue (-b, -i).
+    """Find the offsets of a time in all queues of a topic, in one broker's queues (-b) or in one queue (-b, -i).
 
-    LOWER is the end of the queue when all messages are older, UPPER is its start when all are newer.
+    LOWER is the end of the queue when all messages are older; UPPER is the queue's start when all are newer.
     """
     from skylark.sdk.admin.reports.queues import search_offsets
 
@@ -140,7 +140,7 @@ async def search_offset(
             broker_name=broker_name,
             queue_id=queue_id,
             boundary=boundary,
-            on_problem=session.note,
+            on_problem=session.report_problem,
             on_progress=session.progress,
         )
 

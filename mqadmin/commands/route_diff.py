@@ -1,7 +1,7 @@
-"""routeDiff: what NameServers tell differently.
+"""routeDiff: differences between the answers of NameServers.
 
-NameServers do not exchange data, and brokers tell each of them at another moment. So what differs is asked a second
-time, and only what differs both times is a difference.
+NameServers do not exchange data, and a broker registers with each NameServer at another moment. So values that differ
+are asked for a second time, and only values that differ both times are reported.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ _TABLE = Table(
 
 @lazy_dataclass(frozen=True, slots=True)
 class RouteDifference:
-    """What NameServers tell differently: the value by NameServer address, None where there is none."""
+    """A value in which NameServers differ: the value by NameServer address, None where a NameServer has no value."""
 
     kind: str
     name: str
@@ -69,7 +69,7 @@ def _lines(found: RouteDifferences) -> Iterator[str]:
 
 
 class _NameServers:
-    """Those of -n that answer. One that does not is asked no more, and its error is kept."""
+    """The NameServers of -n. A NameServer that fails is not asked again, and its error is kept."""
 
     def __init__(self, admins: "dict[str, Admin]") -> None:
         self._admins = admins
@@ -80,7 +80,7 @@ class _NameServers:
         return [addr for addr in self._admins if addr not in self.errors]
 
     async def ask(self, what: "Callable[[Admin], Awaitable[T]]") -> dict[str, T]:
-        """What each says."""
+        """The answer of each NameServer, by address."""
         from skylark.sdk.endpoint import ask_all
 
         answers = await ask_all(self.addrs, lambda addr: what(self._admins[addr]))
@@ -90,7 +90,7 @@ class _NameServers:
 
 
 async def _tables(servers: _NameServers, topics: Collection[str]) -> "tuple[list[Difference], int]":
-    """The differences of the brokers and of the order of ``topics``, or of all; and the number of brokers."""
+    """The differences in brokers, and in the order of ``topics`` (or of all topics); and the number of brokers."""
     from skylark.sdk.admin.route_diff import differences, order_facts, set_differences
 
     infos = await servers.ask(lambda admin: admin.cluster_info())
@@ -109,24 +109,24 @@ async def _tables(servers: _NameServers, topics: Collection[str]) -> "tuple[list
 async def _topics(
     session: Session, servers: _NameServers, topics: Sequence[str], differing_sets: set[str]
 ) -> "tuple[list[Difference], list[str]]":
-    """The differences of the topics' routes, and the topics that no NameServer knows."""
+    """The differences in the topics' routes, and the topics that no NameServer knows."""
     from skylark.sdk.admin.route_diff import topic_differences
 
     unknown: list[str] = []
 
-    async def look(topic: str) -> "list[Difference]":
+    async def compare(topic: str) -> "list[Difference]":
         async def route(admin: "Admin") -> "TopicRouteData | None":
             try:
                 return await admin.topic_route(topic)
             except RouteNotFound:
                 return None
 
-        told = await servers.ask(route)
-        if told and not any(told.values()):
+        routes = await servers.ask(route)
+        if routes and not any(routes.values()):
             unknown.append(topic)
-        return topic_differences(topic, told, differing_sets)
+        return topic_differences(topic, routes, differing_sets)
 
-    answers = await session.each(topics, look)
+    answers = await session.each(topics, compare)
     return [each for found in answers.all() for each in found], unknown
 
 
@@ -136,9 +136,9 @@ async def _topics(
     show=_lines,
 )
 async def route_diff(session: Session, topic: tuple[str, ...]) -> RouteDifferences:
-    """Show what the NameServers of -n tell differently: brokers, routes of topics, order of queues.
+    """Show differences between the NameServers of -n: brokers, routes of topics, order of queues.
 
-    The exit code is 1 when they differ, or when one does not answer.
+    The exit code is 1 when NameServers differ, or when a NameServer does not answer.
     """
     from skylark.sdk.admin.route_diff import confirmed
 

@@ -56,14 +56,18 @@ def _show(made: SecuredCluster) -> Iterator[str]:
         default=None,
         help="hosts of all servers, as clients reach them, for the certificate; default: this machine only",
     ),
-    click.Option(["--no-tls"], is_flag=True, help="no TLS between servers and tools: whoever listens reads messages"),
+    click.Option(
+        ["--no-tls"],
+        is_flag=True,
+        help="no TLS between servers and tools: anyone who can listen on the network can read messages",
+    ),
     show=_show,
     asks_servers=False,
 )
 async def secure_cluster(session: Session, directory: str, hosts: list[str] | None, no_tls: bool) -> SecuredCluster:
     """Write users, secrets, certificates and conf files of a guarded cluster into a new folder DIR.
 
-    Its NameServer takes registrations from its own brokers only, brokers ask everybody who they are, and all speak TLS.
+    The NameServer takes registrations of its own brokers only, brokers check every client's signature, and all use TLS.
     -n says where the NameServers will be (default: 127.0.0.1:9876). Copy the folder to each machine of the cluster.
     """
     import trio
@@ -79,7 +83,7 @@ async def secure_cluster(session: Session, directory: str, hosts: list[str] | No
 
 
 def _write(plan: "Plan") -> "tuple[Plan, list[str]]":
-    """Make the folder and its files; returns the plan with the whole path, and the files' names. Blocks."""
+    """Make the folder and its files. Returns the plan with the absolute path, and the files' names. Blocks."""
     from skylark.mqadmin.securing import Secrets, confs, secret_files
 
     plan = replace(plan, directory=os.path.abspath(plan.directory))

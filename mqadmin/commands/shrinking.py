@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from skylark.sdk.admin.reshaping import Shape
 
 NOT_SUPPORTED = 3
-# What slaves answer.
+# The code with which slaves refuse.
 NOT_MASTER = 14
 # Clients of RocketMQ learn of a change within 30 s.
 SETTLE_S = 35.0
 POLL_S = 0.5
-# How long a drain goes on while servers do not answer: a new master is elected in less.
+# How long a drain goes on while servers do not answer: electing a new master takes less.
 AWAY_S = 60.0
 # Rows that a result lists.
 SHOWN = 20
@@ -41,7 +41,7 @@ def _deadline_option() -> click.Option:
     return option(
         "",
         "deadline",
-        "stop waiting after so many seconds, with exit code 1; the command can be run again (default: wait on)",
+        "give up after this many seconds, with exit code 1; the command can be run again (default: wait for ever)",
         type=click.FloatRange(min=0),
         metavar="SECONDS",
         default=float("inf"),
@@ -50,7 +50,7 @@ def _deadline_option() -> click.Option:
 
 def _forget_option() -> click.Option:
     return option(
-        "", "forgetGroup", "a group that is not waited for; may be given several times", multiple=True, metavar="GROUP"
+        "", "forgetGroup", "do not wait for this group; may be given several times", multiple=True, metavar="GROUP"
     )
 
 
@@ -90,8 +90,8 @@ def _master_of(members: list[Target]) -> str:
 
 
 async def _tell(session: Session, members: list[Target], *, drain: bool, settle_s: float = 0) -> None:
-    # A drain: the master last. Once it has said yes, none of its set takes sends again after an election. The end of a
-    # drain: the master first, as it may refuse.
+    # Begin a drain at the slaves and end with the master: once the master agrees, no new master of the set takes sends.
+    # End a drain at the master first, as the master may refuse.
     for one in sorted(members, key=lambda one: one.broker_id, reverse=drain):
         try:
             await session.admin.drain_broker(one.addr, drain=drain, settle_ms=round(settle_s * 1000))
@@ -106,7 +106,7 @@ async def _tell(session: Session, members: list[Target], *, drain: bool, settle_
 
 @lazy_dataclass(frozen=True, slots=True)
 class DrainReport:
-    """How far a drain has come; ``moved`` is the number of messages that were copied."""
+    """The progress of a drain; ``moved`` is the number of messages that were copied."""
 
     broker_name: str
     is_drained: bool
@@ -130,16 +130,18 @@ def _drain_lines(result: DrainReport) -> Iterator[str]:
 @command(
     "drain",
     _broker_name(),
-    _move_option("copy what no group has read to the same topics of other brokers, and wait for the rest only"),
+    _move_option(
+        "copy messages that no group has read to the same topics of other brokers, and wait for the others only"
+    ),
     option(
         "",
         "force",
-        "also if sends of some topics will fail: those on this broker only, ordered and static ones",
+        "drain even if sends of some topics will fail: topics on this broker only, ordered or static topics",
         type=bool,
         is_flag=True,
     ),
     _forget_option(),
-    _settle_option("how long sends of clients with old routes are still taken"),
+    _settle_option("how long the broker still takes sends of clients with old routes"),
     _deadline_option(),
     show=_drain_lines,
 )
@@ -154,8 +156,8 @@ async def drain(
 ) -> DrainReport:
     """Empty a broker before it is stopped for good.
 
-    It takes no sends any more, which survives restarts, and consumers read on. The command ends when all groups have
-    consumed everything, and all delayed, timed and popped messages and open transactions of the broker have ended.
+    The broker takes no more sends, also after restarts, and consumers go on reading. The command ends when all groups
+    have consumed everything, and all delayed, timed and popped messages and open transactions of the broker have ended.
     """
     work = _Drain(session, broker_name, move, forget_group, settle)
     await work.begin(force=force)
@@ -166,7 +168,7 @@ async def drain(
 
 
 class _Drain:
-    """One broker that is drained, whichever member of its set is the master."""
+    """The drain of one broker set, whichever member is the master."""
 
     def __init__(
         self, session: Session, broker_name: str, moves: bool, forgotten: tuple[str, ...], settle_s: float
@@ -176,14 +178,14 @@ class _Drain:
         self._moves = moves
         self._forgotten = forgotten
         self._settle_s = settle_s
-        #: The address of the master that was told.
+        #: The address of the master that was asked to drain.
         self._addr = ""
         #: Messages that were copied.
         self.moved = 0
 
     async def begin(self, *, force: bool) -> None:
-        """Tell all members of the set. UserError, and nothing is changed, when producers would fail."""
-        # Slaves are told, too: one of them may become the master, and must not take messages then.
+        """Ask all members of the set to drain. UserError, and nothing is changed, when producers would fail."""
+        # Slaves must drain, too: a slave that becomes the master must not take messages.
         members = await _members(self._session, self._broker_name)
         self._addr = _master_of(members)
         if not force:
@@ -192,20 +194,20 @@ class _Drain:
         self._session.say(f"broker {self._broker_name} takes no new messages. Consumers read on.")
 
     async def until_empty(self, deadline_s: float) -> "tuple[DrainStatus, str]":
-        """The last status, and why the broker is not empty; that is an empty text when it is."""
+        """The last status, and why the broker is not empty; an empty text when the broker is empty."""
         import trio
 
         from skylark.remoting.protocol.requests.shrinking import DrainStatus
 
         started = trio.current_time()
-        since: float | None = None  # when a server was found not to answer
+        since: float | None = None  # since when servers do not answer
         status = DrainStatus()
         while True:
             trouble = ""
             try:
                 status, is_done = await self._advance()
             except (RemotingError, BrokerError) as error:
-                # While the set elects a master, nobody can say how far the drain is. Other refusals do not pass.
+                # While the set elects a master, no broker can answer: try again. Other refusals are permanent.
                 if isinstance(error, BrokerError) and error.code != NOT_MASTER:
                     raise
                 trouble = explain(error)
@@ -228,17 +230,17 @@ class _Drain:
             await trio.sleep(POLL_S)
 
     async def _advance(self) -> "tuple[DrainStatus, bool]":
-        """Copy what there is to copy; returns the status after that, and whether all is done."""
+        """Copy the messages that can be copied. Returns the status after that, and whether the broker is empty."""
         await self._follow_master()
         status = await self._status()
         if status.is_over and not (self._moves and status.unclaimed):
             return status, True
-        # Sends of clients with old routes still come until then.
+        # Until then, clients with old routes still send.
         if self._moves and status.drained_since and not status.closes_in_ms and not status.sends_in_flight:
             before = self.moved
             await self._move_all(status)
             status = await self._status()
-            # A status lists some topics only: there may be more of them as long as something was copied.
+            # A status lists only some topics: while messages were copied, there may be more topics.
             return status, status.is_over and (self.moved == before or not status.unclaimed)
         return status, False
 
@@ -246,7 +248,7 @@ class _Drain:
         return await self._session.admin.drain_status(self._addr, self._forgotten)
 
     async def _follow_master(self) -> None:
-        """Tell the new master, if there is one: the last moments of the former one may not have been copied."""
+        """Ask a new master to drain, if there is one: it may lack the former master's last changes."""
         members = await _members(self._session, self._broker_name, must_have_master=False)
         addr = _master_of(members)
         if addr and addr != self._addr:
@@ -255,24 +257,24 @@ class _Drain:
             self._session.say(f"{addr} is the master of broker {self._broker_name} now.")
 
     async def _move_all(self, status: "DrainStatus") -> None:
-        """Copy what no group has read of all topics in ``status`` to other brokers."""
+        """Copy the messages that no group has read, of all topics in ``status``, to other brokers."""
         from skylark.mqadmin.moving import move_queues
 
-        # Topics with unread messages first; those that no group reads have nobody who waits.
+        # Topics with waiting groups first; no group waits for the other topics.
         topics = dict.fromkeys([row.topic for row in status.unread] + [row.topic for row in status.unclaimed])
         for topic in topics:
-            # Without a place the messages stay, and the drain waits for their groups.
+            # If no other broker takes the topic, its messages stay, and the drain waits for their groups.
             places = await _other_places(self._session, self._broker_name, topic)
             if places:
-                await move_queues(self._session.admin, self._addr, topic, 0, places, self._note)
+                await move_queues(self._session.admin, self._addr, topic, 0, places, self._count_copied)
 
-    def _note(self, messages: int) -> None:
+    def _count_copied(self, messages: int) -> None:
         self.moved += messages
         self._session.progress(f"{self.moved:,} messages copied to other brokers")
 
 
 def _left(status: "DrainStatus") -> str:
-    """What is left, in words."""
+    """The text that says what keeps the broker from being empty."""
     counts = {
         "unread": status.unread_total,
         "delayed": status.delayed,
@@ -315,7 +317,7 @@ async def _refuse_if_only_here(session: Session, broker_name: str, addr: str) ->
         )
     records = await session.admin.kv_list(NAMESPACE)
     refuse_ordered(ordered_at({name: configs[name] for name in names}, records, broker_name), broker_name)
-    # A route that could not be asked for is no reason to refuse: the drain can be ended again.
+    # A route that cannot be fetched is no reason to refuse: a drain can be undone.
     only_here = [
         name
         for name in names
@@ -334,7 +336,7 @@ async def _refuse_if_only_here(session: Session, broker_name: str, addr: str) ->
 
 
 async def _other_places(session: Session, broker_name: str, topic: str) -> "list[Place]":
-    """The queues of ``topic`` on other brokers that take messages. A topic of a group is made there."""
+    """The queues of ``topic`` on other brokers that take messages. A retry or dead-letter topic is created there."""
     from skylark.mqadmin.moving import Place
 
     others = {
@@ -342,7 +344,7 @@ async def _other_places(session: Session, broker_name: str, topic: str) -> "list
         for one in all_targets(await session.admin.cluster_info())
         if one.broker_name != broker_name and one.broker_id == MASTER_ID
     }
-    # One queue of each broker is enough for what a group gives back; the brokers make such topics when it comes.
+    # One queue a broker is enough for messages that a group gives back; brokers create such topics on demand.
     if is_retry_topic(topic) or is_dlq_topic(topic):
         return [Place(addr, 0) for addr in others.values() if not await _is_drained(session, addr)]
     route = await session.admin.topic_route(topic)
@@ -373,7 +375,7 @@ async def undrain(session: Session, broker_name: str) -> UndrainReport:
 
 @lazy_dataclass(frozen=True, slots=True)
 class PlannedShape:
-    """The queues of a topic on a broker, now and then, and about how much is in those that go."""
+    """The numbers of a topic's queues on a broker, before and after, and roughly how much is in the removed queues."""
 
     broker_name: str
     write: int
@@ -386,7 +388,7 @@ class PlannedShape:
 
 @lazy_dataclass(frozen=True, slots=True)
 class ReshapeReport:
-    """What was done, or would be done when ``dry_run``; ``moved`` is the number of messages that were copied."""
+    """The change of a topic's queues, or with ``dry_run`` the plan; ``moved`` is the number of copied messages."""
 
     topic: str
     dry_run: bool
@@ -425,7 +427,7 @@ _PLAN = Table(
     option(
         "r", "readQueueNums", "queues to read on each broker (default: as -w)", type=click.IntRange(min=1), default=None
     ),
-    _move_option("copy what no group has read of the queues that go to those that stay"),
+    _move_option("copy messages that no group has read from the removed queues to the queues that stay"),
     _forget_option(),
     _settle_option("how long queues must get no message before they are closed"),
     _deadline_option(),
@@ -446,8 +448,8 @@ async def shrink_topic(
 ) -> ReshapeReport:
     """Give a topic fewer queues without losing a message.
 
-    Queues are written no more, then read to their ends by all groups, then closed. Their files go when their messages
-    expire. Messages of one key may go to another queue afterwards, as the number of queues changes.
+    The removed queues are closed to producers, read to their ends by all groups, then closed to consumers. Their files
+    go when their messages expire. A key may map to another queue afterwards, as the number of queues changes.
     """
     from skylark.mqadmin.reshape import Patience
     from skylark.sdk.admin.reshaping import Shape
@@ -455,7 +457,7 @@ async def shrink_topic(
     addrs = await _masters(session, scope)
     now = await _shapes(session, topic, addrs)
     target = Shape(write_queue_nums, write_queue_nums if read_queue_nums is None else read_queue_nums)
-    # More to read than to write is fine, as while queues are emptied; the other way round loses sight of messages.
+    # More read queues than write queues are fine; with fewer, consumers would not see some messages.
     if target.read < target.write:
         raise UserError(f"-r {target.read} is less than -w {target.write}: messages would come that nobody can read")
     growing = [name for name, shape in now.items() if shape.write < target.write or shape.read < target.read]
@@ -473,7 +475,9 @@ async def shrink_topic(
     topic_option(),
     cluster_name("spread the topic over which cluster", required=True),
     option("w", "queueNums", "queues in all (default: as many as now)", type=click.IntRange(min=1), default=None),
-    _move_option("copy what no group has read of the queues that go to those that stay on their broker"),
+    _move_option(
+        "copy messages that no group has read from the removed queues to the queues that stay on the same broker"
+    ),
     _forget_option(),
     _settle_option("how long queues must get no message before they are closed"),
     _deadline_option(),
@@ -493,7 +497,7 @@ async def rebalance_topic(
 ) -> ReshapeReport:
     """Spread the queues of a topic evenly over the brokers of a cluster that take messages.
 
-    New queues can be used at once; queues that go are read to their ends first, as in shrinkTopic.
+    New queues can be used at once; removed queues are read to their ends first, as in shrinkTopic.
     """
     from skylark.mqadmin.reshape import Patience
     from skylark.sdk.admin.reshaping import spread
@@ -509,7 +513,7 @@ async def rebalance_topic(
 
 
 async def _masters(session: Session, scope: Scope) -> dict[str, str]:
-    """Broker name → address of the masters that -b or -c choose."""
+    """Broker name → address, for the masters that -b or -c choose."""
     targets = all_targets(await session.admin.cluster_info(), scope.cluster_name)
     found = {
         one.broker_name: one.addr
@@ -522,7 +526,7 @@ async def _masters(session: Session, scope: Scope) -> dict[str, str]:
 
 
 async def _shapes(session: Session, topic: str, addrs: Mapping[str, str]) -> "dict[str, Shape]":
-    """The topic's shape on the brokers that have it; UserError when none does, or its queues are counted on."""
+    """The topic's shape on the brokers that have it; UserError when no broker has it, or its queues are fixed."""
     from skylark.mqadmin.reshape import shape_of
     from skylark.sdk.admin.topic_changes import config_at
 
@@ -594,7 +598,7 @@ async def _reshape(
 
 
 async def _weight(session: Session, name: str, addr: str, topic: str, first: int, end: int) -> tuple[int, int]:
-    """About how much the queues from ``first`` on hold: messages and bytes, each as large as its queue's last one."""
+    """Estimated messages and bytes in the queues from ``first`` on, if each message is as large as its queue's last."""
     from skylark.mqcommon.message.queue import MessageQueue
 
     messages = size = 0

@@ -32,7 +32,7 @@ _TABLE = Table(
 
 @lazy_dataclass(frozen=True, slots=True)
 class StaticQueue:
-    """A queue of a static topic, the broker that leads it from ``logic_offset`` on, and the leader before, if any."""
+    """A queue of a static topic, the broker that leads it from ``logic_offset`` on, and the former leader, if any."""
 
     queue_id: int
     broker_name: str
@@ -43,7 +43,7 @@ class StaticQueue:
 
 @lazy_dataclass(frozen=True, slots=True)
 class StaticQueues:
-    """A static topic after a change, or as it would be after a change when ``dry_run``."""
+    """A static topic after a change, or with ``dry_run`` after a planned change."""
 
     topic: str
     dry_run: bool
@@ -119,10 +119,11 @@ async def _static_topic(session: Session, topic: str, brokers: str | None, clust
 async def update_static_topic(
     session: Session, topic: str, total_queue_num: int, brokers: str | None, clusters: str | None, dry_run: bool
 ) -> StaticQueues:
-    """Make a static topic, or give one more queues.
+    """Make a static topic, or give a static topic more queues.
 
-    A static topic has so many queues in all, whichever brokers they are on: a message key stays in its queue when
-    queues move (remappingStaticTopic). Clients of RocketMQ 5 and Skylark understand static topics, older ones do not.
+    A static topic has a fixed total of queues, whichever brokers they are on: a message key stays in its queue when
+    queues move (remappingStaticTopic). Clients of RocketMQ 5 and Skylark understand static topics, older clients do
+    not.
     """
     work = await _static_topic(session, topic, brokers, clusters)
     before, after = await work.grow(total_queue_num, dry_run=dry_run)
@@ -133,11 +134,11 @@ async def update_static_topic(
 async def remapping_static_topic(
     session: Session, topic: str, brokers: str | None, clusters: str | None, dry_run: bool
 ) -> StaticQueues:
-    """Move the queues of a static topic to these brokers, about as many to each, while it is used.
+    """Spread the queues of a static topic evenly over these brokers, while the topic is used.
 
     Messages stay where they are: the new broker of a queue asks the former one for them until all groups have read
-    them, so the former broker must live until its messages of the topic have expired. A command that was killed is run
-    again.
+    them, so the former broker must live until its messages of the topic have expired. After a kill,
+    run the command again.
     """
     work = await _static_topic(session, topic, brokers, clusters)
     before, after = await work.move(dry_run=dry_run)

@@ -1,4 +1,4 @@
-"""Commands about the load: counters, test messages and how long each took, and in rounds what is not consumed yet."""
+"""Commands about the load: counters, timed test messages, and in rounds the backlog of all groups."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -57,22 +57,24 @@ def _counter_lines(rows: "Sequence[CounterRow]") -> Iterator[str]:
     show=_counter_lines,
 )
 async def stats_all(session: Session, active_topic: bool, topic: str | None) -> "list[CounterRow]":
-    """Show the messages in and out of each topic and group: a second, in the last day, and those that wait."""
+    """Show the messages in and out of each topic and group: a second, in the last day, and how many wait."""
     from skylark.sdk.admin.reports.counters import topic_counters
 
     # Retry topics and dead letters are counted with their groups.
     every = [
         name for name in sorted(await session.admin.topic_list()) if not name.startswith((RETRY_PREFIX, DLQ_PREFIX))
     ]
-    # For one topic its groups are asked for, which are few.
-    told = None
+    # For a single topic, ask for each of its few groups.
+    bulk = None
     if topic is None:
-        told = _Told(
-            await progress_of_groups(session.admin, traffic=True, on_problem=session.note, on_progress=session.progress)
+        bulk = _BulkCounters(
+            await progress_of_groups(
+                session.admin, traffic=True, on_problem=session.report_problem, on_progress=session.progress
+            )
         )
     answers = await session.each(
         every if topic is None else [name for name in every if name == topic] or [topic],
-        lambda name: topic_counters(session.admin, name, told),
+        lambda name: topic_counters(session.admin, name, bulk),
     )
     for name, counters in answers.values.items():
         if counters.absent:
@@ -86,28 +88,28 @@ async def stats_all(session: Session, active_topic: bool, topic: str | None) -> 
     return [row for row in rows if not active_topic or row.in_of_day or row.out_of_day]
 
 
-class _Told:
-    """What brokers have told of all their topics and groups."""
+class _BulkCounters:
+    """Counters and lags of all topics and groups, from one answer of each broker."""
 
     def __init__(self, progress: ProgressOfGroups) -> None:
         self._progress = progress
 
     def sums(self, topic: str, masters: Sequence[str], sets: int) -> "Mapping[str, CountedMessages] | None":
         traffic = self._progress.traffic
-        told = [traffic[addr] for addr in masters if addr in traffic]
-        if len(told) < sets:
+        answers = [traffic[addr] for addr in masters if addr in traffic]
+        if len(answers) < sets:
             return None
-        readers = sorted({group for one in told for group in one.readers.get(topic, ())})
-        return {group: _sum(told, topic, group) for group in ("", *readers)}
+        readers = sorted({group for one in answers for group in one.readers.get(topic, ())})
+        return {group: _sum(answers, topic, group) for group in ("", *readers)}
 
     def lag(self, group: str, topic: str, broker_names: Sequence[str]) -> int | None:
         return self._progress.lag(group, topic, broker_names)
 
 
-def _sum(told: Sequence[TopicTraffic], topic: str, group: str) -> "CountedMessages":
+def _sum(answers: Sequence[TopicTraffic], topic: str, group: str) -> "CountedMessages":
     from skylark.sdk.admin.reports.counters import CountedMessages
 
-    rows = [row for one in told if (row := one.counted.get((topic, group))) is not None]
+    rows = [row for one in answers if (row := one.counted.get((topic, group))) is not None]
     return CountedMessages(sum((row.tps for row in rows), 0.0), sum(row.of_day for row in rows))
 
 
@@ -136,7 +138,7 @@ def _body(size: int) -> bytes:
 
 
 def _average_ms(times_ms: Sequence[int]) -> float:
-    """Without the first, which also opens connections."""
+    """The mean time, without the first send, which also opens connections."""
     counted = times_ms[1:] or times_ms
     return sum(counted) / len(counted)
 
@@ -152,7 +154,7 @@ class _Sent:
 
 
 async def _send(producer: "Producer", message: "Message", number: int | None = None) -> _Sent:
-    """Send a message; with ``number`` to that queue, counted round the topic's queues."""
+    """Send a message; with ``number``, to queue ``number`` modulo the topic's number of queues."""
     import trio
 
     sent = _Sent()
@@ -239,7 +241,7 @@ async def send_msg_status(session: Session, broker_name: str, message_size: int,
         raise UserError(f"there is no broker {broker_name}; the NameServer knows: {', '.join(known) or 'none'}")
     rows: list[TestSend] = []
     async with session.producer(_GROUP) as producer:
-        # The first message also opens the connection.
+        # The first send also opens the connection.
         if (first := await _send(producer, Message(broker_name, _body(16)))).error is not None:
             raise first.error
         for _ in range(count):
@@ -299,7 +301,7 @@ async def check_msg_send_rt(session: Session, topic: str, amount: int, size: int
 async def cluster_rt(
     session: Session, amount: int, size: int, cluster: str | None, print_log: bool, machine_room: str, interval: float
 ) -> None:
-    """Send messages to each broker, to the topic of its name, and print the mean time; repeat until Ctrl-C."""
+    """Send messages to each broker's own topic, and print the mean time; repeat until Ctrl-C."""
     if not all_targets(await session.admin.cluster_info(), cluster):
         raise UserError("the NameServer knows no broker; see mqadmin clusterList")
     if not print_log:
@@ -358,7 +360,7 @@ class DeadMessages:
 
 @lazy_dataclass(frozen=True, slots=True)
 class BacklogRound:
-    """What all groups have not consumed, and their dead letters."""
+    """The messages that each group has not consumed, and the dead letters of each group."""
 
     undone: Sequence[UndoneTopic]
     dead: Sequence[DeadMessages]
@@ -410,7 +412,9 @@ async def _round(session: Session) -> BacklogRound:
     groups = [topic.removeprefix(RETRY_PREFIX) for topic in topics if topic.startswith(RETRY_PREFIX)]
     progress = ProgressOfGroups()
     if groups:
-        progress = await progress_of_groups(session.admin, on_problem=session.note, on_progress=session.progress)
+        progress = await progress_of_groups(
+            session.admin, on_problem=session.report_problem, on_progress=session.progress
+        )
     if not progress.is_whole:
         groups = [group for group in groups if group in progress.stats]
 

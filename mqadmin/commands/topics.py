@@ -1,4 +1,4 @@
-"""Commands about topics: single ones, lists of them, ordered topics, and shares of queues."""
+"""Commands about topics: single topics, lists of topics, ordered topics, and shares of queues."""
 
 import json
 import re
@@ -71,7 +71,7 @@ async def update_topic(
     has_unit_sub: bool,
     attributes: dict[str, str] | None,
 ) -> "TopicPut":
-    """Create a topic, or change one."""
+    """Create a topic, or change an existing topic."""
     from skylark.remoting.protocol.requests.topics import TopicConfig
     from skylark.sdk.admin.topic_changes import put_topic
 
@@ -108,7 +108,7 @@ async def update_topic(
     cluster_name("delete topic from which cluster", required=True),
 )
 async def remove_topic(session: Session, topic: str, cluster_name: str) -> "TopicDeletion":
-    """Delete a topic from the brokers of a cluster and, when all have, from the NameServers. May be run again."""
+    """Delete a topic from the brokers of a cluster, then, if all succeed, from the NameServers. May be run again."""
     from skylark.sdk.admin.topic_changes import delete_topic
 
     def heard(addr: str, error: SkylarkError | None) -> None:
@@ -132,7 +132,7 @@ async def remove_topic(session: Session, topic: str, cluster_name: str) -> "Topi
 
 @lazy_dataclass(frozen=True, slots=True)
 class PermChange:
-    """What became of a change of a topic's permission at one broker; the old one is None when it was not found out."""
+    """The result of a change of a topic's permission at one broker; the old permission is None if unknown."""
 
     change: "BrokerChange" = field(metadata=FLAT)
     old_perm: int | None
@@ -152,7 +152,9 @@ class PermChanges:
     *where("change the topic on"),
     topic_option(),
     option("p", "perm", _PERM_HELP, type=_PERM, required=True),
-    option("", "force", "also if the topic is ordered and other brokers go on taking it", type=bool, is_flag=True),
+    option(
+        "", "force", "also if the topic is ordered and other brokers go on taking its messages", type=bool, is_flag=True
+    ),
 )
 async def update_topic_perm(session: Session, scope: Scope, topic: str, perm: int, force: bool) -> PermChanges:
     """Change the permission of a topic: read, write or both."""
@@ -179,7 +181,7 @@ async def update_topic_perm(session: Session, scope: Scope, topic: str, perm: in
 
 
 async def _refuse_ordered_here_only(session: Session, topic: str, addr: str) -> None:
-    """UserError when the topic is ordered, and only the broker at ``addr`` would take no more messages of it."""
+    """UserError when the topic is ordered, and brokers other than ``addr`` would go on taking its messages."""
     from skylark.sdk.admin.topic_changes import broker_names_of
 
     record = await session.admin.get_kv(NAMESPACE, topic) or ""
@@ -220,7 +222,9 @@ async def list_topics(session: Session, cluster_model: bool) -> "TopicList":
     """List all topics that the NameServer knows."""
     from skylark.sdk.admin.reports.topics import topic_list
 
-    found = await topic_list(session.admin, uses=cluster_model, on_problem=session.note, on_progress=session.progress)
+    found = await topic_list(
+        session.admin, uses=cluster_model, on_problem=session.report_problem, on_progress=session.progress
+    )
     return found
 
 
@@ -310,7 +314,7 @@ async def show_topic_status(session: Session, topic: str, cluster: str | None) -
     """Show the offsets of each queue of a topic; the exit code is 1 when a broker of the topic is away."""
     from skylark.sdk.admin.reports.topics import topic_status
 
-    return await topic_status(session.admin, topic, cluster, on_problem=session.note)
+    return await topic_status(session.admin, topic, cluster, on_problem=session.report_problem)
 
 
 @command("topicClusterList", topic_option(), show=lambda found: found.clusters)
@@ -323,7 +327,7 @@ async def topic_cluster_list(session: Session, topic: str) -> "TopicClusters":
 
 @lazy_dataclass(frozen=True, slots=True)
 class TopicsPut:
-    """Topics that were made or changed, and what became of that at each broker."""
+    """Topics that were made or changed, and the result at each broker."""
 
     topics: Sequence[str]
     results: "Sequence[BrokerChange]"
@@ -335,13 +339,13 @@ class TopicsPut:
     option("f", "filename", "Path to a file with list of TopicConfig in json format", required=True, metavar="FILE"),
 )
 async def update_topic_list(session: Session, scope: Scope, filename: str) -> TopicsPut:
-    """Create or change the topics of a file: [{"topicName":"T","readQueueNums":4,"writeQueueNums":4,"perm":6}, ...]."""
+    """Create or change the topics in a file: [{"topicName":"T","readQueueNums":4,"writeQueueNums":4,"perm":6}, ...]."""
     from skylark.remoting.protocol.requests.topics import TopicConfig
     from skylark.sdk.admin.topic_changes import broker_names_of
 
     topics = read_list(session.warn, filename, TopicConfig, "topicName")
     addrs = await chosen_addrs(session, scope)
-    # The record of none is changed here, whatever its order in the file.
+    # This command changes no record of an ordered topic, whatever ``order`` the file has.
     queues = {one.topic_name: one.write_queue_nums if one.perm & PERM_WRITE else 0 for one in topics}
     await refuse_fewer_queues(session.admin, queues, await broker_names_of(session.admin, addrs))
     results = await at_each(
@@ -356,7 +360,7 @@ async def update_topic_list(session: Session, scope: Scope, filename: str) -> To
 
 @lazy_dataclass(frozen=True, slots=True)
 class OrderConf:
-    """The record of an ordered topic after a command; None when there is none."""
+    """The record of an ordered topic after a command; None when the topic has no record."""
 
     topic: str
     method: str
@@ -431,7 +435,7 @@ class Allocation:
     show=lambda found: [json.dumps(plain(found), separators=(",", ":"))],
 )
 async def allocate_mq(session: Session, topic: str, ip_list: str) -> Allocation:
-    """Show which queues the members of a group would get from the strategy averagely; changes nothing."""
+    """Show which queues each member of a group would get by the strategy `averagely`; changes nothing."""
     from skylark.sdk.consumer.allocate import averagely
     from skylark.sdk.routes import make_route
 

@@ -1,4 +1,4 @@
-"""clusterTopology: what a cluster consists of, as a table, as JSON and as a picture."""
+"""clusterTopology: the sets, topics and groups of a cluster, as a table, as JSON and as a picture."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -61,7 +61,7 @@ def _write(path: str, text: str) -> None:
     option(
         "",
         "top",
-        "topics and groups that the table and the picture have, those with the largest lag; the rest is a sum",
+        "number of topics and groups in the table and the picture, largest lag first; the rest is a sum",
         type=click.IntRange(min=1),
         default=20,
         show_default=True,
@@ -69,14 +69,16 @@ def _write(path: str, text: str) -> None:
     cluster_name("which cluster", default=None),
 )
 async def show_topology(session: Session, svg: str | None, top: int, cluster_name: str | None) -> "Topology | None":
-    """Show what clusters consist of: sets of brokers, queues of each topic, lag of each group.
+    """Show the parts of clusters: sets of brokers, queues of each topic, lag of each group.
 
     With --output json all topics and groups are there. System topics are left out.
     """
     from skylark.sdk.admin.reports.cluster_topology import cluster_topology
     from skylark.sdk.admin.topology_picture import picture
 
-    found = await cluster_topology(session.admin, cluster_name, on_problem=session.note, on_progress=session.progress)
+    found = await cluster_topology(
+        session.admin, cluster_name, on_problem=session.report_problem, on_progress=session.progress
+    )
     if svg is not None:
         _write(svg, picture(found, top))
     if session.json:

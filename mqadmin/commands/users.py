@@ -49,7 +49,7 @@ def _password(help: str, *, required: bool) -> click.Option:
 
 @lazy_dataclass(frozen=True, slots=True)
 class UserChange:
-    """A user, and what became of a change at each broker."""
+    """A user, and the result of a change at each broker."""
 
     username: str
     results: "Sequence[BrokerChange]"
@@ -57,7 +57,7 @@ class UserChange:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Copied:
-    """The names of users that were copied, or whose policies were."""
+    """The names of the users that were copied, or of the users whose policies were copied."""
 
     copied: Sequence[str]
 
@@ -122,7 +122,7 @@ async def update_user(
     option("u", "username", "the username of user to delete", required=True),
 )
 async def delete_user(session: Session, scope: Scope, username: str) -> UserChange:
-    """Delete a user, with the policies."""
+    """Delete a user and the user's policies."""
     addrs = await brokers(session, scope)
     was_known = await is_known(addrs, lambda addr: session.admin.get_user(addr, username))
     results = await at_each(
@@ -255,7 +255,7 @@ def _entry(verb: str) -> tuple[click.Option, ...]:
 
 @lazy_dataclass(frozen=True, slots=True)
 class AclChange:
-    """Policies of a user, and what became of the change at each broker."""
+    """Policies of a user, and the result of the change at each broker."""
 
     acl: "AclInfo"
     results: "Sequence[BrokerChange]"
@@ -321,7 +321,7 @@ async def update_acl(
 
 @lazy_dataclass(frozen=True, slots=True)
 class AclDeletion:
-    """A user, the resource whose policies were deleted (None: all), and what became of that at each broker."""
+    """A user, the resource whose policies were deleted (None: all policies), and the result at each broker."""
 
     subject: str
     resource: str | None
@@ -342,7 +342,7 @@ async def delete_acl(
     resources: str | None,
     policy_type: str | None,
 ) -> AclDeletion:
-    """Delete the policies of a user, or those about one resource."""
+    """Delete the policies of a user, or only the policies about one resource."""
     if policy_type is not None and resources is None:
         raise click.UsageError("-t/--policyType needs -r/--resources: without it all policies are deleted.")
     idle: list[str] = []
@@ -350,7 +350,7 @@ async def delete_acl(
     async def delete(addr: str) -> None:
         before = await _seen(session, addr, subject)
         await session.admin.delete_acl(addr, subject, resources, policy_type)
-        # Brokers accept the delete of policies that never were, as RocketMQ's do.
+        # Brokers, as RocketMQ's, accept a request to delete policies that do not exist.
         if before is not None and before == await _seen(session, addr, subject):
             idle.append(addr)
 
@@ -361,7 +361,7 @@ async def delete_acl(
         delete,
         lambda addr: f"{addr} has no such acl." if addr in idle else f"delete acl to {addr} success.",
     )
-    # Brokers that had the policies have deleted them. Only when none had them, the name is probably wrong.
+    # Brokers that had the policies have deleted them. When no broker had any, the name is probably wrong.
     if len(idle) == len(results):
         session.fail(UserError(f"{subject} has no policy about {resources}: see mqadmin getAcl -s {subject}"))
     return AclDeletion(subject, resources, results)

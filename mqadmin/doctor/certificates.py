@@ -1,6 +1,7 @@
-"""The certificates of servers: reads one with a TLS handshake, and its end out of it.
+"""The certificates of servers: reads a certificate in a TLS handshake, and finds its end date.
 
-Only the end is read: `ssl` shows the fields of certificates that it trusts only, and the doctor must also see others.
+The end date is read from the DER bytes: `ssl` shows fields of trusted certificates only, and the doctor must read
+untrusted certificates, too.
 """
 
 import ssl
@@ -17,7 +18,7 @@ _SEQUENCE, _VERSION, _UTC_TIME, _GENERALIZED_TIME = 0x30, 0xA0, 0x17, 0x18
 
 
 def not_after_ms(certificate: bytes) -> int:
-    """The end of a certificate (X.509, DER). Raises ValueError when it cannot be read."""
+    """The end date of a certificate (X.509, DER). Raises ValueError when the certificate cannot be read."""
     try:
         whole, _ = _value(certificate, 0, _SEQUENCE)
         body, _ = _value(whole, 0, _SEQUENCE)
@@ -61,7 +62,7 @@ def _time_ms(data: bytes, at: int) -> int:
         raise ValueError(f"the certificate has tag {data[at]:#x} where a time belongs")
     start, end = _header(data, at)
     text = data[start:end].decode("ascii")
-    if data[at] == _UTC_TIME:  # two digits of the year: 50 to 99 are of the 20th century
+    if data[at] == _UTC_TIME:  # a year of two digits: 50 to 99 are in the 20th century
         text = ("19" if text[:2] >= "50" else "20") + text
     return round(datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp() * 1000)
 
@@ -69,7 +70,7 @@ def _time_ms(data: bytes, at: int) -> int:
 async def certificate_of(host: str, port: int, timeout_ms: int) -> bytes:
     """The certificate of the server, in DER. Raises OSError, of which ssl.SSLError is one."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    # Certificates that have expired, or are self-signed, are to be looked at, too.
+    # Expired and self-signed certificates must be read, too.
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     with trio.move_on_after(timeout_ms / 1000):

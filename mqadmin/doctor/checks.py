@@ -20,13 +20,13 @@ from skylark.mqadmin.doctor.facts import (
 from skylark.mqcommon.addresses import split_address
 from skylark.remoting.protocol.group_subscriptions import differences
 
-# brokerStatus says the time to the second. Clocks that are synchronised differ by milliseconds.
+# brokerStatus has the time to the second. Synchronised clocks differ by milliseconds.
 MAX_SKEW_MS = 2_000
-# From here on times of messages, retention and delays are plainly wrong.
+# From this difference on, times of messages, retention and delays are plainly wrong.
 WRONG_CLOCK_MS = 60_000
 _RUNTIME = re.compile(r"\[ (\d+) days, (\d+) hours, (\d+) minutes, (\d+) seconds \]")
 _LOCAL = ("127.", "0.0.0.0", "::1", "::", "localhost")
-# With fewer, a broker has less than its usual number of maps of queues.
+# With fewer open files, a broker maps fewer queue files than usual.
 FEW_OPEN_FILES = 8_192
 MAX_LAG_BYTES = 16 * 1024 * 1024
 MAX_LAG_MS = 10_000
@@ -38,11 +38,11 @@ DAY_MS = 24 * 3600 * 1000
 SOON_DAYS = 30
 
 
-# --- NameServers: each answers, all of them say the same, and no broker has the name of another
+# --- NameServers: each answers, all agree, and no two brokers have the same name and id
 
 
 def name_servers_answer(facts: Facts) -> Iterator[Finding]:
-    """Every NameServer answers. While two of them do, clients and brokers survive the loss of one more."""
+    """Every NameServer answers. While two NameServers answer, clients and brokers survive the loss of one more."""
     alive = sum(one.error is None or one.refused for one in facts.name_servers)
     for one in facts.name_servers:
         if one.error is None:
@@ -56,7 +56,7 @@ def name_servers_answer(facts: Facts) -> Iterator[Finding]:
 
 
 def name_servers_agree(facts: Facts) -> Iterator[Finding]:
-    """All of them know the same brokers and topics: each client asks only one."""
+    """All NameServers know the same brokers and topics: each client asks only one NameServer."""
     answering = [one for one in facts.name_servers if one.error is None]
     known_by = Counter(address for one in answering for address in _addresses(one))
     topics = {topic for one in answering for topic in one.topics}
@@ -99,7 +99,7 @@ def _split(answering: list[NameServerFacts]) -> Iterator[Finding]:
 
 
 def brokers_are_here(facts: Facts) -> Iterator[Finding]:
-    """No broker is away that NameServers know: the messages of its topics cannot be read."""
+    """No broker that NameServers know is away: an absent broker's messages cannot be read."""
     absent = {name: reason for one in facts.name_servers for name, reason in one.absent.items()}
     for name, reason in sorted(absent.items()):
         yield Finding(
@@ -125,7 +125,7 @@ def ids_are_unique(facts: Facts) -> Iterator[Finding]:
 
 
 def registrations_are_guarded(facts: Facts) -> Iterator[Finding]:
-    """No stranger registers a broker beside guarded ones: clients and tools would meet it, and sign for it."""
+    """No stranger can register a broker beside guarded brokers: clients and tools would send it signed requests."""
     guarded = [one.where for one in facts.brokers if one.has_access_control]
     for one in facts.name_servers:
         if not guarded or one.error is not None:
@@ -168,7 +168,7 @@ def brokers_answer(facts: Facts) -> Iterator[Finding]:
         else:
             remedy = "start it, or open its port to this machine; is the address wrong, set its brokerIP1"
             left = [other for other in facts.sets[broker.name] if other.error is None or other.refused]
-            # The set has a master, and one of its brokers may still be lost.
+            # The set still has a master, and survives the loss of one more broker.
             is_safe = len(left) > 1 and any(other.is_master for other in left)
             text = f"{broker.error}; {len(left)} of its set are left" if left else broker.error
             yield Finding(WARN if is_safe else FAIL, broker.where, text, remedy)
@@ -203,7 +203,7 @@ def ports_are_open(facts: Facts) -> Iterator[Finding]:
 
 
 def clocks_agree(facts: Facts) -> Iterator[Finding]:
-    """The clocks of brokers agree with the one of this machine."""
+    """The clocks of brokers agree with this machine's clock."""
     for broker in facts.answering:
         skew_ms = clock_skew_ms(broker)
         if skew_ms is None:
@@ -216,14 +216,14 @@ def clocks_agree(facts: Facts) -> Iterator[Finding]:
             yield Finding(
                 state,
                 broker.where,
-                f"its clock is {abs(skew_ms) / 1000:.0f} s {direction} that of this machine",
+                f"its clock is {abs(skew_ms) / 1000:.0f} s {direction} this machine's clock",
                 "synchronise the clocks of all machines (NTP): delays, retention and store times depend on them",
             )
         yield from _went_back(broker)
 
 
 def _went_back(broker: BrokerFacts) -> Iterator[Finding]:
-    """Whether the broker's clock was set back, as the broker has seen it."""
+    """Findings when the broker has seen its clock set back."""
     ahead_ms, times = (_number(broker.info.get(key)) or 0 for key in ("storeTimeAheadMs", "clockSetBackTimes"))
     by_s = (_number(broker.info.get("clockSetBackMs")) or 0) / 1000
     if ahead_ms > MAX_SKEW_MS:
@@ -244,16 +244,16 @@ def _went_back(broker: BrokerFacts) -> Iterator[Finding]:
 
 
 def clock_skew_ms(broker: BrokerFacts) -> int | None:
-    """How far the broker's clock is ahead; 0 while the answer, which is in seconds, allows for that.
+    """How far the broker's clock is ahead of this machine's; 0 if the precision of the answer (a second) explains it.
 
-    The time of the broker is bootTimestamp and runtime together, which all RocketMQ brokers give.
+    The broker's time is the sum of bootTimestamp and runtime, which all RocketMQ brokers report.
     """
     boot, runtime = broker.info.get("bootTimestamp", ""), _RUNTIME.fullmatch(broker.info.get("runtime", ""))
     if not boot.isdecimal() or runtime is None:
         return None
     days, hours, minutes, seconds = map(int, runtime.groups())
     now_ms = int(boot) + (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000
-    # The broker's time is at most a second later than that, and was so within half of the round trip.
+    # The broker's time is at most a second later than this sum, and was measured within half a round trip.
     early, late = now_ms - broker.took_ms // 2, now_ms + 1_000 + broker.took_ms // 2
     if early <= broker.asked_ms <= late:
         return 0
@@ -273,7 +273,7 @@ def versions_are_equal(facts: Facts) -> Iterator[Finding]:
 
 
 def disks_have_space(facts: Facts) -> Iterator[Finding]:
-    """There is room for messages."""
+    """The disks of brokers have room for messages."""
     for broker in facts.answering:
         try:
             used = round(float(broker.info.get("commitLogDiskRatio", "")) * 100)
@@ -310,7 +310,7 @@ def open_files_suffice(facts: Facts) -> Iterator[Finding]:
 
 
 def settings_are_safe(facts: Facts) -> Iterator[Finding]:
-    """What may lose messages, as information: it may be meant so. Brokers with the same setting are named together."""
+    """Settings that may lose messages, as INFO: they may be intended. Brokers with the same setting share a finding."""
     found: dict[tuple[str, str, str], list[str]] = {}
     for broker in facts.answering:
         for setting in _risks(broker):
@@ -342,7 +342,7 @@ def _risks_with_controllers(config: Mapping[str, str]) -> Iterator[tuple[str, st
     if config.get("allAckInSyncStateSet") != "true":
         text = (
             f"allAckInSyncStateSet=false, minInSyncReplicas={least} (RocketMQ's choice): acknowledged messages are "
-            "lost when all brokers die at once and one that lagged is back first"
+            "lost when all brokers die at once and a broker that lagged is back first"
         )
         yield INFO, text, "allAckInSyncStateSet=true (docs/controller.md says what each choice loses)"
         return
@@ -383,11 +383,11 @@ def certificates_last(facts: Facts) -> Iterator[Finding]:
             )
 
 
-# --- broker sets: each has a master, and its slaves have what it has
+# --- broker sets: each has a master, and its slaves have the master's messages
 
 
 def sets_have_masters(facts: Facts) -> Iterator[Finding]:
-    """Each set has a master: topics of one without can only be read."""
+    """Each set has a master: without a master, the set's topics can only be read."""
     for name, brokers in facts.sets.items():
         if not any(broker.is_master for broker in brokers):
             yield Finding(
@@ -396,7 +396,7 @@ def sets_have_masters(facts: Facts) -> Iterator[Finding]:
 
 
 def slaves_keep_up(facts: Facts) -> Iterator[Finding]:
-    """Each slave is near its master, a SYNC_MASTER has one, and none has gone away."""
+    """Each slave is close behind its master, each SYNC_MASTER has a slave, and no slave is away."""
     for brokers in facts.sets.values():
         master = next((broker for broker in brokers if broker.is_master and broker.error is None), None)
         if master is None:
@@ -418,7 +418,7 @@ def slaves_keep_up(facts: Facts) -> Iterator[Finding]:
 
 
 def groups_have_majorities(facts: Facts) -> Iterator[Finding]:
-    """All members of each DLedger group are there: a majority must be, for the group to take messages."""
+    """All members of each DLedger group answer: without a majority the group takes no messages."""
     for broker in facts.brokers:
         if problem := broker.info.get(_GROUP_PROBLEM):
             remedy = "if it stays, move the store of the member that is damaged away, and start it: see docs/dledger.md"
@@ -439,7 +439,7 @@ def groups_have_majorities(facts: Facts) -> Iterator[Finding]:
 
 
 def _away(master: BrokerFacts, slaves: list[BrokerFacts]) -> Iterator[Finding]:
-    """Slaves that the master remembers, and that NameServers know no more. Controllers know that better."""
+    """Slaves that the master remembers and NameServers no longer list. With Controllers, see `replicas_are_in_sync`."""
     away = {key.removeprefix(_AWAY): value for key, value in master.info.items() if key.startswith(_AWAY)}
     left = sum(slave.error is None for slave in slaves)
     for addr in sorted(away.keys() - {slave.addr for slave in slaves}):
@@ -474,11 +474,11 @@ def _number(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdecimal() else None
 
 
-# --- Controllers, and the sets whose masters they choose
+# --- Controllers, and the sets whose masters Controllers choose
 
 
 def controllers_answer(facts: Facts) -> Iterator[Finding]:
-    """Each Controller answers, one of them leads, and one more may be lost."""
+    """Each Controller answers, one Controller leads, and the group survives the loss of one more."""
     away = [one for one in facts.controllers if one.error is not None]
     for one in facts.controllers:
         if one.error is not None:
@@ -504,7 +504,7 @@ def controllers_answer(facts: Facts) -> Iterator[Finding]:
 
 
 def replicas_are_in_sync(facts: Facts) -> Iterator[Finding]:
-    """Each set has a master, and what it acknowledges is on more than one broker."""
+    """Each set has a master, and acknowledged messages are on more than one broker."""
     for name, known in facts.replica_sets.items():
         yield from _in_sync(name, known)
 
@@ -556,7 +556,7 @@ def groups_keep_up(facts: Facts) -> Iterator[Finding]:
 
 
 def subscriptions_agree(facts: Facts) -> Iterator[Finding]:
-    """All members of a group subscribe to the same: each gets only messages of the queues that are its own."""
+    """All members of a group have the same subscriptions: a member only gets messages of its own queues."""
     divided = 0
     for group, members in sorted(facts.wanted.items()):
         if text := differences(members):
@@ -572,7 +572,7 @@ def subscriptions_agree(facts: Facts) -> Iterator[Finding]:
 
 
 def nothing_is_dead(facts: Facts) -> Iterator[Finding]:
-    """Messages that consumers failed on for good."""
+    """No group has dead letters: messages that its consumers gave up."""
     for group, count in sorted(facts.dead_letters.items()):
         if count:
             remedy = f"mqadmin resendDlq -g {group} --dry-run lists what was not sent again; without --dry-run sends it"
@@ -580,8 +580,8 @@ def nothing_is_dead(facts: Facts) -> Iterator[Finding]:
 
 
 def orders_are_whole(facts: Facts) -> Iterator[Finding]:
-    """The brokers in the record of an ordered topic take as many queues as it says: clients use no others for a key."""
-    told = [one for one in facts.orders if one.has_route and one.is_told]
+    """Each broker in an ordered topic's record takes the recorded queues: clients use no other queues for a key."""
+    followed = [one for one in facts.orders if one.has_route and one.is_in_route]
     for one in facts.orders:
         if not one.has_route:
             yield Finding(
@@ -590,7 +590,7 @@ def orders_are_whole(facts: Facts) -> Iterator[Finding]:
                 f"there is no such topic, but a record of its order: {one.record}",
                 f"a new topic of the name would get it: mqadmin updateOrderConf -m delete -t {one.topic}",
             )
-        elif one.is_told and one.lacks:
+        elif one.is_in_route and one.lacks:
             reasons = "; ".join(f"{name}: {reason}" for name, reason in sorted(one.lacks.items()))
             yield Finding(
                 FAIL,
@@ -600,11 +600,11 @@ def orders_are_whole(facts: Facts) -> Iterator[Finding]:
                 f" it the queues (mqadmin updateTopic -o true -t {one.topic}); if it is gone for good: mqadmin"
                 f" updateOrderConf -m put -t {one.topic} -v BROKER:QUEUES;...",
             )
-    if told and not any(one.lacks for one in told):
-        yield Finding(OK, "topics", f"the routes of {len({one.topic for one in told})} ordered topics are whole")
+    if followed and not any(one.lacks for one in followed):
+        yield Finding(OK, "topics", f"the routes of {len({one.topic for one in followed})} ordered topics are whole")
 
 
-# --- all of them
+# --- all checks
 
 CHECKS: tuple[tuple[str, Check], ...] = (
     ("nameserver", name_servers_answer),
@@ -634,13 +634,13 @@ CHECKS: tuple[tuple[str, Check], ...] = (
 
 
 def run_checks(facts: Facts, checks: Iterable[tuple[str, Check]] = CHECKS) -> Iterator[tuple[str, Finding]]:
-    """What each check finds, with its name; a check that goes wrong is a finding of its own."""
+    """The findings of each check, with the check's name; a check that raises becomes a finding."""
     for question, reason in facts.unanswered:
         yield "facts", Finding(WARN, question, reason, "what depends on it is not checked")
     for name, check in checks:
         try:
             found = list(check(facts))
-        except Exception as error:  # an answer that the check does not expect
+        except Exception as error:  # such as an answer that the check does not expect
             yield (
                 name,
                 Finding(WARN, "doctor", f"this check failed: {error!r}", "report it, with the versions of the servers"),

@@ -1,6 +1,7 @@
-"""What is known of a cluster.
+"""The facts about a cluster.
 
-``error`` is why a server did not answer, or, if it ``refused``, what it answered instead; the rest is empty then.
+``error`` says why a server did not answer, or, if it ``refused``, what the server answered instead; the other members
+are empty then.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,20 +20,20 @@ class NameServerFacts:
     addr: str
     error: str | None = None
     refused: bool = False
-    #: By broker name and id, the address.
+    #: (broker name, broker id) → address.
     brokers: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
-    #: The same, of a second broker that registered under the name and id.
+    #: (broker name, broker id) → address of a second broker that registered under this name and id.
     contested: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     topics: frozenset[str] = frozenset()
     #: Whether only users that its conf file names may register brokers.
     is_guarded: bool = False
-    #: Brokers that are known and away, and why.
+    #: Brokers that the NameServer knows to be away, and why.
     absent: Mapping[str, str] = field(default_factory=dict)
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class PortFacts:
-    """A port of a broker, beside the one that it is known by; ``kind`` is fast or HA."""
+    """A port of a broker, other than its registered port; ``kind`` is fast, HA or DLedger."""
 
     kind: str
     addr: str
@@ -41,7 +42,7 @@ class PortFacts:
 
 @lazy_dataclass(frozen=True, slots=True)
 class CertificateFacts:
-    """The end of the certificate of a broker that speaks TLS; None, with the reason, when it could not be read."""
+    """The end date of a TLS broker's certificate; None, with the reason, when the certificate could not be read."""
 
     where: str
     not_after_ms: int | None
@@ -59,35 +60,35 @@ class BrokerFacts:
     refused: bool = False
     info: Mapping[str, str] = field(default_factory=dict)
     config: Mapping[str, str] = field(default_factory=dict)
-    #: This machine's time in the middle of the request for ``info``, and how long that took.
+    #: This machine's time in the middle of the request for ``info``, and how long the request took.
     asked_ms: int = 0
     took_ms: int = 0
     ports: tuple[PortFacts, ...] = ()
 
     @property
     def where(self) -> str:
-        """How a finding names it."""
+        """The broker's name in findings."""
         return f"{self.name}:{self.broker_id} {self.addr}"
 
     @property
     def group_size(self) -> int:
-        """How many members its DLedger group has, as its conf says; 0 without one."""
+        """The number of members of the broker's DLedger group, by its conf; 0 without DLedger."""
         is_member = self.config.get("enableDLegerCommitLog") == "true"
         return len([each for each in self.config.get("dLegerPeers", "").split(";") if each.strip()]) if is_member else 0
 
     @property
     def elects_master(self) -> bool:
-        """Whether the master of its set is elected; brokerRole has no meaning then."""
+        """Whether the master of the broker's set is elected; brokerRole has no meaning then."""
         return self.has_controllers or self.group_size > 0
 
     @property
     def has_controllers(self) -> bool:
-        """Whether Controllers choose the master of its set."""
+        """Whether Controllers choose the master of the broker's set."""
         return self.config.get("enableControllerMode") == "true"
 
     @property
     def has_access_control(self) -> bool:
-        """Whether it asks its clients who they are."""
+        """Whether the broker checks the signatures of clients."""
         keys = ("aclEnable", "authenticationEnabled", "authorizationEnabled")
         return any(self.config.get(key) == "true" for key in keys)
 
@@ -96,14 +97,14 @@ class BrokerFacts:
         return self.broker_id == MASTER_ID
 
     def percent(self, key: str, default: int) -> int:
-        """An option that is a number."""
+        """The option ``key``, a percentage."""
         text = self.config.get(key, "")
         return int(text) if text.isdecimal() else default
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class ControllerFacts:
-    """One Controller that brokers have in their options. ``leader``: where the one is that leads; "" if none does."""
+    """A Controller that brokers have in their options. ``leader``: the address of the leader; "" if there is none."""
 
     addr: str
     error: str | None = None
@@ -113,7 +114,7 @@ class ControllerFacts:
 
 @lazy_dataclass(frozen=True, slots=True)
 class ReplicaSetFacts:
-    """A set whose master the Controllers choose: whether each broker of it is alive, by address."""
+    """A set whose master the Controllers choose: address of each broker → whether it is alive."""
 
     master: str
     in_sync: Mapping[str, bool] = field(default_factory=dict)
@@ -122,7 +123,7 @@ class ReplicaSetFacts:
 
 @lazy_dataclass(frozen=True, slots=True)
 class GroupFacts:
-    """What a consumer group has not consumed of a topic; ``members``: how many consumers are connected."""
+    """The messages of a topic that a group has not consumed; ``members``: the number of connected consumers."""
 
     group: str
     topic: str
@@ -133,40 +134,41 @@ class GroupFacts:
 
 @lazy_dataclass(frozen=True, slots=True)
 class OrderFacts:
-    """The record of an ordered topic at one NameServer; ``lacks``: broker name → why it does not take what that says.
+    """The record of an ordered topic at one NameServer.
 
-    ``has_route``: there is such a topic. ``is_told``: clients are told the record (orderMessageEnable).
+    ``lacks``: broker name → why the broker does not take the recorded queues. ``has_route``: the topic exists.
+    ``is_in_route``: the topic's route has the record, so clients follow it (orderMessageEnable).
     """
 
     namesrv: str
     topic: str
     record: str
     has_route: bool = True
-    is_told: bool = True
+    is_in_route: bool = True
     lacks: Mapping[str, str] = field(default_factory=dict)
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Facts:
-    """All of it."""
+    """All facts about a cluster."""
 
     name_servers: tuple[NameServerFacts, ...] = ()
     brokers: tuple[BrokerFacts, ...] = ()
     groups: tuple[GroupFacts, ...] = ()
     certificates: tuple[CertificateFacts, ...] = ()
     now_ms: int = 0
-    #: Groups that were not looked at, as there are too many.
+    #: The number of groups that were not checked, as there are too many.
     groups_left_out: int = 0
     #: Dead letters by group.
     dead_letters: Mapping[str, int] = field(default_factory=dict)
-    #: What could not be asked, beside servers: the question, and the reason.
+    #: Failed questions, except to whole servers: the question, and the reason.
     unanswered: tuple[tuple[str, str], ...] = ()
     #: A group that lags by more messages than this is warned about.
     max_lag: int = 10_000
     controllers: tuple[ControllerFacts, ...] = ()
     #: By broker name.
     replica_sets: Mapping[str, ReplicaSetFacts] = field(default_factory=dict)
-    #: By group, what its members subscribe to: the set → the client ids.
+    #: Group → the set of subscriptions → the ids of the clients that have this set.
     wanted: Mapping[str, Mapping[Wanted, Sequence[str]]] = field(default_factory=dict)
     orders: tuple[OrderFacts, ...] = ()
 
@@ -201,7 +203,7 @@ Check = Callable[[Facts], Iterable[Finding]]
 
 
 def few(names: Iterable[str], most: int = 5) -> str:
-    """Some of the names, and how many there are more."""
+    """The first names, and how many more there are."""
     every = sorted(names)
     more = f" and {len(every) - most} more" if len(every) > most else ""
     return ", ".join(every[:most]) + more

@@ -1,4 +1,4 @@
-"""Asks all servers for the facts. What does not answer becomes a fact, too, so nothing here fails as a whole."""
+"""Asks all servers for the facts. A missing answer is a fact, too, so gathering never fails as a whole."""
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: More groups than this are not looked at: each costs a request to each broker.
+#: The most groups that are checked: each group costs a request to each broker.
 MAX_GROUPS = 200
-#: Ordered topics that are looked at: each costs a request to each NameServer.
+#: The most ordered topics that are checked: each topic costs a request to each NameServer.
 MAX_ORDERS = 1_000
-#: Members of a group that are asked what they subscribe to.
+#: The most members of a group that are asked for their subscriptions.
 MAX_MEMBERS = 32
 
-# The answers about a group or topic that was deleted meanwhile, or that a broker does not have.
+# Codes for a group or topic that was deleted meanwhile, or that a broker does not have.
 _GONE = (
     ResponseCode.SYSTEM_ERROR,
     ResponseCode.TOPIC_NOT_EXIST,
@@ -54,16 +54,16 @@ _GONE = (
 )
 
 #: The certificate of the server at (host, port), in DER. Raises OSError.
-Peek = Callable[[str, int], Awaitable[bytes]]
-# Options about TLS that have one of these values say that a broker speaks it.
+ReadCertificate = Callable[[str, int], Awaitable[bytes]]
+# A TLS option with one of these values means that the broker speaks TLS.
 _TLS_VALUES = ("true", "permissive", "enforcing")
 
 #: Connects to (host, port), and closes the connection. Raises OSError.
-Knock = Callable[[str, int], Awaitable[None]]
+ProbePort = Callable[[str, int], Awaitable[None]]
 
 
 class Servers(Protocol):
-    """The servers of a cluster, and how they are asked: by a command's Session, or by a person at the console."""
+    """Access to the servers of a cluster: a command's Session, or a person at the console."""
 
     @property
     def admin(self) -> "Admin": ...
@@ -76,10 +76,10 @@ class Servers(Protocol):
     async def each(self, keys: Iterable[str], ask: Callable[[str], Awaitable[T]], /) -> Answers[T]: ...
 
 
-async def gather(servers: Servers, knock: Knock, peek: Peek, max_lag: int) -> Facts:
-    """Everything that the checks look at."""
+async def gather(servers: Servers, probe_port: ProbePort, read_certificate: ReadCertificate, max_lag: int) -> Facts:
+    """All facts that the checks use."""
     name_servers = tuple([await _name_server(servers, addr) for addr in servers.namesrv_addrs])
-    brokers = await _brokers(servers, knock, name_servers)
+    brokers = await _brokers(servers, probe_port, name_servers)
     topics = sorted({topic for one in name_servers for topic in one.topics})
     groups = [topic.removeprefix(RETRY_PREFIX) for topic in topics if topic.startswith(RETRY_PREFIX)]
     unanswered: list[tuple[str, str]] = []
@@ -99,7 +99,7 @@ async def gather(servers: Servers, knock: Knock, peek: Peek, max_lag: int) -> Fa
         name_servers=name_servers,
         brokers=brokers,
         groups=tuple(one for rows in lags.values() for one in rows),
-        certificates=await _certificates(servers, peek, brokers),
+        certificates=await _certificates(servers, read_certificate, brokers),
         now_ms=time.time_ns() // 1_000_000,
         groups_left_out=max(len(groups) - MAX_GROUPS, 0),
         dead_letters={topic.removeprefix(DLQ_PREFIX): count for topic, count in dead.items()},
@@ -112,7 +112,7 @@ async def gather(servers: Servers, knock: Knock, peek: Peek, max_lag: int) -> Fa
     )
 
 
-async def knock(host: str, port: int, timeout_ms: int) -> None:
+async def probe_port(host: str, port: int, timeout_ms: int) -> None:
     """Open a connection, and close it. Raises OSError with a short reason."""
     from skylark.remoting.net.sockets import connect_reason
 
@@ -144,27 +144,29 @@ async def _is_guarded(admin: "Admin", addr: str) -> bool:
     try:
         config = (await admin.namesrv_config([addr]))[addr]
     except BrokerError:
-        # Its options are for administrators, so it has access control.
+        # Only administrators may read the NameServer's options, so it has access control.
         return True
     return config.get("aclEnable") == "true" or bool(config.get("registrationUsers"))
 
 
-async def _brokers(servers: Servers, knock: Knock, name_servers: Iterable[NameServerFacts]) -> tuple[BrokerFacts, ...]:
-    # NameServers may have different addresses for one broker: each is looked at, and the checks tell of the difference.
+async def _brokers(
+    servers: Servers, probe_port: ProbePort, name_servers: Iterable[NameServerFacts]
+) -> tuple[BrokerFacts, ...]:
+    # NameServers may have different addresses for one broker: ask each address; the checks report the difference.
     known = {
         f"{name} {broker_id} {addr}": BrokerFacts(name, broker_id, addr)
         for one in name_servers
         for name, addrs in one.brokers.items()
         for broker_id, addr in addrs.items()
     }
-    answers = await servers.each(sorted(known), lambda key: _broker(servers.admin, knock, known[key]))
+    answers = await servers.each(sorted(known), lambda key: _broker(servers.admin, probe_port, known[key]))
     return tuple(answers.values[key] for key in sorted(answers.values))
 
 
-async def _broker(admin: "Admin", knock: Knock, known: BrokerFacts) -> BrokerFacts:
+async def _broker(admin: "Admin", probe_port: ProbePort, known: BrokerFacts) -> BrokerFacts:
     began_ms = time.time_ns() // 1_000_000
     try:
-        # The first request may also connect. `clock_skew_ms` allows for the time that it took, on both sides.
+        # The first request may also connect. `clock_skew_ms` allows for the time of the request, on both sides.
         info = await admin.broker_runtime_info(known.addr)
         took_ms = time.time_ns() // 1_000_000 - began_ms
         config = await admin.broker_config(known.addr)
@@ -173,7 +175,7 @@ async def _broker(admin: "Admin", knock: Knock, known: BrokerFacts) -> BrokerFac
     ports = []
     for kind, addr in ports_of(known, config):
         try:
-            await knock(*split_address(addr))
+            await probe_port(*split_address(addr))
         except OSError as error:
             ports.append(PortFacts(kind, addr, str(error)))
         else:
@@ -186,14 +188,14 @@ async def _broker(admin: "Admin", knock: Knock, known: BrokerFacts) -> BrokerFac
 async def _controllers(
     servers: Servers, brokers: Iterable[BrokerFacts]
 ) -> tuple[tuple[ControllerFacts, ...], dict[str, ReplicaSetFacts]]:
-    """The Controllers of all brokers that have some, and what these know of the sets."""
+    """The Controllers in the options of all brokers, and the sets that these Controllers know."""
     names: dict[tuple[str, ...], set[str]] = {}
     for broker in brokers:
         addrs = tuple(sorted(addr for addr in broker.config.get("controllerAddr", "").split(";") if addr))
         if broker.has_controllers and addrs:
             names.setdefault(addrs, set()).add(broker.name)
 
-    async def look(addr: str) -> ControllerFacts:
+    async def ask(addr: str) -> ControllerFacts:
         try:
             known = await servers.admin.controller_metadata(addr)
         except SkylarkError as error:
@@ -201,11 +203,11 @@ async def _controllers(
         return ControllerFacts(addr, None, known.is_leader, known.controller_leader_address or "")
 
     every = sorted({addr for group in names for addr in group})
-    found = tuple((await servers.each(every, look)).values.values())
+    found = tuple((await servers.each(every, ask)).values.values())
     sets: dict[str, ReplicaSetFacts] = {}
     for group, of_group in names.items():
         if any(one.is_leader for one in found if one.addr in group):
-            with suppress(SkylarkError):  # the leader has gone meanwhile; what it would say is not checked
+            with suppress(SkylarkError):  # the leader has gone meanwhile; its sets are not checked
                 table = (await servers.admin.sync_state_sets(group, sorted(of_group))).replicas_info_table
                 sets |= {
                     name: ReplicaSetFacts(
@@ -218,20 +220,22 @@ async def _controllers(
     return found, sets
 
 
-async def _certificates(servers: Servers, peek: Peek, brokers: Iterable[BrokerFacts]) -> tuple[CertificateFacts, ...]:
+async def _certificates(
+    servers: Servers, read_certificate: ReadCertificate, brokers: Iterable[BrokerFacts]
+) -> tuple[CertificateFacts, ...]:
     known = {broker.addr: broker for broker in brokers if speaks_tls(broker.config)}
 
-    async def look(addr: str) -> CertificateFacts:
+    async def read(addr: str) -> CertificateFacts:
         try:
-            return CertificateFacts(known[addr].where, not_after_ms(await peek(*split_address(addr))))
+            return CertificateFacts(known[addr].where, not_after_ms(await read_certificate(*split_address(addr))))
         except (OSError, ValueError) as error:
             return CertificateFacts(known[addr].where, None, str(error))
 
-    return tuple((await servers.each(sorted(known), look)).values.values())
+    return tuple((await servers.each(sorted(known), read)).values.values())
 
 
 def speaks_tls(config: Mapping[str, str]) -> bool:
-    """Whether options say so. A broker that does not speak TLS would take a handshake for a bad frame, and log it."""
+    """Whether the broker speaks TLS, by its options. Without TLS it would log a handshake as a bad frame."""
     return bool(config.get("tlsConfigFile")) or any(
         "tls" in key.lower() and "test" not in key.lower() and value.lower() in _TLS_VALUES
         for key, value in config.items()
@@ -239,7 +243,7 @@ def speaks_tls(config: Mapping[str, str]) -> bool:
 
 
 def ports_of(broker: BrokerFacts, config: dict[str, str]) -> list[tuple[str, str]]:
-    """The fast port and, of a master, that for slaves, or that of its DLedger group: kind and address."""
+    """Kind and address of each further port: the fast port, and a DLedger member's own port or a master's HA port."""
     host, port = split_address(broker.addr)
 
     def number(key: str, default: int) -> int:
@@ -281,13 +285,13 @@ async def _group(admin: "Admin", group: str) -> list[GroupFacts]:
     rows = undone_of(group, stats, {topic: await admin.topic_stats(topic) for topic in sorted(late)})
     try:
         members = len((await admin.consumer_connection(group)).connection_set)
-    except BrokerError:  # none is connected
+    except BrokerError:  # no consumer is connected
         members = 0
     return [GroupFacts(group, row.topic, row.waiting, row.delay_ms, members) for row in rows]
 
 
 async def _orders(servers: Servers, namesrv_addr: str, unanswered: list[tuple[str, str]]) -> list[OrderFacts]:
-    """The records of ordered topics at a NameServer, and what their routes there lack."""
+    """The records of ordered topics at a NameServer, and the recorded queues that the routes there lack."""
     found: list[OrderFacts] = []
     try:
         async with servers.admin_at(namesrv_addr) as admin:
@@ -297,15 +301,17 @@ async def _orders(servers: Servers, namesrv_addr: str, unanswered: list[tuple[st
                 except RouteNotFound:
                     found.append(OrderFacts(namesrv_addr, topic, record, has_route=False))
                 else:
-                    is_told = bool(route.order_topic_conf)
-                    found.append(OrderFacts(namesrv_addr, topic, record, is_told=is_told, lacks=lacking(record, route)))
+                    is_in_route = bool(route.order_topic_conf)
+                    found.append(
+                        OrderFacts(namesrv_addr, topic, record, is_in_route=is_in_route, lacks=lacking(record, route))
+                    )
     except SkylarkError as error:
         unanswered.append((f"ordered topics at {namesrv_addr}", explain(error)))
     return found
 
 
 async def _wanted(servers: Servers, group: str) -> dict[Wanted, list[str]]:
-    """What the members of the group subscribe to; members that choose their queues themselves are left out."""
+    """The subscriptions of the group's members; members that choose their queues themselves are left out."""
     clients = [one.client_id for one in (await servers.admin.consumer_connection(group)).connection_set]
     found: dict[Wanted, list[str]] = {}
     if len(clients) < 2:

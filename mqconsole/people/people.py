@@ -1,8 +1,8 @@
-"""Those who are logged in, and how they log in and out.
+"""All who are logged in, and how they log in and out.
 
-A name and a secret are checked by a broker: a heartbeat without groups, signed with them, must be served, and the same
-one without a signature must be refused. A cluster that checks nothing would let everybody in. Without a login there is
-one person, who has the console's own credentials.
+A broker checks a name and a secret: it must serve a heartbeat without groups that is signed with them, and must refuse
+the same heartbeat without a signature, as a cluster that checks nothing would let everybody in. Without a login there
+is one person, who has the console's own credentials.
 """
 
 import logging
@@ -31,17 +31,17 @@ from skylark.sdk.runtime import local_ip
 
 logger = logging.getLogger(__name__)
 
-#: Sessions, and those of one person. Of whoever has most, the one that was used longest ago makes room for a new one.
+#: The most sessions, in all and of one person. The least recently used session of whoever has most makes room.
 MOST_SESSIONS: Final = 200
 MOST_SESSIONS_OF_ONE: Final = 20
 IDLE_S: Final = 3_600.0
-#: Brokers are asked again whether a user may log in, and which role the user has.
+#: The period in which brokers are asked again whether a user may log in, and with which role.
 RECHECK_S = 60.0
 LOCAL_NAME: Final = "local"
 
 
 class LoginFailed(UserError):
-    """The text is for the person, and does not say whether the name exists."""
+    """A refused login. The text is for the person, and does not say whether the name exists."""
 
 
 @lazy_dataclass(slots=True, eq=False)
@@ -55,7 +55,7 @@ class Visit:
 
 
 class People:
-    """``run`` it. ``now_s`` is trio's clock."""
+    """All sessions, while ``run`` runs. ``now_s`` is trio's clock."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class People:
             await trio.sleep_forever()
 
     def find(self, session_id: str | None, *, is_use: bool = True) -> Person | None:
-        """Whose session this is; None when nobody is logged in with it. ``is_use``: it goes on from now."""
+        """The person of a session; None when the session is unknown or over. ``is_use``: extends the session."""
         if not self.has_login:
             return self._local
         visit = self._visits.get(session_id or "")
@@ -107,17 +107,17 @@ class People:
         return visit.person
 
     async def enter(self, name: str, secret: str, client_host: str) -> str:
-        """Log in; returns the id of a new session. LoginFailed says why not."""
+        """Log in, and return the id of a new session. Raises LoginFailed with the reason."""
         if not name or not secret:
             raise LoginFailed("give a name and a secret")
-        # The console signs requests with this name in them, which must not be able to pass for anything else.
+        # The console signs requests that contain this name, so the name must not be able to forge other fields.
         if username_fault(name) is not None:
             raise LoginFailed("the brokers do not accept this name with this secret")
         network = limited_network(client_host)
         if self.attempts.must_wait(network, name, trio.current_time()):
             raise LoginFailed("too many attempts: wait five minutes")
         credentials = Credentials(name, secret, plain_signature_addresses=self._cluster.plain_signature_addresses)
-        # Counted before the brokers are asked: attempts that are made at once would all be let through.
+        # Count the attempt before asking the brokers: otherwise many attempts at the same moment would all pass.
         self.attempts.failed(network, name, trio.current_time())
         try:
             with trio.fail_after(self._cluster.timeout_ms / 1000 * 2):
@@ -125,12 +125,12 @@ class People:
         except LoginFailed:
             raise
         except (SkylarkError, trio.TooSlowError) as error:
-            self.attempts.take_back(network, name)
+            self.attempts.uncount(network, name)
             reason = explain(error) if isinstance(error, SkylarkError) else "no answer"
             logger.warning("a login cannot be checked: %s", reason)
             raise LoginFailed("the brokers cannot check the login now; the console's log says why") from None
         self.attempts.succeeded(network, name)
-        # A new id for the session: one that an attacker may have put into the browser is of no use.
+        # A new id for the session: an id that an attacker may have put into the browser gains nothing.
         self._make_room(name)
         session_id = token_urlsafe(32)
         assert self._nursery is not None
@@ -147,7 +147,7 @@ class People:
         addrs = [row.broker_addr for row in self._snapshot().masters() if row.error is None]
         if not addrs:
             raise UserError("no master answers the console")
-        # First without a signature: a broker that serves that, too, has no access control, and would accept any secret.
+        # First without a signature: a broker that serves this request has no access control, and accepts any secret.
         addr = addrs[0]
         if not await self._is_refused(addr, None):
             raise UserError(f"broker {addr} checks no signatures: switch access control on, or start without --login")
@@ -173,7 +173,7 @@ class People:
     async def _keep(
         self, session_id: str, credentials: Credentials, role: Role, *, task_status: trio.TaskStatus[None]
     ) -> None:
-        """Keep the connections until the session ends, also because brokers do not accept the user any more."""
+        """Keep the connections until the session ends, by logout, age, or because brokers no longer accept the user."""
         async with Client(
             self._cluster.namesrv, timeout_ms=self._cluster.timeout_ms, credentials=credentials, tls=self._cluster.tls
         ) as client:
@@ -190,7 +190,7 @@ class People:
                             await self._check_again(session_id, person, credentials)
 
     async def _check_again(self, session_id: str, person: Person, credentials: Credentials) -> None:
-        """End the session of a user who was deleted or disabled; take over another role."""
+        """End the session of a user who was deleted or disabled; adopt a changed role."""
         try:
             with trio.fail_after(self._cluster.timeout_ms / 1000 * 2):
                 person.role = await self._checked(credentials)
@@ -198,11 +198,11 @@ class People:
             logger.warning("brokers do not accept %s any more: the session ends", person.name)
             self.leave(session_id)
         except (SkylarkError, trio.TooSlowError) as error:
-            # The brokers that could say so are away: they refuse what the person asks, if they must.
+            # No broker can answer. If the user is no longer valid, brokers refuse the person's requests themselves.
             logger.info("whether %s may still log in is not known: %s", person.name, error)
 
     def _make_room(self, name: str) -> None:
-        """End sessions for one more of this person: the person's own, and otherwise those of whoever has most."""
+        """Make room for one more session of this person: end own sessions, or sessions of whoever has most."""
         while len(own := self._sessions_of(name)) >= MOST_SESSIONS_OF_ONE:
             self.leave(own[0])
         while len(self._visits) >= MOST_SESSIONS:
@@ -211,6 +211,6 @@ class People:
             self.leave(self._sessions_of(*[name for name, count in sessions.items() if count == most])[0])
 
     def _sessions_of(self, *names: str) -> list[str]:
-        """The sessions of these people; the one that was used longest ago comes first."""
+        """The sessions of these people, the least recently used first."""
         found = [one for one, visit in self._visits.items() if visit.person.name in names]
         return sorted(found, key=lambda one: self._visits[one].seen_s)

@@ -1,8 +1,8 @@
 """A person: a name, a role, and connections that sign all requests with that person's credentials.
 
 Pages and changes ask through a person's `Admin`, with the functions of sdk/admin/reports/. Answers are kept for some
-seconds, and several pages that want the same wait for one answer: a broker is asked once in that time for each person,
-however many windows are open.
+seconds, and pages with the same question wait for one answer: in this time a broker is asked once for each person,
+for any number of windows.
 """
 
 from collections import OrderedDict
@@ -24,9 +24,9 @@ from skylark.sdk.endpoint import Answers
 
 T = TypeVar("T")
 
-#: Answers that are kept for one person.
+#: The most answers that are kept for one person.
 MOST_ANSWERS: Final = 128
-#: How long a page waits for all that it asks, in timeouts of one request.
+#: How long a page waits for all its answers, in timeouts of one request.
 PATIENCE: Final = 4
 
 
@@ -39,7 +39,7 @@ class Cluster:
     tls: Tls | None = None
     #: How long an answer is kept, in seconds.
     keep_s: float = 5.0
-    #: Servers that may get RocketMQ's signature of whoever logs in: `Credentials`.
+    #: Servers that may get RocketMQ's signature of a person: see `Credentials`.
     plain_signature_addresses: str = ""
 
 
@@ -48,13 +48,13 @@ class ChangeFailed(UserError):
 
 
 async def with_problems(ask: Callable[[OnProblem], Awaitable[T]]) -> tuple[T, list[str]]:
-    """What ``ask`` answers, and the problems that it tells, as texts."""
+    """The answer of ``ask``, and its problems as texts."""
     problems: list[ReportProblem] = []
     return await ask(problems.append), [str(one) for one in problems]
 
 
 async def whole(act: Callable[[OnProblem], Awaitable[T]]) -> T:
-    """What ``act`` answers. ChangeFailed when it tells of a failure; warnings are none."""
+    """The answer of ``act``. ChangeFailed when it reports a failure; warnings are ignored."""
     problems: list[ReportProblem] = []
     found = await act(problems.append)
     if failed := [one for one in problems if one.error is not None]:
@@ -63,7 +63,7 @@ async def whole(act: Callable[[OnProblem], Awaitable[T]]) -> T:
 
 
 class _Answer(Generic[T]):
-    """An answer, or a wait for it."""
+    """An answer, ready or awaited."""
 
     def __init__(self) -> None:
         self.ready = trio.Event()
@@ -73,7 +73,7 @@ class _Answer(Generic[T]):
 
 
 class Person:
-    """Open with `opened`."""
+    """A person with open connections; `opened` makes one."""
 
     def __init__(
         self, name: str, role: Role, cluster: Cluster, client: Client, credentials: Credentials | None
@@ -87,7 +87,7 @@ class Person:
         self.admin = Admin(client, timeout_ms=cluster.timeout_ms)
 
     async def at_masters(self, cluster: str, doing: str, act: Callable[[str], Awaitable[object]]) -> None:
-        """Await ``act`` for the master of each set of ``cluster``. ChangeFailed when one fails; ``doing`` is told."""
+        """Await ``act`` for the master of each set of ``cluster``. ChangeFailed names ``doing``."""
         addrs = await self.admin.brokers_of_cluster(cluster)
         if not addrs:
             raise UserError(f"cluster {cluster} has no master now")
@@ -110,7 +110,7 @@ class Person:
         return [addr for addr in self._cluster.namesrv.split(";") if addr]
 
     def admin_at(self, namesrv_addr: str) -> AbstractAsyncContextManager[Admin]:
-        """An Admin for one of the NameServers only, for changes that must be made at each of them."""
+        """An Admin for this NameServer only, for changes that must be made at each NameServer."""
         if namesrv_addr == self._cluster.namesrv:
             return Admin(self._client, timeout_ms=self._cluster.timeout_ms)
         timeout_ms, tls = self._cluster.timeout_ms, self._cluster.tls
@@ -126,7 +126,7 @@ class Person:
 
     @contextmanager
     def deadline(self) -> Iterator[None]:
-        """Raises UserError when what a page asks takes too long as a whole."""
+        """Raises UserError when the body takes too long as a whole."""
         limit_s = self._cluster.timeout_ms / 1000 * PATIENCE
         try:
             with trio.fail_after(limit_s):
@@ -135,8 +135,8 @@ class Person:
             raise UserError(f"the brokers have not answered within {limit_s:g} s") from None
 
     async def recent(self, key: str, ask: Callable[[], Awaitable[T]]) -> T:
-        """What ``ask`` has answered in the last seconds, under the same key; else its answer now."""
-        # An answer that is still under way counts as recent, however long it takes: asking again would not be faster.
+        """The answer of ``ask`` under this key from the last seconds, else a new answer."""
+        # An awaited answer counts as recent, however long it takes: a second question would not be faster.
         answer: _Answer[T] | None = self._answers.get(key)
         if answer is None or (answer.ready.is_set() and trio.current_time() > answer.asked_s + self._cluster.keep_s):
             answer = await self._ask(key, ask)
@@ -156,7 +156,7 @@ class Person:
         except SkylarkError as error:
             answer.error = error
         except BaseException:
-            # Whoever waits for this answer must not wait for ever: the browser that asked first may have gone.
+            # Other pages may wait for this answer, though the browser that asked first has gone: end their wait.
             answer.error = UserError("the request was broken off; load the page again")
             self._answers.pop(key, None)
             raise
@@ -165,7 +165,7 @@ class Person:
         return answer
 
     def forget_answers(self) -> None:
-        """This person has changed something: ask again."""
+        """Drop all kept answers, as this person has changed something."""
         self._answers.clear()
 
 
@@ -174,5 +174,5 @@ def _producer(client: Client, group: str, timeout_ms: int) -> Producer:
 
 
 def _consumer(client: Client, group: str, timeout_ms: int) -> PullConsumer:
-    # Without heartbeats: looking must not create a group.
+    # No heartbeats: reading must not create a group.
     return PullConsumer(client, group=group, timeout_ms=timeout_ms, heartbeat=False, start_timeout_ms=None)

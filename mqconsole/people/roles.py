@@ -1,7 +1,8 @@
-"""Roles, and which one brokers' answers make of a user.
+"""Roles, and a user's role by the brokers' answers.
 
-A role is what pages offer and what the console passes on. The broker decides in the end, since every request is signed
-by the person: a reader whose policies let it change one topic is still a reader here, and may use mqadmin for that.
+A role decides which changes pages offer and the console passes on. The broker decides in the end, since every request
+is signed by the person: a reader whose policies permit changes of one topic is still a reader here, and may use mqadmin
+for such a change.
 """
 
 from enum import IntEnum
@@ -16,7 +17,7 @@ from skylark.remoting.protocol.requests.topics import UPDATE_AND_CREATE_TOPIC
 
 
 class Role(IntEnum):
-    """Each role may do what those before it may."""
+    """A person's role; each role includes the roles before it."""
 
     NOBODY = 0
     READER = 1
@@ -30,17 +31,17 @@ class Role(IntEnum):
 
 SUPER: Final = "Super"
 _CHANGES: Final = frozenset({"All", "Pub", "Create", "Update", "Delete"})
-#: A topic that nobody has: who may create it may create any.
+#: A topic that does not exist: a user who may create it may create any topic.
 _ANY_TOPIC: Final = "mqconsole-any-topic"
-#: The broker has no accounts or users, is one of RocketMQ's, or is too old.
+#: Codes of a broker without accounts or users, of RocketMQ's brokers, and of brokers that are too old.
 _CANNOT_SAY: Final = (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.SYSTEM_ERROR)
 
 
 async def role_of(asking: Admin, addr: str, name: str, client_host: str) -> Role:
     """The role of the user (or account) ``name`` at the broker at ``addr``.
 
-    ``asking`` has the console's own credentials, which may look at the broker. A user who may change the broker is an
-    admin, one who may change or send to any topic an operator. Raises BrokerError when ``asking`` may not look.
+    ``asking`` has the console's own credentials, which need the right to read. A user who may change the broker is an
+    admin; a user who may change or send to any topic is an operator. Raises BrokerError if ``asking`` may not read.
     """
     if (user := await _user_type(asking, addr, name)) == SUPER:
         return Role.ADMIN

@@ -1,6 +1,6 @@
 """Signed cookies, tokens of forms, and the limit of attempts to log in. Pure, but for the key and the ids.
 
-A cookie has a random id and its signature, nothing else; what belongs to it is in the console's memory. A form has
+A cookie has only a random id and its signature; the session is in the console's memory. A form has
 another signature of the same id, which another site can neither read nor make. Both keys come from one secret that is
 made at the start: a restart logs everybody out.
 """
@@ -12,18 +12,18 @@ from typing import Final
 
 from itsdangerous import BadSignature, Signer
 
-#: Failed attempts to log in of one network for one name, before it has to wait, and for how long they count.
+#: The failed logins of one network for one name after which it must wait, and how long a failure counts.
 MOST_FAILURES: Final = 10
-#: The same of one network for all names, and for one name of all networks.
+#: The limits of one network for all names, and of all networks for one name.
 MOST_FAILURES_OF_ALL: Final = 100
 FAILURES_COUNT_S: Final = 300.0
 MOST_REMEMBERED: Final = 4_096
-# In place of a network or a name; no name that is tried is empty.
+# Stands for all networks or all names: no name in an attempt is empty.
 _ALL: Final = ""
 
 
 class Tokens:
-    """Makes and checks both signatures."""
+    """The secret of one run of the console: makes and checks both signatures."""
 
     def __init__(self, secret: bytes) -> None:
         self._cookies = Signer(secret, salt=b"mqconsole.cookie", digest_method=hashlib.sha256)
@@ -41,7 +41,7 @@ class Tokens:
             return None
 
     def form_token(self, session_id: str) -> str:
-        """For the hidden field of a form."""
+        """The token for the hidden field of a form."""
         return self._forms.get_signature(session_id).decode()
 
     def is_form_token(self, session_id: str, token: str) -> bool:
@@ -53,12 +53,12 @@ class Attempts:
     """Counts failed attempts to log in: passwords must not be guessed by trying, and nobody may lock others out.
 
     A network (an IPv4 address, the /64 of an IPv6 address) has few attempts for one name, and more for all names. For
-    one name there are limits of all networks together, too, which leave out those where the name has logged in.
+    one name all networks together have a limit, too, except networks from which the name has logged in before.
     """
 
     def __init__(self) -> None:
         self._failures: OrderedDict[tuple[str, str], list[float]] = OrderedDict()
-        # Networks and names that have logged in there.
+        # (network, name) of successful logins.
         self._known: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     def must_wait(self, network: str, name: str, now_s: float) -> bool:
@@ -77,14 +77,14 @@ class Attempts:
         while len(self._failures) > MOST_REMEMBERED:
             self._failures.popitem(last=False)
 
-    def take_back(self, network: str, name: str) -> None:
-        """The last failure was none: nobody could check the secret, or it was right."""
+    def uncount(self, network: str, name: str) -> None:
+        """Take back the last counted failure: the secret was right, or no broker could check it."""
         for key in _keys(network, name):
             del self._failures.get(key, [])[-1:]
 
     def succeeded(self, network: str, name: str) -> None:
-        """The attempt that was counted last was right. What the network failed for other names still counts."""
-        self.take_back(network, name)
+        """Take back the last counted failure after a login. The network's failures for other names still count."""
+        self.uncount(network, name)
         self._failures.pop((network, name), None)
         self._known[network, name] = None
         self._known.move_to_end((network, name))

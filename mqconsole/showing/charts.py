@@ -1,7 +1,7 @@
 """Series as SVG and as CSV. Pure.
 
-The pictures are drawn here, not in the browser: they are there without JavaScript, can be saved as they are, and need
-no library. Lines have classes, so that a page's style sheet colours them for light and dark. A picture that is saved
+The pictures are drawn here, not in the browser: they work without JavaScript, can be saved, and need no library.
+Lines have classes, so that a page's style sheet colours them for light and dark. A picture that is saved
 has the colours as attributes, too, which style sheets override. Names come from users: all of them are escaped.
 """
 
@@ -109,18 +109,18 @@ def _stretches(runs: Sequence[Run], from_s: int, to_s: int) -> list[list[tuple[f
     for run in runs:
         if run.last_s < from_s or run.first_s > to_s:
             continue
-        # Nobody measured in between, or the console was down: a line across would say what is not known.
+        # The values in the gap are unknown (the console was down): draw no line across it.
         if last_s is None or run.first_s - last_s > max(GAP_S, (to_s - from_s) / 60):
             found.append([])
         found[-1].append((max(run.first_s, from_s), run.value))
-        # A run of one measurement is a point; it is drawn as a short line, so that it is seen.
+        # A run of one measurement is a point, drawn as a short line to be visible.
         found[-1].append((min(max(run.last_s, run.first_s + 1, from_s), to_s), run.value))
         last_s = run.last_s
     return found
 
 
 def _round_up(value: float) -> float:
-    """The next of 1, 2, 4, 10, 20, 40, ..., so that quarters of it are short numbers."""
+    """The next number of 1, 2, 4, 10, 20, 40, ..., whose quarters are short numbers."""
     if value <= 4:
         return 4.0
     power = 10.0 ** floor(log10(value))
@@ -135,7 +135,7 @@ def _tick(value: float) -> str:
 
 
 def _shown(text: str) -> str:
-    """Without characters that XML forbids."""
+    """``text`` without characters that XML forbids."""
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 

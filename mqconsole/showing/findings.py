@@ -1,4 +1,4 @@
-"""The doctor's findings, with what only the console knows: brokers that no NameServer lists. Pure."""
+"""The doctor's findings, and findings of the console only: brokers that no NameServer lists. Pure."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -14,7 +14,7 @@ _ABSENT: Final = "absent"
 
 
 def with_away(findings: Sequence[DoctorFinding], away: Iterable[AwayBroker]) -> list[DoctorFinding]:
-    """``findings`` of the doctor, and one for each broker that it cannot see as no NameServer lists it."""
+    """The doctor's ``findings``, and a finding for each broker that no NameServer lists."""
     unlisted = [one for one in away if not one.is_listed]
     names = {one.broker_name for one in unlisted}
     own = [
@@ -24,7 +24,7 @@ def with_away(findings: Sequence[DoctorFinding], away: Iterable[AwayBroker]) -> 
             one.broker_name,
             f"{one.title} is away since {'' if one.is_since_known else 'before '}{moment(one.since_ms)}: {one.reason}",
             f"start it; if it is gone for good: mqadmin forgetBroker -b {one.broker_name}"
-            if one.is_told
+            if one.is_reported
             else "start it; if it is gone for good, say so on its page",
         )
         for one in unlisted

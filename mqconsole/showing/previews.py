@@ -1,8 +1,8 @@
 """The body of a message for people: as JSON, CBOR, text, or bytes. Pure; call it in a thread.
 
-A body has no type, so the first form that fits is shown, and the others can be chosen. A body is never markup: what is
-returned is text, which the templates escape. Control characters, and those that turn the direction of writing, are
-shown as their numbers: a body must not be able to look like another one.
+A body has no type, so the first form that fits is shown, and other forms can be chosen. A body is never markup: the
+result is text, which the templates escape. Control characters, and characters that turn the direction of writing, are
+shown as their numbers: a body must not be able to look like another body.
 """
 
 import json
@@ -27,7 +27,7 @@ _MOST_CHARACTERS: Final = 16 * MOST_BYTES
 
 @lazy_dataclass(frozen=True, slots=True)
 class Preview:
-    """``form`` is json, cbor, text or hex; ``possible`` are those that fit. ``is_cut``: only the beginning is shown."""
+    """``form`` is json, cbor, text or hex; ``possible``: the forms that fit. ``is_cut``: only the start is shown."""
 
     form: str
     text: str
@@ -36,7 +36,7 @@ class Preview:
 
 
 def preview(body: bytes, form: str = "") -> Preview:
-    """The body in the chosen form, or in the first that fits when it does not fit."""
+    """The body in the chosen form, or, if this form does not fit, in the first form that fits."""
     whole = body if len(body) <= MOST_BYTES else body[:MOST_BYTES]
     texts = {name: text for name, text in _forms(whole, is_cut=len(body) > MOST_BYTES)}
     chosen = form if form in texts else next(iter(texts))
@@ -75,7 +75,7 @@ def _cbor(body: bytes) -> str | None:
 
 
 def _indented(value: Any) -> str | None:
-    """JSON for people; None when it gets too long."""
+    """``value`` as indented JSON; None when the text gets too long."""
     pieces, length = [], 0
     for piece in _JSON.iterencode(value):
         pieces.append(piece)
@@ -86,7 +86,7 @@ def _indented(value: Any) -> str | None:
 
 
 def _plain(value: Any, depth: int = 0) -> Any:
-    """``value`` with what JSON has; bytes as h'..', as CBOR's notation for people has them."""
+    """``value`` with the types of JSON only; bytes become h'..', as in CBOR's diagnostic notation."""
     if depth > _MOST_DEPTH:
         raise RecursionError
     if isinstance(value, Mapping):
@@ -118,7 +118,7 @@ def _text(body: bytes, *, is_cut: bool) -> str | None:
 
 
 def printable(text: str) -> str:
-    """``text`` with what cannot be seen as its number: ``\\u202e``."""
+    """``text`` with invisible characters as their numbers: ``\\u202e``."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() or char in _KEPT else _escaped(char) for char in text)
@@ -134,7 +134,7 @@ def _escaped(char: str) -> str:
 
 
 def _hex(body: bytes) -> str:
-    """Lines of 16 bytes: offset, bytes, and those that are ASCII."""
+    """Lines of 16 bytes: offset, bytes in hexadecimal, and their ASCII characters."""
     lines = []
     for at in range(0, len(body), 16):
         part = body[at : at + 16]

@@ -1,4 +1,4 @@
-"""Why a group lags, as sentences for people: what is known for certain first. Pure."""
+"""Why a group lags, as sentences for people, the most certain first. Pure."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final, Protocol
@@ -8,7 +8,7 @@ from skylark.mqconsole.showing.texts import count, duration
 from skylark.mqconsole.showing.work import Work
 from skylark.mqconsole.watching.history import Run
 
-#: How far back a trend is looked at, and what change of the lag in that time is one.
+#: The time over which a trend is measured, and the least change of the lag that counts as a trend.
 TREND_S: Final = 300
 _CHANGE: Final = 0.1
 #: A queue with more than this part of the lag is named.
@@ -16,7 +16,7 @@ _MOST: Final = 0.8
 
 
 class LaggingQueue(Protocol):
-    """How far a group is in one queue: the SDK's ``QueueProgress``, or what is like it."""
+    """The progress of a group in one queue: the SDK's ``QueueProgress``, or a similar object."""
 
     @property
     def topic(self) -> str: ...
@@ -36,7 +36,7 @@ class LaggingQueue(Protocol):
 
 @lazy_dataclass(frozen=True, slots=True)
 class GroupState:
-    """What is known of a group. ``runs`` is its lag over time."""
+    """The known facts about a group. ``runs`` is its lag over time."""
 
     #: None when it is not known.
     members: int | None
@@ -46,7 +46,7 @@ class GroupState:
     queues: Sequence[LaggingQueue]
     runs: Sequence[Run]
     now_s: int
-    #: What all members do; None when they do not tell.
+    #: The work of all members; None when it is not known.
     work: Work | None = None
 
 
@@ -77,9 +77,9 @@ def _slow_handlers(state: GroupState, late: Sequence[LaggingQueue]) -> Iterator[
     if work.failed_per_s > 0:
         yield f"Handlers fail {count(work.failed_per_s)} times a second, and failed messages come back later."
     lag = sum(row.lag for row in late)
-    # Members may count what is consumed as in memory until the whole pull is; the offset knows better.
+    # Members may count consumed messages as in memory until the whole pull is consumed; trust the offset.
     cached = sum(min(work.cached.get((row.topic, row.broker_name, row.queue_id), 0), row.lag) for row in late)
-    # What handlers are through with in a second is on its way, and no reason.
+    # Messages that handlers finish within a second are no reason for a lag.
     if cached <= work.consumed_per_s:
         return
     where = "All" if cached >= lag else "Nearly all" if cached > _MOST * lag else count(cached)
@@ -91,7 +91,7 @@ def _slow_handlers(state: GroupState, late: Sequence[LaggingQueue]) -> Iterator[
 
 
 def _advice(state: GroupState, work: Work) -> str:
-    """What speeds handlers up. A member without a queue does nothing, and a queue in order has one handler at once."""
+    """Advice to speed handlers up. A member without a queue is idle, and an ordered queue has one handler at a time."""
     is_full = state.members is not None and state.members >= len(state.queues)
     members = "queues and members" if is_full else "members"
     return f"add {members}" if work.is_orderly else f"add concurrency or {members}"
@@ -99,7 +99,7 @@ def _advice(state: GroupState, work: Work) -> str:
 
 def _one_queue(late: Sequence[LaggingQueue]) -> Iterator[str]:
     worst, total = max(late, key=lambda row: row.lag), sum(row.lag for row in late)
-    # Often a key that all messages have, or one consumer that stands still.
+    # Often all messages have the same key, or one consumer hangs.
     if len(late) > 1 and worst.lag > _MOST * total:
         place = f"queue {worst.queue_id} of {worst.topic} on {worst.broker_name}"
         whose = f", which {worst.client_ip} consumes" if worst.client_ip else ""
@@ -107,7 +107,7 @@ def _one_queue(late: Sequence[LaggingQueue]) -> Iterator[str]:
 
 
 def _without_owner(state: GroupState, late: Sequence[LaggingQueue]) -> Iterator[str]:
-    # With no owner at all the members are not known, which is no finding.
+    # If no queue has an owner, the members are unknown, which is no finding.
     idle = [row for row in late if not row.client_ip]
     if state.members and idle and len(idle) < len(late):
         yield f"{len(idle)} of the {len(late)} queues that lag have no consumer."
@@ -117,7 +117,7 @@ def _trend(state: GroupState, *, is_explained: bool) -> Iterator[str]:
     runs = [run for run in state.runs if run.last_s >= state.now_s - TREND_S]
     if len(runs) < 2:
         return
-    # The first run may have begun long ago; its value was still true at the beginning of the time looked at.
+    # The first run may have begun earlier; its value was still valid at the beginning of this time.
     began_s = max(runs[0].first_s, state.now_s - TREND_S)
     took_s = max(runs[-1].last_s - began_s, 1)
     change = runs[-1].value - runs[0].value

@@ -1,4 +1,4 @@
-"""One search over the names of everything: clusters, brokers, topics, groups; and where a message may be. Pure."""
+"""One search over the names of clusters, brokers, topics and groups; links to searches for messages. Pure."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -9,7 +9,7 @@ from skylark.mqconsole.showing.texts import count
 from skylark.mqconsole.watching.snapshot import Snapshot
 from skylark.sdk.admin.topology import role_text
 
-#: Hits of one kind that are shown; the lists have all.
+#: The most hits of one kind that are shown; the list pages have all hits.
 MOST_OF_A_KIND: Final = 50
 #: Hexadecimal digits of RocketMQ's message ids: with an IPv4 address, or more with IPv6 and in unique keys.
 _ID_DIGITS: Final = 32
@@ -18,7 +18,7 @@ _LONGEST_QUERY: Final = 255
 
 @lazy_dataclass(frozen=True, slots=True)
 class Hit:
-    """Something whose name has the text in it; ``link`` is its page."""
+    """A thing whose name contains the text; ``link`` is the address of its page."""
 
     kind: str
     name: str
@@ -28,7 +28,7 @@ class Hit:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Hits:
-    """The best hits of one kind; ``found`` is how many there are."""
+    """The best hits of one kind; ``found`` is the number of all hits."""
 
     title: str
     shown: list[Hit]
@@ -36,7 +36,7 @@ class Hits:
 
 
 def search(snapshot: Snapshot, text: str) -> list[Hits]:
-    """What has ``text`` in its name, in any case: the same name first, then names that begin with it."""
+    """Things with ``text`` in the name, in upper or lower case: equal names first, then names that begin with it."""
     wanted = text.strip()[:_LONGEST_QUERY].casefold()
     if not wanted:
         return []
@@ -80,7 +80,7 @@ def _topics(snapshot: Snapshot) -> Iterable[Hit]:
 
 
 def _messages(text: str) -> Iterator[Hit]:
-    """Messages are looked for only when somebody follows the link: brokers have to search."""
+    """Links to searches for messages: brokers search only when somebody follows a link."""
     if len(text) >= _ID_DIGITS and all(char in "0123456789abcdefABCDEF" for char in text):
         yield Hit("message", f"the message with the id {text}", f"/messages?{urlencode({'by': 'id', 'id': text})}")
         yield Hit("trace", f"the trace of {text}", f"/trace?{urlencode({'id': text})}")

@@ -1,7 +1,7 @@
 """Rows of a table: filtered, sorted and cut to a page, as the address of the page says. Pure.
 
 The address has ``q`` (a text that one of the searched columns contains, in any case), ``sort`` (a column; with a minus
-sign the largest first), ``page`` (from 1) and ``size``. What makes no sense there is ignored: old bookmarks open.
+sign the largest first), ``page`` (from 1) and ``size``. Invalid parts are ignored, so old bookmarks open.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,7 +25,7 @@ class Column:
     title: str
     show: Callable[[Any], str] = str
     is_number: bool = False
-    #: What the column means, when its title does not say enough.
+    #: An explanation of the column, if its title is not enough.
     hint: str = ""
 
 
@@ -70,7 +70,7 @@ def _number(text: str, default: int) -> int:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Table:
-    """A page of rows. ``found`` is how many there are on all pages, ``total`` how many without the filter."""
+    """A page of rows. ``found``: the number of rows on all pages; ``total``: the number without the filter."""
 
     columns: Sequence[Column]
     rows: Sequence[Row]
@@ -92,7 +92,7 @@ class Table:
         return {column.name: "ascending", f"-{column.name}": "descending"}.get(self.wanted.sort, "")
 
     def sort_link(self, column: Column) -> str:
-        """Sorts by the column; numbers with the largest first, and the other way round when it is sorted so."""
+        """The link that sorts by the column: numbers the largest first; the reverse if the table is sorted so."""
         first, second = (f"-{column.name}", column.name) if column.is_number else (column.name, f"-{column.name}")
         return self.wanted.link(sort=second if self.wanted.sort == first else first, page=1)
 
@@ -122,7 +122,7 @@ class TablePage:
 def table(
     rows: Iterable[Row], columns: Sequence[Column], asked: Wanted, *, searched: Sequence[str], sort: str = ""
 ) -> Table:
-    """One page. ``searched`` are the columns that ``q`` looks at; ``sort`` is the order when the address has none."""
+    """One page. ``searched`` are the columns that ``q`` searches; ``sort`` is the default order."""
     every = list(rows)
     found = every
     if asked.q:
@@ -139,7 +139,7 @@ def table(
 
 
 def _order(value: Any) -> tuple[int, Any]:
-    """Unknown values first, then numbers, then texts: a column may have all of them."""
+    """Unknown values first, then numbers, then texts: a column may have all three kinds."""
     if value is None:
         return 0, 0
     if isinstance(value, bool | int | float):

@@ -1,6 +1,6 @@
-"""What members of a group say that they do: queues, messages in memory, rates, the time that a handler takes. Pure.
+"""The work that members of a group report: queues, messages in memory, rates, the time of a handler. Pure.
 
-Rates are of the last minute, as RocketMQ's clients tell them.
+Rates are over the last minute, as RocketMQ's clients report them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,16 +14,16 @@ QueueKey = tuple[str, str, int]
 
 @lazy_dataclass(frozen=True, slots=True)
 class Work:
-    """What one member does, or all of them. ``handler_ms``: of one call; None when no handler has ended."""
+    """The work of one member, or of all. ``handler_ms``: the time of one call; None when no handler has ended."""
 
     consumed_per_s: float
     failed_per_s: float
     handler_ms: float | None
     queues: int
-    #: Messages in memory that no handler has ended with, by queue.
+    #: Queue → messages in memory whose handler has not ended.
     cached: Mapping[QueueKey, int] = field(default_factory=dict)
     is_orderly: bool = False
-    #: Handlers at once in one member; None when it is not told.
+    #: The number of concurrent handlers in one member; None when it is unknown.
     concurrency: int | None = None
 
     @property
@@ -33,7 +33,7 @@ class Work:
 
 
 def together(works: Iterable[Work]) -> Work | None:
-    """All members as one; None when there is none."""
+    """The sum of the work of all members; None when there is no member."""
     every = list(works)
     if not every:
         return None
@@ -54,7 +54,7 @@ def together(works: Iterable[Work]) -> Work | None:
 
 
 def mean_ms(calls: Iterable[tuple[float, float]]) -> float | None:
-    """The mean of times, each with how often it was taken; without calls in the last minute the longest."""
+    """The mean of (time, number of calls) pairs; without calls in the last minute the longest time."""
     known = [(took_ms, often) for took_ms, often in calls if took_ms > 0]
     if not known:
         return None

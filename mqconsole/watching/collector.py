@@ -1,9 +1,9 @@
-"""The task that asks all brokers, once for everybody who looks.
+"""The task that asks all brokers, once for all visitors.
 
-A round asks the NameServers for the brokers, and all brokers at once, each with a deadline of its own; what is not
-answered by then becomes a row that says so. Lags are asked of the master of each set (or of the lowest slave that
+A round asks the NameServers for the brokers, and all brokers at once, each with its own deadline; a broker that does
+not answer by then gets a row that says so. Lags are asked of the master of each set (or of the lowest slave that
 answers), topics and settings less often. A broker whose answers take long is asked less often: all questions together
-keep it busy for a twentieth of the time at most.
+keep a broker busy for at most a twentieth of the time.
 """
 
 import logging
@@ -42,14 +42,14 @@ T = TypeVar("T")
 
 #: Topics, groups and settings are asked for after this time, and after each change that the console makes.
 TABLES_INTERVAL_S: Final = 60.0
-#: A broker is asked again at the earliest after so many times what its last answers took.
+#: A broker is asked again no sooner than this many times the duration of its last answers.
 PATIENCE: Final = 20.0
-#: With more topics and lags than this, their rows are made in a thread: it takes longer than a page may wait.
+#: With more topics and lags than this, rows are made in a thread: the event loop would be blocked for too long.
 MOST_ON_LOOP: Final = 2_000
-#: The next round begins at the earliest after so many times what the rows of the last one took to make, so that a very
-#: large cluster leaves the processor to those who look.
+#: The next round begins no sooner than this many times the time for making the last rows, so that pages of a very
+#: large cluster still get the processor.
 BUILD_PATIENCE: Final = 4.0
-#: Series of the history; see `History`.
+#: The most series of the history; see `History`.
 MOST_SERIES: Final = 5_000
 
 SetKey = tuple[str, str]
@@ -57,7 +57,7 @@ SetKey = tuple[str, str]
 
 @lazy_dataclass(slots=True)
 class _Due:
-    """When a kind of question may be asked of a set again, by trio's clock."""
+    """When a set may be asked the same kind of question again, by trio's clock."""
 
     at_s: float = 0.0
 
@@ -70,7 +70,7 @@ class _Due:
 
 
 class Collector:
-    """``run`` it, and read `snapshot` and `history`; both are replaced or extended by each round."""
+    """The rounds: while ``run`` runs, each round replaces `snapshot` and extends `history`."""
 
     def __init__(self, admin: Admin, interval_s: float, timeout_s: float, clock: Clock | None = None) -> None:
         self._admin = admin
@@ -86,11 +86,11 @@ class Collector:
         self._progress: dict[SetKey, SetProgress] = {}
         self._paces: dict[SetKey, Pace] = {}
         self._due: dict[tuple[SetKey, str], _Due] = {}
-        # How long the rows of the last round took to make.
+        # The time for making the rows of the last round.
         self._built_s = 0.0
         self._controllers: dict[str, list[str]] = {}
         self._roll = Roll()
-        # What was asked and not answered, by set and kind of question; each is asked again in the next round.
+        # (set, kind of question) → the error; the question is asked again in the next round.
         self._unanswered: dict[tuple[SetKey, str], str] = {}
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -106,14 +106,14 @@ class Collector:
                 await self._asked_early.wait()
             self._asked_early = trio.Event()
 
-    def look_again(self) -> None:
-        """Something was changed: ask for topics and groups now."""
+    def refresh_tables(self) -> None:
+        """Ask for topics and groups now, as a change was made."""
         self._due.clear()
         self._asked_early.set()
 
     def broker_has_left(self, addr: str) -> bool:
-        """The broker that is away from ``addr`` does not come back. False when none is, or it is still listed."""
-        return self._roll.leave(addr)
+        """Forget the absent broker at ``addr``. False when no broker is away there, or NameServers still list it."""
+        return self._roll.forget(addr)
 
     async def newer_than(self, version: int) -> Snapshot:
         """The first snapshot after ``version``."""
@@ -138,7 +138,7 @@ class Collector:
             self._publish(replace(before, version=before.version + 1, error=text, problems=[]))
             return
         targets = all_targets(info)
-        # All brokers are asked for what they do now; those that answer are asked for more below.
+        # All brokers are asked for their load; brokers that answer are asked further questions below.
         infos, errors = await self._each([one.addr for one in targets], self._admin.broker_runtime_info)
         first: dict[SetKey, Target] = {}
         for one in targets:
@@ -146,8 +146,8 @@ class Collector:
                 first.setdefault((one.cluster, one.broker_name), one)
         addrs = {key: one.addr for key, one in first.items()}
         now_ms = self._clock.now_ms()
-        away = self._roll.call(now_ms, targets, errors, info.absent_brokers or ())
-        # What a broker that is away has told stays: its topics, and what groups have not consumed there.
+        away = self._roll.update(now_ms, targets, errors, info.absent_brokers or ())
+        # Keep the last answers of a broker that is away: its topics, and the lags of groups there.
         self._forget_all_but(self._roll.sets())
         await self._ask_of_sets(addrs)
         in_sync = await self._in_sync(addrs)
@@ -172,23 +172,23 @@ class Collector:
         else:
             snapshot = snapshot_of(found, before.version + 1)
         self._built_s = trio.current_time() - began
-        self.history.note(now_ms // 1000, snapshot.measured)
-        # Only the history needs them.
+        self.history.add(now_ms // 1000, snapshot.measured)
+        # Only the history needs the measured values.
         snapshot.measured = []
         if before.error:
             logger.info("the NameServers answer again")
         self._publish(snapshot)
 
     async def _ask_of_sets(self, addrs: dict[SetKey, str]) -> None:
-        """Ask what is due. What is not answered stays as it was: the broker's row says that it does not answer."""
+        """Ask the questions that are due. Without an answer the old one is kept: the broker's row has the error."""
         for kind, ask in (("lag", self._ask_progress), ("topics and groups", self._ask_tables)):
             due = [key for key in addrs if self._is_due(key, kind)]
             _, failed = await self._each(due, partial(ask, addrs))
             for key in due:
-                self._note(key, kind, failed.get(key))
+                self._record_refusal(key, kind, failed.get(key))
 
-    def _note(self, key: SetKey, kind: str, error: str | None) -> None:
-        """Remember what was not answered, and log it once."""
+    def _record_refusal(self, key: SetKey, kind: str, error: str | None) -> None:
+        """Keep the error of a question, or forget it when ``error`` is None. A new error is logged once."""
         if error is None:
             self._unanswered.pop((key, kind), None)
         else:
@@ -199,7 +199,7 @@ class Collector:
     async def _ask_progress(self, addrs: Mapping[SetKey, str], key: SetKey) -> None:
         began = trio.current_time()
         stats = await self._admin.broker_consume_stats(addrs[key])
-        consumed = self._paces.setdefault(key, Pace()).note(trio.current_time(), stats)
+        consumed = self._paces.setdefault(key, Pace()).rates_after(trio.current_time(), stats)
         self._progress[key] = progress_of(stats, consumed)
         self._due[key, "lag"].answered(self._interval_s, began)
 
@@ -213,7 +213,7 @@ class Collector:
         self._due[key, "topics and groups"].answered(TABLES_INTERVAL_S, began)
 
     async def _in_sync(self, sets: Iterable[SetKey]) -> dict[str, Collection[str]]:
-        """By broker name, the addresses that Controllers count in sync; without sets whose Controllers are silent."""
+        """Broker name → addresses that Controllers count in sync; without sets whose Controllers do not answer."""
         groups: dict[tuple[str, ...], list[str]] = {}
         for _, name in sets:
             if controllers := self._controllers.get(name):
@@ -240,7 +240,7 @@ class Collector:
             del self._unanswered[key, kind]
 
     async def _each(self, keys: Iterable[K], ask: Callable[[K], Awaitable[T]]) -> tuple[dict[K, T], dict[K, str]]:
-        """Ask all at once, each with its own deadline; the answers, and why there is none, by key."""
+        """Ask all at once, each with its own deadline. Returns the answers, and the errors, by key."""
         got: dict[K, T] = {}
         failed: dict[K, str] = {}
 

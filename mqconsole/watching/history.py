@@ -1,6 +1,6 @@
 """Numbers over time, in bounded memory: an hour as they were measured, and a day thinned. Pure.
 
-A series is a list of runs. A run says that a value was measured from a first time to a last time without another value
+A series is a list of runs. A run is a value that was measured from a first time to a last time, without another value
 in between, so a group that does not lag takes the memory of one run for a day. Two measurements that are further apart
 than a gap are two runs: nobody asked in between. An hour later the runs that began and ended in the same five minutes
 become one run with the largest of their values, so that a peak is still seen a day later.
@@ -13,9 +13,9 @@ from typing import Final, NamedTuple
 
 HOUR_S: Final = 3_600
 DAY_S: Final = 24 * HOUR_S
-#: What is older than an hour is thinned to one run in this time.
+#: Measurements older than an hour are thinned to one run in this time.
 SLOT_S: Final = 300
-#: In the last hour two measurements are at least so far apart; see `History.note`.
+#: In the last hour two measurements are at least this far apart; see `Series.add`.
 STEP_S: Final = 10
 #: Measurements that are further apart than this have a gap between them.
 GAP_S: Final = 60
@@ -44,11 +44,11 @@ class Series:
 
     @property
     def last_s(self) -> int:
-        """When it was measured last."""
+        """The time of the last measurement."""
         return self._lasts[-1] if self._lasts else 0
 
-    def note(self, now_s: int, value: float) -> None:
-        """Add what was measured now. Does nothing less than STEP_S after the last one, so that memory is bounded."""
+    def add(self, now_s: int, value: float) -> None:
+        """Add a measurement. Ignored less than STEP_S after the last measurement, so that memory is bounded."""
         if self._values and now_s < self._lasts[-1] + STEP_S:
             return
         if self._values and self._values[-1] == value and now_s - self._lasts[-1] <= GAP_S:
@@ -60,7 +60,7 @@ class Series:
         self._thin(now_s)
 
     def _thin(self, now_s: int) -> None:
-        """Forget what is older than a day, and put together what is older than an hour."""
+        """Forget runs older than a day, and join runs older than an hour."""
         while self._thinned < len(self) and self._lasts[self._thinned] < now_s - HOUR_S:
             at = self._thinned
             # A run that began long before must not get the value of a peak in its last minutes.
@@ -91,7 +91,7 @@ class Series:
 
 
 class History:
-    """Series by name. ``most`` bounds how many there are; names that come first keep their place."""
+    """Series by name. ``most``: the most series; names that come first keep their place."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -103,11 +103,11 @@ class History:
 
     @property
     def refused(self) -> int:
-        """How many names of the last round have no series, as there are too many."""
+        """The number of names in the last round without a series, as there are too many."""
         return self._refused
 
-    def note(self, now_s: int, values: Iterable[tuple[str, float]]) -> None:
-        """Add what a round has measured. Series that nobody has measured for a day are forgotten."""
+    def add(self, now_s: int, values: Iterable[tuple[str, float]]) -> None:
+        """Add the measurements of a round. Forget series without a measurement for a day."""
         self._refused = 0
         for name, value in values:
             series = self._series.get(name)
@@ -116,7 +116,7 @@ class History:
                     self._refused += 1
                     continue
                 series = self._series[name] = Series()
-            series.note(now_s, value)
+            series.add(now_s, value)
         if gone := [name for name, one in self._series.items() if one.last_s < now_s - DAY_S]:
             for name in gone:
                 del self._series[name]

@@ -1,12 +1,12 @@
-"""Which brokers are away, and since when: also those that the NameServers have forgotten. Pure.
+"""Which brokers are away, and since when: also brokers that the NameServers have forgotten. Pure.
 
 A NameServer drops a broker whose connection ends, so a master that dies is in no list a moment later. The roll keeps
 each broker that has been listed. A broker that is listed no longer is away until
 
   - the broker, or another process in its place, is listed: a new address of a set takes the place of a broker of the
     set that is away, as a container gets a new address at each start;
-  - a NameServer of ours told that the broker is away, and tells so no longer: the broker was forgotten with mqadmin;
-  - somebody says that the broker has left for good, or KEEP_MS are over, as NameServers of RocketMQ tell nothing.
+  - a NameServer of Skylark reported the broker away, and no longer does: the broker was forgotten with mqadmin;
+  - somebody says that the broker has left for good, or KEEP_MS are over: NameServers of RocketMQ report nothing.
 
 Brokers that only the NameServers know of (`ClusterInfo.absent_brokers`) are away, too; their address is not known.
 """
@@ -22,19 +22,19 @@ from skylark.sdk.admin.reports.report import named
 from skylark.sdk.admin.targets import Target
 from skylark.sdk.routes import away_because
 
-#: A broker that no NameServer lists is remembered for a day.
+#: How long a broker that no NameServer lists is remembered: a day.
 KEEP_MS: Final = 86_400_000
-#: Brokers that are away and listed no longer; the one that has been away for longest makes room.
+#: The most brokers that are away and no longer listed; the broker that has been away longest makes room.
 MOST_UNLISTED: Final = 1_000
 UNLISTED: Final = "the NameServers no longer list it: its connection ended, or it was stopped"
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class AwayBroker:
-    """A broker that cannot be asked. ``addr`` is empty and ``broker_id`` None when only its name is known.
+    """A broker that is away. ``addr`` is empty and ``broker_id`` None when only the broker's name is known.
 
-    ``is_since_known``: it was seen before, so ``since_ms`` is when it went; else it has been away for longer.
-    ``is_listed``: its address is still registered. ``is_told``: a NameServer of ours says that it is away.
+    ``is_since_known``: ``since_ms`` is when the broker went away; otherwise it went away before ``since_ms``.
+    ``is_listed``: its address is still registered. ``is_reported``: a NameServer of Skylark reports it away.
     ``is_succeeded``: another broker of its set has become the master.
     """
 
@@ -46,12 +46,12 @@ class AwayBroker:
     is_since_known: bool
     reason: str
     is_listed: bool = False
-    is_told: bool = False
+    is_reported: bool = False
     is_succeeded: bool = False
 
     @property
     def is_master(self) -> bool:
-        """Whether queues cannot be written: a master, or a broker of which nothing but the name is known."""
+        """Whether queues cannot be written: true for a master, and for a broker of which only the name is known."""
         return self.broker_id in (MASTER_ID, None) and not self.is_succeeded
 
     @property
@@ -63,7 +63,7 @@ class AwayBroker:
         return f"{'former ' if self.is_succeeded else ''}{role} {self.broker_name} at {self.addr}"
 
     def row(self) -> "AwayRow":
-        """What pages tell of it."""
+        """The broker as pages show it."""
         return AwayRow(
             self.cluster,
             self.broker_name,
@@ -78,7 +78,7 @@ class AwayBroker:
 
 @lazy_dataclass(frozen=True, slots=True)
 class AwayRow:
-    """A broker that is away, as pages tell of it; see `AwayBroker`."""
+    """A broker that is away, as pages show it; see `AwayBroker`."""
 
     cluster_name: str
     broker_name: str
@@ -92,38 +92,38 @@ class AwayRow:
 
 @lazy_dataclass(slots=True)
 class _Member:
-    """A broker that has been listed. ``away`` is None while it answers."""
+    """A broker that has been listed. ``away`` is None while the broker answers."""
 
     target: Target
     away: AwayBroker | None = None
 
 
 class Roll:
-    """`call` it in each round."""
+    """All brokers that have been listed; each round calls `update`."""
 
     def __init__(self) -> None:
         self._members: dict[str, _Member] = {}
-        # Names of which only the NameServers know, and since when.
+        # Name → broker that only the NameServers know, by name.
         self._names: dict[str, AwayBroker] = {}
-        # Names that NameServers told are away, in the last round.
-        self._told: dict[str, AbsentBroker] = {}
+        # Brokers that NameServers reported away in the last round, by name.
+        self._reported: dict[str, AbsentBroker] = {}
         self._rounds = 0
 
-    def call(
+    def update(
         self, now_ms: int, listed: Sequence[Target], errors: Mapping[str, str], absent: Iterable[AbsentBroker]
     ) -> list[AwayBroker]:
-        """Those that are away now, masters first. ``errors``: why a broker that is listed does not answer."""
-        told = {one.broker_name: one for one in absent}
-        self._note_listed(now_ms, listed, errors)
-        self._note_unlisted(now_ms, {one.addr for one in listed}, told)
-        self._note_names(now_ms, told)
-        self._told = told
+        """The brokers that are away now, masters first. ``errors``: why a listed broker does not answer."""
+        reported = {one.broker_name: one for one in absent}
+        self._update_listed(now_ms, listed, errors)
+        self._update_unlisted(now_ms, {one.addr for one in listed}, reported)
+        self._update_names(now_ms, reported)
+        self._reported = reported
         self._rounds += 1
         found = [one.away for one in self._members.values() if one.away is not None]
         return sorted([*found, *self._names.values()], key=lambda one: (not one.is_master, one.since_ms, one.title))
 
-    def leave(self, addr: str) -> bool:
-        """The broker that is away from ``addr`` has left for good. False when none is, or when it is still listed."""
+    def forget(self, addr: str) -> bool:
+        """Forget the absent broker at ``addr``. False when no broker is away there, or NameServers still list it."""
         member = self._members.get(addr)
         if member is None or member.away is None or member.away.is_listed:
             return False
@@ -134,7 +134,7 @@ class Roll:
         """Cluster and name of each set with a member."""
         return {(one.target.cluster, one.target.broker_name) for one in self._members.values()}
 
-    def _note_listed(self, now_ms: int, listed: Sequence[Target], errors: Mapping[str, str]) -> None:
+    def _update_listed(self, now_ms: int, listed: Sequence[Target], errors: Mapping[str, str]) -> None:
         for target in listed:
             member = self._members.get(target.addr)
             error = errors.get(target.addr)
@@ -155,12 +155,12 @@ class Roll:
                     broker_id=target.broker_id,
                     reason=error,
                     is_listed=True,
-                    is_told=False,
+                    is_reported=False,
                     is_succeeded=False,
                 )
 
     def _replace_one(self, new: Target, listed: set[str]) -> None:
-        """A process that was never seen is taken for one that is away in its set: of its id, else the longest away."""
+        """Treat a new process as the successor of an absent broker of its set: the same id, else the longest away."""
         gone = [
             one
             for addr, one in self._members.items()
@@ -173,7 +173,7 @@ class Roll:
             )
             del self._members[best.target.addr]
 
-    def _note_unlisted(self, now_ms: int, listed: set[str], told: Mapping[str, AbsentBroker]) -> None:
+    def _update_unlisted(self, now_ms: int, listed: set[str], reported: Mapping[str, AbsentBroker]) -> None:
         masters = {
             (one.target.cluster, one.target.broker_name)
             for addr, one in self._members.items()
@@ -183,8 +183,10 @@ class Roll:
             target = member.target
             if addr in listed:
                 continue
-            says = told.get(target.broker_name)
-            was_forgotten = says is None and target.broker_name in self._told and not self._is_listed(target, listed)
+            says = reported.get(target.broker_name)
+            was_forgotten = (
+                says is None and target.broker_name in self._reported and not self._is_listed(target, listed)
+            )
             if was_forgotten or (member.away is not None and now_ms - member.away.since_ms > KEEP_MS):
                 del self._members[addr]
                 continue
@@ -195,7 +197,7 @@ class Roll:
                 broker_id=target.broker_id,
                 reason=UNLISTED if says is None else away_because(says),
                 is_listed=False,
-                is_told=says is not None,
+                is_reported=says is not None,
                 is_succeeded=is_succeeded,
             )
         unlisted = sorted(
@@ -207,17 +209,17 @@ class Roll:
             del self._members[addr]
 
     def _is_listed(self, target: Target, listed: set[str]) -> bool:
-        """Whether another member of the set is listed: then the NameServer tells nothing of those that are away."""
+        """Whether another member of the set is listed: then the NameServer does not report absent members."""
         return any(
             addr in listed and one.target.broker_name == target.broker_name for addr, one in self._members.items()
         )
 
-    def _note_names(self, now_ms: int, told: Mapping[str, AbsentBroker]) -> None:
+    def _update_names(self, now_ms: int, reported: Mapping[str, AbsentBroker]) -> None:
         known = {one.target.broker_name for one in self._members.values()}
         self._names = {
             name: self._names.get(name)
-            or AwayBroker(one.cluster, name, None, "", now_ms, self._rounds > 0, away_because(one), is_told=True)
-            for name, one in told.items()
+            or AwayBroker(one.cluster, name, None, "", now_ms, self._rounds > 0, away_because(one), is_reported=True)
+            for name, one in reported.items()
             if name not in known
         }
 

@@ -1,4 +1,4 @@
-"""What one round of asking has found, as rows of tables. Pure.
+"""The answers of one round, as rows of tables. Pure.
 
 Rows have parts of administrators' reports (`skylark.sdk.admin.reports`): loads of brokers, and the lags and sums of a
 topology for topics and groups. Neighbours: collector.py asks; web/ shows.
@@ -37,7 +37,7 @@ USER, RETRY, DEAD, SYSTEM = "user", "retry", "dead letters", "system"
 
 
 class Shape(NamedTuple):
-    """How a topic is on one broker. Topics of the same shape share one object: there may be a million of them."""
+    """A topic's settings on one broker. Topics of the same shape share one object: there may be a million topics."""
 
     read_queues: int
     write_queues: int
@@ -46,7 +46,7 @@ class Shape(NamedTuple):
 
 
 class QueueLag(NamedTuple):
-    """What a group has not consumed of a queue."""
+    """The messages of a queue that a group has not consumed."""
 
     group: str
     topic: str
@@ -57,7 +57,7 @@ class QueueLag(NamedTuple):
 
 @lazy_dataclass(slots=True)
 class SetTables:
-    """The topics and groups of one set; they change seldom."""
+    """The topics and groups of one set, which change seldom."""
 
     shapes: dict[str, Shape] = field(default_factory=dict)
     groups: list[str] = field(default_factory=list)
@@ -65,7 +65,7 @@ class SetTables:
 
 @lazy_dataclass(slots=True)
 class SetProgress:
-    """How far groups are at one set."""
+    """The progress of groups at one set."""
 
     lags: Mapping[tuple[str, str], int] = field(default_factory=dict)
     #: Messages a second that each group has pulled, and has consumed; the latter is not known at first.
@@ -77,19 +77,19 @@ class SetProgress:
 
 @lazy_dataclass(slots=True)
 class Found:
-    """What a round has found. Keys of sets are (cluster, broker name); of brokers, addresses."""
+    """The answers of a round. Sets have the key (cluster, broker name), brokers their address."""
 
     now_ms: int
     targets: list[Target]
     infos: Mapping[str, Mapping[str, str]]
     errors: Mapping[str, str]
-    #: Brokers that do not answer, or are listed no longer.
+    #: Brokers that do not answer, or are no longer listed.
     away: list[AwayBroker]
     tables: Mapping[tuple[str, str], SetTables]
     progress: Mapping[tuple[str, str], SetProgress]
-    #: By broker name, the sets whose masters Controllers choose: the addresses of the brokers that are in sync.
+    #: Broker name → addresses of the brokers in sync, for sets whose masters Controllers choose.
     in_sync: Mapping[str, Collection[str]] = field(default_factory=dict)
-    #: What brokers that answer have refused, or Controllers have not answered.
+    #: Questions that brokers refused, or that Controllers did not answer.
     problems: list[str] = field(default_factory=list)
 
 
@@ -97,9 +97,9 @@ class Found:
 class BrokerRow:
     """A broker: its load, and whether it answers.
 
-    ``broker_id`` is None when another broker has become the master in its place. ``error``: why it does not answer;
-    the load is 0 then. ``is_listed``: whether NameServers list it. ``in_sync``: whether the Controllers of its set say
-    so; None without Controllers.
+    ``broker_id`` is None when another broker has become the master in its place. ``error``: why the broker does
+    not answer; the load is 0 then. ``is_listed``: whether NameServers list it. ``in_sync``: whether the Controllers of
+    its set count it in sync; None without Controllers.
     """
 
     cluster_name: str
@@ -118,7 +118,7 @@ class BrokerRow:
 
 @lazy_dataclass(frozen=True, slots=True)
 class TopicRow:
-    """A topic: queues on all sets, the groups that have consumed it, and what they have not consumed yet.
+    """A topic: queues on all sets, the groups that have consumed it, and their lag.
 
     ``perm`` says ``differs`` when sets have different ones.
     """
@@ -136,12 +136,12 @@ class TopicRow:
 
 @lazy_dataclass(frozen=True, slots=True)
 class GroupRow:
-    """A group: what it has not consumed, and how fast it is; ``worst_topic`` has the most of its lag."""
+    """A group: its lag and its rates; ``worst_topic`` has the largest part of the lag."""
 
     group: str
     kind: str
     lag: int
-    #: Messages a second that it has consumed; None when that is not known yet.
+    #: Messages a second that the group has consumed; None when the rate is not known yet.
     consume_tps: float | None
     pull_tps: float
     topics: int
@@ -151,14 +151,14 @@ class GroupRow:
 
 @lazy_dataclass(slots=True)
 class Snapshot:
-    """What pages show; empty before the first round. ``error``: why the NameServers do not answer."""
+    """The data that pages show; empty before the first round. ``error``: why the NameServers do not answer."""
 
     version: int = 0
     at_ms: int = 0
     error: str = ""
-    #: What could not be found out, though brokers answer.
+    #: Questions without an answer, though the brokers answer others.
     problems: list[str] = field(default_factory=list)
-    #: Masters first; those whose address is known are also rows of ``brokers``.
+    #: Masters first; brokers with a known address are also rows of ``brokers``.
     away: list[AwayBroker] = field(default_factory=list)
     brokers: Sequence[BrokerRow] = ()
     #: Clusters with their sets, topics and groups.
@@ -182,7 +182,7 @@ class Snapshot:
 
 
 def tables_of(configs: TopicConfigTable, groups: Iterable[str], shapes: dict[Shape, Shape]) -> SetTables:
-    """Compact tables of a broker's answers; ``shapes`` has the shapes that are shared."""
+    """Compact tables of a broker's answers; ``shapes`` has the shared shapes."""
     found = SetTables(groups=sorted(groups))
     for name, one in configs.topic_config_table.items():
         kind = one.attributes.get("message.type", "") if one.attributes else ""
@@ -192,7 +192,7 @@ def tables_of(configs: TopicConfigTable, groups: Iterable[str], shapes: dict[Sha
 
 
 def progress_of(stats: ConsumeStatsList, consumed: Mapping[str, float]) -> SetProgress:
-    """The lags and rates in a broker's answer to 317; ``consumed`` is what a `Pace` says."""
+    """The lags and rates in a broker's answer to 317; ``consumed`` has the rates of a `Pace`."""
     pulled: dict[str, float] = {}
     late: list[QueueLag] = []
     for table in stats.consume_stats_list:
@@ -206,7 +206,7 @@ def progress_of(stats: ConsumeStatsList, consumed: Mapping[str, float]) -> SetPr
 
 
 def snapshot_of(found: Found, version: int) -> Snapshot:
-    """All rows. It takes a second or so for a very large cluster, so it is called in a thread then."""
+    """All rows. This takes a second or so for a very large cluster, so callers then use a thread."""
     brokers = _brokers(found)
     facts = _facts(found, brokers)
     whole = topology(facts)
@@ -252,7 +252,7 @@ def _brokers(found: Found) -> list[BrokerRow]:
 
 
 def _unlisted_row(one: AwayBroker) -> BrokerRow:
-    """The row of a broker that the NameServers have dropped. Its id may be another broker's now."""
+    """The row of a broker that the NameServers have dropped. Another broker may have its id now."""
     return BrokerRow(
         one.cluster,
         one.broker_name,
@@ -362,7 +362,7 @@ def _summed(rates: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 
 def _measured(found: Found, brokers: list[BrokerRow], groups: list[GroupRow]) -> list[tuple[str, float]]:
-    """The most important first: when there are too many, the last ones get no series."""
+    """The measured values, the most important first: when there are too many, the last values get no series."""
     alive = [row for row in brokers if row.error is None]
     values: list[tuple[str, float]] = [
         ("in", sum(row.load.in_tps for row in alive if row.broker_id == MASTER_ID)),
@@ -378,5 +378,5 @@ def _measured(found: Found, brokers: list[BrokerRow], groups: list[GroupRow]) ->
 
 
 def queues_of(group: str) -> str:
-    """How names of series begin that have a group's lag in one queue. No name of RocketMQ's has a blank in it."""
+    """The prefix of a group's series by queue. Names of RocketMQ have no blanks."""
     return f"queue {group} "

@@ -1,4 +1,4 @@
-"""What a page or a change is asked with, checked; and what a page answers."""
+"""The arguments of pages and changes, checked; and the answers of pages."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import field
@@ -16,7 +16,7 @@ from skylark.sdk.admin.reports.report import plain
 
 
 class NoSuchThing(UserError):
-    """The address is about something that is not there: the answer is 404."""
+    """The address names something that does not exist: the answer is 404."""
 
 
 def check_done(doing: str, results: Iterable[Change]) -> None:
@@ -26,7 +26,7 @@ def check_done(doing: str, results: Iterable[Change]) -> None:
 
 
 class Fields:
-    """Fields of a form or parts of an address. A text without its spaces at both ends; what is wrong is an error."""
+    """Fields of a form or parts of an address. Texts are stripped; an invalid value is an error."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
         self.values = values
@@ -35,7 +35,7 @@ class Fields:
         return self.values.get(name, default).strip()
 
     def needed(self, name: str, title: str) -> str:
-        """InvalidArgument when it is empty."""
+        """The text of a field. InvalidArgument when the text is empty."""
         if not (text := self.text(name)):
             raise InvalidArgument(f"give {title}")
         return text
@@ -45,7 +45,7 @@ class Fields:
         return self.values.get(name, "") in ("1", "on", "true")
 
     def ticked(self, prefix: str) -> list[str]:
-        """What follows ``prefix`` in the names of boxes that are ticked."""
+        """The names of ticked boxes that begin with ``prefix``, without the prefix."""
         return [name.removeprefix(prefix) for name in self.values if name.startswith(prefix) and self.flag(name)]
 
     def number(self, name: str, default: int, low: int, high: int) -> int:
@@ -58,7 +58,7 @@ class Fields:
         return value
 
     def moment(self, name: str) -> int | None:
-        """Milliseconds; None when it is empty."""
+        """A time in milliseconds; None when the field is empty."""
         if not (text := self.text(name)):
             return None
         try:
@@ -67,14 +67,14 @@ class Fields:
             raise InvalidArgument(f"{name} must be a time as 2026-11-27T08:00 (UTC), not {text!r}") from None
 
     def confirmed(self, name: str) -> None:
-        """InvalidArgument unless the person has typed ``name``."""
+        """InvalidArgument unless the person has typed ``name`` to confirm."""
         if self.values.get("confirm", "") != name:
             raise InvalidArgument(f"nothing was changed: type {name} to confirm")
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Asked:
-    """One request of somebody who may make it."""
+    """One request of a person who has the role for it."""
 
     person: Person
     fields: Fields
@@ -98,7 +98,7 @@ class Asked:
 
 @lazy_dataclass(slots=True)
 class View:
-    """What a page answers. All but pictures is also in the JSON."""
+    """The answer of a page. All members except pictures are also in the JSON."""
 
     title: str
     #: The variables of the template, which finds them by their names. Reports are objects in the JSON.
@@ -106,10 +106,10 @@ class View:
     tables: dict[str, Table] = field(default_factory=dict)
     #: SVG, made by showing/charts.py or sdk/admin/topology_picture.py, which escape all names.
     pictures: dict[str, str] = field(default_factory=dict)
-    #: What could not be found out.
+    #: Questions without an answer, as texts.
     problems: list[str] = field(default_factory=list)
 
-    # A document of JSON: its members have any type.
+    # The result is a JSON document, whose members have any type.
     def plain(self) -> dict[str, Any]:
         """The figures for JSON."""
         tables = {name: table.report() for name, table in self.tables.items()}
@@ -118,7 +118,7 @@ class View:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Done:
-    """What a change answers: where to go on, and what was done."""
+    """The answer of a change: the next page, and the text that says what was done."""
 
     location: str
     text: str

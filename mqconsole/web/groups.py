@@ -77,10 +77,10 @@ LETTERS = (
     Column("failTime", "Died", texts.moment, is_number=True),
     Column("failReason", "Reason", lambda value: value or texts.NONE),
 )
-#: Dead letters that a page lists, and that a file has.
+#: The most dead letters in a page, and in a file.
 MOST_LETTERS, MOST_EXPORTED = 500, 10_000
 MOST_LETTER_BYTES = 32 * 1024 * 1024
-#: Messages a second that a resend sends, and how many messages one request of a browser resends.
+#: The rate of a resend, in messages a second, and the most messages that one request of a browser resends.
 RESEND_RATE, MOST_RESENT = 500.0, 1_000
 
 
@@ -106,8 +106,8 @@ def _of(group: str) -> str:
 
 
 def _reset_time(ask: Asked) -> int:
-    """Where a group is to go on: -1 is the end of each queue."""
-    # Nothing is taken for granted: the end loses messages, and the beginning repeats them.
+    """The time at which a group is to go on: -1 is the end of each queue."""
+    # No default: the end skips messages, and the beginning repeats messages.
     where = ask.fields.needed("where", "where the group goes on: at a time, the beginning or the end")
     if where == "end":
         return END_OF_QUEUE
@@ -123,7 +123,7 @@ def _reset_time(ask: Asked) -> int:
 
 
 def _lag_chart(ask: Asked, group: str) -> tuple[str, list[Line], str]:
-    """The group's lag, in all and in the queues with the most of it."""
+    """The group's lag, in all and in the queues with the largest lag."""
     history = ask.collector.history
     span, from_s, to_s = span_of(ask)
     prefix = queues_of(group)
@@ -135,10 +135,9 @@ def _lag_chart(ask: Asked, group: str) -> tuple[str, list[Line], str]:
 async def _members(
     ask: Asked, group: str, problems: list[str]
 ) -> tuple[ConsumerConnections | None, Sequence[str], Mapping[str, Work | None]]:
-    """The connected consumers, in what they disagree, and what they do, by client id.
+    """The connected consumers, their disagreements, and client id → work.
 
-    None for consumers that are not known, with a line in ``problems``. A member that does not tell what it does is left
-    out.
+    None for unknown consumers, with a line in ``problems``. A member that does not report its work is left out.
     """
     person = ask.person
     try:
@@ -151,19 +150,19 @@ async def _members(
         problems.append(f"the members are not known: {explain(error)}")
         return None, (), {}
     try:
-        doing, untold = await person.recent(
+        doing, reported = await person.recent(
             f"doing {group}",
             lambda: with_problems(lambda tell: members_status(person.admin, group, on_problem=tell)),
         )
     except SkylarkError as error:
         problems.append(f"what the members do is not known: {explain(error)}")
         return connected, (), {}
-    problems += untold
+    problems += reported
     return connected, doing.disagreements, {one.client_id: work_of(one) for one in doing.members}
 
 
 async def _configs(ask: Asked, group: str) -> Sequence[GroupConfig]:
-    """The group's settings at each broker; empty for one that has only offsets."""
+    """The group's settings at each broker; empty for a group that has only offsets."""
     admin = ask.person.admin
     try:
         found, _ = await ask.person.recent(
@@ -175,7 +174,7 @@ async def _configs(ask: Asked, group: str) -> Sequence[GroupConfig]:
 
 
 async def _dead_letters(ask: Asked, group: str) -> int | None:
-    """How many there are; None when it is not known."""
+    """The number of the group's dead letters; None when the number is unknown."""
     try:
         stats = await ask.person.recent(f"dead {group}", lambda: ask.person.admin.topic_stats(dlq_topic(group)))
     except RouteNotFound:
@@ -187,7 +186,7 @@ async def _dead_letters(ask: Asked, group: str) -> int | None:
 
 
 async def _letters(ask: Asked, group: str, most: int) -> list[DeadLetter]:
-    """The oldest ones; as many as fit into memory."""
+    """The group's oldest dead letters, at most ``most``, with bodies of bounded size."""
     # A message may have megabytes: the number alone does not bound the memory.
     left = MOST_LETTER_BYTES
 
@@ -209,8 +208,8 @@ class ListedLetter:
 
 async def _put(ask: Asked, group: str) -> None:
     """Create a group, or change it: settings that no form has stay as they are."""
-    # Brokers replace a group's settings as a whole, so those that the form does not have are sent as they are. Of the
-    # attributes changes are sent, and there is none.
+    # Brokers replace a group's settings as a whole, so settings that the form lacks are sent unchanged. Attributes are
+    # sent as changes, and there are none.
     fields, admin = ask.fields, ask.person.admin
     configs = await _configs(ask, group)
     config = replace(
@@ -242,7 +241,7 @@ async def groups(ask: Asked) -> View:
 
 async def one_group(ask: Asked, group: str) -> View:
     person, view = ask.person, View(f"Group {group}", {"group": group})
-    # A group need not have members, dead letters or settings of its own; only one that has no progress is no group.
+    # A group need not have members, dead letters or settings of its own; only a group without progress does not exist.
     connected, disagreements, works = await _members(ask, group, view.problems)
     has_members = connected is not None and bool(connected.connections)
     try:
@@ -258,7 +257,7 @@ async def one_group(ask: Asked, group: str) -> View:
     configs = await _configs(ask, group)
     work = together(one for one in works.values() if one is not None)
     known = connected or ConsumerConnections(group)
-    # Members know best; of those that do not tell, the offsets do.
+    # The members' own rates are best; without them, use the rates by offsets.
     seen = next((row for row in ask.snapshot.groups if row.group == group), None)
     consumed_per_s = seen.consume_tps if seen is not None else None
     if work is not None and len(works) == len(known.connections) and None not in works.values():

@@ -1,7 +1,7 @@
 """The console's HTTP server: an ASGI application over HTTP/1.1. h11 reads and writes the protocol.
 
-HTTP/2, h2c and WebSocket are not spoken: a request for an upgrade is answered as if it had not asked for one. Whatever
-one connection raises ends that connection only. Limits: connections in all (when there are too many, an idle one of the
+HTTP/2, h2c and WebSocket are not supported: an upgrade in a request is ignored. An exception in one connection ends
+this connection only. Limits: connections in all (when there are too many, an idle one of the
 network with the most connections gives way), the head of a request, and each wait for a client that is slow to send or
 to read.
 """
@@ -21,21 +21,21 @@ from skylark.remoting.net.transport import Listener, Transport
 logger = logging.getLogger(__name__)
 
 MOST_CONNECTIONS: Final = 1_000
-#: The line and the headers of a request, and what a client may send before its last request is answered.
+#: The most bytes of a request's line and headers, and of data sent before the last request is answered.
 MOST_HEAD_BYTES: Final = 64 * 1024
 #: A connection that has begun no request is closed after this time.
 IDLE_S: Final = 60.0
-#: The head of a request must be there this long after its first byte; each further piece of the body, too.
+#: The time in which the head of a request must arrive after its first byte, and each further piece of a body.
 READ_S: Final = 20.0
-#: A client must take each piece of an answer within this time.
+#: The time in which a client must read each piece of an answer.
 WRITE_S: Final = 20.0
-#: Requests in progress have this long when the console stops.
+#: The time that requests in progress have when the console stops.
 GRACE_S: Final = 2.0
 #: Errors of connections are logged with their traceback this often at most.
 _LOG_S: Final = 60.0
 _READ_BYTES: Final = 16 * 1024
 _ACCEPT_PAUSE_S: Final = 0.1
-# What a client that was refused may still have on its way, and how long it is read, so that it gets the answer.
+# How many bytes, and for how long, are still read from a refused client, so that it gets the answer.
 _LINGER_BYTES: Final = 32 * 1024 * 1024
 _LINGER_S: Final = 5.0
 
@@ -85,13 +85,13 @@ class HttpServer:
                 connections.start_soon(self._connection, connection)
 
     def _make_room(self) -> bool:
-        """Close an idle connection of the network that has the most of them; False when none is idle."""
+        """Close an idle connection of the network with the most idle connections; False when none is idle."""
         idle = Counter(each.network for each in self._open if each.is_idle)
         if not idle:
             return False
         ((busiest, _),) = idle.most_common(1)
         gives_way = next(each for each in self._open if each.is_idle and each.network == busiest)
-        # Removed here and not when its task has ended: the next connection would count it once more.
+        # Remove the connection here, not when its task has ended: the next connection would count it again.
         del self._open[gives_way]
         gives_way.scope.cancel()
         return True
@@ -117,19 +117,19 @@ class HttpServer:
 
 
 class _Connection:
-    """The connection of a browser. ``scope`` ends it."""
+    """The connection of a browser; cancelling ``scope`` ends it."""
 
     def __init__(self, transport: Transport, scheme: str) -> None:
         self.transport = transport
         self.network = limited_network(split_address(transport.remote)[0])
         self.scope = trio.CancelScope()
-        #: No whole request is here, so nobody waits for an answer.
+        #: Whether no complete request has arrived, so that nobody waits for an answer.
         self.is_idle = True
         self._scheme = scheme
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MOST_HEAD_BYTES)
 
     async def serve_one(self, application: Application) -> bool:
-        """Read a request and have it answered; whether the connection can have another one."""
+        """Read a request and have it answered. Returns whether the connection can have another request."""
         try:
             request = await self._request()
         except h11.RemoteProtocolError as error:
@@ -171,7 +171,7 @@ class _Connection:
                     limit.deadline = trio.current_time() + READ_S
         return None
 
-    # ASGI says what is in it.
+    # The members are specified by ASGI.
     def _scope_of(self, request: h11.Request) -> dict[str, Any]:
         path, _, query = request.target.partition(b"?")
         return {
@@ -207,7 +207,7 @@ class _Connection:
             await self._linger()
 
     async def _linger(self) -> None:
-        """Read what is still on its way: a connection that is closed before would lose the answer."""
+        """Read data that is still on its way: closing the connection before would lose the answer."""
         left = _LINGER_BYTES
         with trio.move_on_after(_LINGER_S):
             while left > 0 and (data := await self.transport.receive(_READ_BYTES)):
@@ -215,7 +215,7 @@ class _Connection:
 
 
 class _Exchange:
-    """One request and its answer: ``receive`` and ``send`` of ASGI. ``give_up`` cancels who calls them."""
+    """One request and its answer: ``receive`` and ``send`` of ASGI. ``give_up`` cancels their caller."""
 
     def __init__(self, http: h11.Connection, transport: Transport, give_up: Callable[[], None]) -> None:
         self._http = http
@@ -252,7 +252,7 @@ class _Exchange:
         self._has_left = limit.cancelled_caught
 
     async def _until_gone(self) -> None:
-        """The request is complete. A client may send its next one early, within limits."""
+        """Return when the client has gone. It may send its next request early, within limits."""
         while len(self._http.trailing_data[0]) < MOST_HEAD_BYTES:
             data = await self._transport.receive(_READ_BYTES)
             self._http.receive_data(data)
@@ -283,6 +283,6 @@ class _Exchange:
             except (trio.TooSlowError, trio.BrokenResourceError, trio.ClosedResourceError):
                 self._has_left = True
         if self._has_left:
-            # Not raised: the application would take it for an error of its own.
+            # Not raised: the application would treat the error as its own.
             self._give_up()
             await trio.lowlevel.checkpoint()

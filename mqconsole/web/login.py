@@ -1,4 +1,4 @@
-"""Login and logout. A login makes a new session: an id that somebody knew before is worth nothing after it."""
+"""Login and logout. A login makes a new session: an id that somebody knew before the login is worth nothing."""
 
 from typing import Final
 
@@ -10,7 +10,7 @@ from skylark.mqconsole.showing.previews import printable
 from skylark.mqconsole.web.asking import Fields, View
 from skylark.mqconsole.web.site import Site, client_host, own_page
 
-#: A name, a secret, and where to go on.
+#: The most bytes of the form: a name, a secret, and the next page.
 MOST_LOGIN_BYTES: Final = 16 * 1024
 
 
@@ -31,12 +31,12 @@ def add_login(site: Site) -> None:
         try:
             session_id = await people.enter(name, form.get("secret", ""), host)
         except LoginFailed as error:
-            site.note_change(name, Role.NOBODY.title, "log_in", "", f"refused: {error}")
+            site.audit(name, Role.NOBODY.title, "log_in", "", f"refused: {error}")
             view = View("Log in", {"next": _next(form.get("next", "")), "failure": str(error), "name": printable(name)})
             return await site.render("login.html", view, 401)
         people.leave(g.session_id)
         person = people.find(session_id)
-        site.note_change(name, person.role.title if person else "", "log_in", "", "done")
+        site.audit(name, person.role.title if person else "", "log_in", "", "done")
         response = _to(_next(form.get("next", "")))
         site.set_cookie(response, session_id)
         return response
@@ -45,7 +45,7 @@ def add_login(site: Site) -> None:
         site.check_size(MOST_LOGIN_BYTES)
         site.check_form(await request.form)
         if g.person is not None:
-            site.note_change(g.person.name, g.person.role.title, "log_out", "", "done")
+            site.audit(g.person.name, g.person.role.title, "log_out", "", "done")
         people.leave(g.session_id)
         return _to("/login")
 

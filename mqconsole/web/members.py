@@ -1,4 +1,4 @@
-"""The members of a group: the table of them, and what one of them does."""
+"""The members of a group: the table of members, and the page of one member."""
 
 from collections.abc import Iterable
 from dataclasses import field
@@ -46,25 +46,25 @@ RATES = (
     Column("pullTPS", "Pulled /s", texts.count, is_number=True),
     Column("pullRT", "A pull takes", texts.duration, is_number=True),
 )
-#: What a broker answers about a member that is not connected.
+#: A broker's code for a member that is not connected.
 _NOT_CONNECTED: Final = (ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SYSTEM_ERROR)
 
 
 def add_members(site: Site) -> None:
     """Register the page."""
 
-    # A client chooses its id, which may have any character, so the id is no part of the path.
+    # A client's id may have any character, so the id is not a part of the path.
     site.page("/groups/<group>/member", Role.READER, "member.html", one_member)
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Figures:
-    """What a member does; all None for one that does not tell."""
+    """The work of a member in figures; all None for a member that does not report its work."""
 
     queue_count: int | None = None
     #: Messages in memory.
     cached: int | None = None
-    #: Messages a second that its handlers have consumed.
+    #: Messages a second that the member's handlers have consumed.
     consume_tps: float | None = None
     handler_ms: float | None = None
     concurrency: int | None = None
@@ -72,7 +72,7 @@ class Figures:
 
 @lazy_dataclass(frozen=True, slots=True)
 class ConnectedMember:
-    """A connected consumer, and what it does."""
+    """A connected consumer, and its work."""
 
     client: ConnectedClient = field(metadata=FLAT)
     figures: Figures = field(metadata=FLAT)
@@ -80,7 +80,7 @@ class ConnectedMember:
 
 @lazy_dataclass(frozen=True, slots=True)
 class QueueOfMember:
-    """One queue that a member pulls or pops from; None for what it does not tell."""
+    """A queue that a member pulls or pops from; None for values that the member does not report."""
 
     topic: str
     broker_name: str
@@ -93,7 +93,7 @@ class QueueOfMember:
 
 
 def work_of(member: MemberStatus) -> Work | None:
-    """What one member does; None for one whose application pulls by itself, so that no handler is known."""
+    """The work of a member; None if its application pulls by itself, without a handler."""
     properties = member.properties
     if properties.get("PROP_CONSUME_TYPE") == "CONSUME_ACTIVELY":
         return None
@@ -118,14 +118,14 @@ def _key(one: MemberQueue | PoppedQueue) -> QueueKey:
 
 
 def figures(work: Work | None) -> Figures:
-    """The figures of a member; ``work`` is None for one that does not tell."""
+    """The figures of a member; ``work`` is None for a member that does not report its work."""
     if work is None:
         return Figures()
     return Figures(work.queues, work.cached_count, work.consumed_per_s, work.handler_ms, work.concurrency)
 
 
 def members_table(rows: Iterable[ConnectedMember]) -> Table:
-    """The table of connected consumers, those with most messages in memory first."""
+    """The table of connected consumers, sorted by messages in memory, the most first."""
     return table(rows, MEMBERS, wanted({"size": "500"}), searched=(), sort="-cached")
 
 
@@ -173,7 +173,7 @@ def _pulled(one: MemberQueue) -> QueueOfMember:
 
 
 def _popped(one: PoppedQueue) -> QueueOfMember:
-    # The broker has the offset of a queue that is popped from, and no time of consuming is told.
+    # The broker keeps the offset of a popped queue; the member reports no time of consuming.
     state = "given up" if one.is_dropped else "popped"
     return QueueOfMember(
         one.topic,

@@ -35,7 +35,7 @@ from skylark.sdk.admin.reports.messages import (
     messages_by_key,
     messages_by_unique_key,
 )
-from skylark.sdk.admin.reports.problems import OnProblem, ReportProblem, note_absent_queues
+from skylark.sdk.admin.reports.problems import OnProblem, ReportProblem, report_absent_queues
 from skylark.sdk.admin.reports.reading import message_at, oldest_messages
 
 BY: Final = {
@@ -45,11 +45,11 @@ BY: Final = {
     "offset": "queue and offset",
     "id": "message id",
 }
-#: Messages that a search by time or key lists.
+#: The most messages that a search by time or key lists.
 MOST_FOUND: Final = 200
 #: How long the lookup of a broker's host name may take.
 LOOKUP_S: Final = 2.0
-#: A message's properties that make it another kind of message are not set by a form.
+#: Properties that a form cannot set, as they make a message another kind of message.
 MOST_PROPERTIES: Final = 50
 MESSAGES = (
     Column("storeTimestamp", "Stored", texts.moment, is_number=True),
@@ -111,7 +111,7 @@ async def _search(ask: Asked, by: str, on_problem: OnProblem) -> Sequence[Messag
         queue_id, offset = fields.number("queue", 0, 0, 65_535), fields.number("offset", 0, 0, LONG_MAX)
         async with ask.person.consumer() as consumer:
             return [await message_at(consumer, topic, broker_name, queue_id, offset)]
-    await note_absent_queues(admin, [topic], on_problem)
+    await report_absent_queues(admin, [topic], on_problem)
     async with ask.person.consumer() as consumer:
         return (await oldest_messages(consumer, topic, begin_ms=begin, end_ms=end, most=MOST_FOUND)).messages
 
@@ -124,8 +124,8 @@ async def _by_id(admin: Admin, msg_id: str, topic: str | None) -> list[MessageEx
 
 async def messages_at_known_brokers(admin: Admin, offset_msg_id: str) -> list[MessageExt]:
     """The messages with this id; UserError unless the id has the address of a broker that is registered."""
-    # A link may have any id. Whoever made the link must not choose where the console connects: its request would be
-    # signed by the person who follows the link.
+    # A link may have any id. The author of a link must not choose the address that the console connects to: the
+    # console's request would be signed by the person who follows the link.
     try:
         host, port, _ = parse_offset_msg_id(offset_msg_id)
     except ValueError as error:
@@ -178,7 +178,7 @@ async def _find_one(admin: Admin, msg_id: str, topic: str | None) -> FoundMessag
     try:
         found = await _by_id(admin, msg_id, topic)
     except SkylarkError as error:
-        # A message that cleaning has removed is told by the broker in its own words.
+        # For a message that cleaning has removed, the broker has its own text.
         raise NoSuchThing(str(ReportProblem(f"message {printable(msg_id)}", error))) from None
     if not found:
         raise NoSuchThing(f"there is no message {printable(msg_id)}")
@@ -194,7 +194,7 @@ async def _find_one(admin: Admin, msg_id: str, topic: str | None) -> FoundMessag
     try:
         tracks = await message_tracks(admin, message)
     except SkylarkError as error:
-        # That nobody can say who consumed the message must not take it away.
+        # If nobody can say who consumed the message, still show the message.
         return FoundMessage(message, (), [*problems, str(ReportProblem("who consumed it", error))])
     return FoundMessage(message, tracks, problems)
 
@@ -205,7 +205,7 @@ async def _any_member(ask: Asked, group: str) -> str:
 
 
 def _properties(text: str) -> dict[str, str]:
-    """``name=value`` lines of a form."""
+    """The properties in the ``name=value`` lines of a form."""
     found: dict[str, str] = {}
     for line in text.splitlines():
         if not line.strip():
@@ -229,7 +229,7 @@ async def messages(ask: Asked) -> View:
     found, view.problems = await with_problems(lambda tell: _search(ask, by, tell))
     view.data["found"] = len(found)
     keep = ("by", "topic", "key", "id", "begin", "end", "broker", "queue", "offset")
-    # The list has no bodies: two hundred of them may be large, and each has a page of its own.
+    # The list has no bodies: two hundred bodies may be large, and each message has its own page.
     rows = [message_report(message, with_body=False) for message in found]
     view.tables["messages"] = table(
         rows,
@@ -244,7 +244,7 @@ async def messages(ask: Asked) -> View:
 async def one_message(ask: Asked, msg_id: str) -> View:
     found = await _one(ask, msg_id)
     body = stored_body(found.message)
-    # A body is somebody's bytes, and may take long: other people's pages go on.
+    # In a thread: a body may take long to decode, and other people's pages must go on.
     shown = await trio.to_thread.run_sync(preview, body, ask.fields.text("form"))
     data = {
         "message": TrackedMessage(message_report(found.message, with_body=False), found.tracks),
@@ -279,7 +279,7 @@ async def trace(ask: Asked) -> View:
             )
         )
     except RouteNotFound as error:
-        # Nobody has traced yet.
+        # There is no trace topic yet.
         steps, view.problems = [], [explain(error)]
     view.tables["steps"] = table(steps, STEPS, wanted({"size": "500"}), searched=(), sort="timestamp")
     if steps:

@@ -16,7 +16,7 @@ from skylark.mqconsole.web.site import Site
 from skylark.sdk.admin.reports.brokers import broker_configs
 from skylark.sdk.admin.topology_picture import picture
 
-#: How far back charts go; the address says which.
+#: Name in the address → the span of charts.
 SPANS = {"hour": HOUR_S, "day": DAY_S}
 SHORTEST_S = 60
 MOST_IN_PICTURE = 12
@@ -45,7 +45,7 @@ class NamedValue:
 
 @lazy_dataclass(frozen=True, slots=True)
 class LateGroup:
-    """A group that has messages to consume."""
+    """A group that has a lag."""
 
     group: str
     lag: int
@@ -56,11 +56,11 @@ _VALUES = (Column("name", "Name"), Column("value", "Value"))
 
 
 def span_of(ask: Asked) -> tuple[str, int, int]:
-    """The name of the span that the address asks for, its first and its last second."""
+    """The span in the address: its name, its first and its last second."""
     name = ask.fields.text("span", "hour")
     name = name if name in SPANS else "hour"
     now_s = ask.snapshot.at_ms // 1000
-    # A console that has just started shows the time since then, not an empty hour.
+    # A console that has just started shows the time since its start, not an empty hour.
     known = ask.collector.history.get("in")
     began_s = min(known[0].first_s if known else now_s, now_s - SHORTEST_S)
     return name, max(now_s - SPANS[name], began_s), now_s
@@ -77,7 +77,7 @@ def add_overview(site: Site) -> None:
 
 
 def _unless_secret(name: str, value: str) -> str:
-    """Skylark's brokers do not show secrets, but RocketMQ's do."""
+    """The value, or a placeholder for a secret: RocketMQ's brokers show secrets."""
     return "******" if value and any(part in name.lower() for part in _SECRET) else value
 
 
@@ -134,7 +134,7 @@ async def broker(ask: Asked, addr: str) -> View:
     view = View(f"Broker {row.broker_name}:{its_id}", {"broker": row, "span": span}, {}, {"rates": drawn})
     if row.error is not None:
         return view
-    # Asked as this person: who may not see a broker's options does not see them here either.
+    # Asked with this person's credentials: a person who may not see a broker's options does not see them here.
     admin = ask.person.admin
     info: Mapping[str, str] = await ask.person.recent(f"info {addr}", lambda: admin.broker_runtime_info(addr))
     configs, view.problems = await ask.person.recent(

@@ -1,4 +1,4 @@
-"""The search over the names of everything."""
+"""The page that searches the names of clusters, brokers, topics and groups."""
 
 from skylark.mqconsole.people.roles import Role
 from skylark.mqconsole.showing.search import search

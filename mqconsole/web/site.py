@@ -2,7 +2,7 @@
 
 A page is a GET, with its figures as JSON below /api; a change is a POST. Every route has the role that it needs; there
 is no other way to register one. A change needs the token of the person's session in its form, must not come from
-another site, and leaves a line in the log: who, from where, what, about what, and how it ended. None has a secret.
+another site, and leaves a line in the log: person, address, change, object and outcome. No line has a secret.
 """
 
 import logging
@@ -43,13 +43,13 @@ COOKIE: Final = "mqconsole"
 TOKEN_FIELD: Final = "token"
 #: The header with which static/console.js loads a page again.
 REFRESH: Final = "X-Refresh"
-#: A message that is sent from a form is at most 4 MiB, as brokers take them; encoded it may be larger.
+#: The most bytes of a form. Brokers take messages up to 4 MiB, which are larger when encoded in a form.
 MOST_BODY_BYTES: Final = 16 * 1024 * 1024
-#: Windows that are kept up to date at once.
+#: The most windows that are kept up to date at once.
 MOST_STREAMS: Final = 500
 STREAM_QUIET_S: Final = 15.0
 MOST_IN_AUDIT: Final = 500
-#: Sessions with notices, and the notices that one keeps which never loads a page.
+#: The most sessions with notices, and the most notices of a session that loads no page.
 _NOTICES_OF_SESSIONS: Final = 256
 _NOTICES_OF_A_SESSION: Final = 8
 _POLICY: Final = (
@@ -65,7 +65,7 @@ _HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 _TYPES: Final = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
-#: Characters of a path in the log.
+#: The most characters of a path in the log.
 _MOST_LOGGED: Final = 200
 _NOT_THERE: Final = (
     ResponseCode.TOPIC_NOT_EXIST,
@@ -74,13 +74,13 @@ _NOT_THERE: Final = (
 )
 _REFUSED: Final = (ResponseCode.NO_PERMISSION,)
 
-Look = Callable[..., Awaitable[View | Download]]
+Handler = Callable[..., Awaitable[View | Download]]
 Change = Callable[..., Awaitable[Done]]
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Route:
-    """One route, as the guard sees it."""
+    """A registered route: what the guard must know of it."""
 
     rule: str
     method: str
@@ -88,7 +88,7 @@ class Route:
 
 
 class Refused(UserError):
-    """The guard says no; ``status`` is that of the answer."""
+    """The guard refuses a request; ``status`` is the status of the answer."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -121,7 +121,7 @@ class Site:
             "part": partial(quote, safe=""),
             "printable": printable,
         }
-        app.before_request(self._meet)
+        app.before_request(self._identify)
         app.after_request(self._harden)
         app.register_error_handler(Exception, self._failed)
         app.add_url_rule("/events", "events", self._events)
@@ -131,27 +131,27 @@ class Site:
 
     # --- registration
 
-    def page(self, rule: str, role: Role, template: str, look: Look) -> None:
+    def page(self, rule: str, role: Role, template: str, handler: Handler) -> None:
         """Register a page, and its figures below /api."""
 
         async def as_html(**parts: str) -> Response:
-            view = await self._look(role, look, parts)
+            view = await self._handle(role, handler, parts)
             assert isinstance(view, View)
             return await self.render(template, view)
 
         async def as_json(**parts: str) -> Response:
-            view = await self._look(role, look, parts)
+            view = await self._handle(role, handler, parts)
             assert isinstance(view, View)
             return Response(orjson.dumps(_jsonable(view.plain())), content_type="application/json")
 
         self._add(rule, "GET", role, as_html)
         self._add("/api/overview" if rule == "/" else f"/api{rule}", "GET", role, as_json)
 
-    def download(self, rule: str, role: Role, look: Look) -> None:
+    def download(self, rule: str, role: Role, handler: Handler) -> None:
         """Register a file or a picture."""
 
         async def load(**parts: str) -> Response:
-            found = await self._look(role, look, parts)
+            found = await self._handle(role, handler, parts)
             assert isinstance(found, Download)
             response = Response(found.body, content_type=found.content_type)
             if found.file_name:
@@ -161,7 +161,7 @@ class Site:
         self._add(rule, "GET", role, load)
 
     def change(self, rule: str, role: Role, change: Change) -> None:
-        """Register a change. Its name in the audit is that of the function."""
+        """Register a change. The audit log has the function's name."""
 
         async def act(**parts: str) -> Response:
             return await self._change(role, change, parts)
@@ -169,7 +169,7 @@ class Site:
         self._add(rule, "POST", role, act)
 
     def open_to_all(self, rule: str, method: str, act: Callable[[], Awaitable[Response]]) -> None:
-        """Register what nobody needs to be logged in for."""
+        """Register a route that needs no login."""
         self._add(rule, method, Role.NOBODY, act)
 
     def _add(self, rule: str, method: str, role: Role, act: Callable[..., Awaitable[Any]]) -> None:
@@ -178,22 +178,22 @@ class Site:
 
     # --- each request
 
-    async def _meet(self) -> None:
-        """Find out who asks. Raises Refused for a host name that is not ours."""
+    async def _identify(self) -> None:
+        """Find the person of the request. Raises Refused for a host name that the console does not serve."""
         allowed = self._options.allowed_hosts
         host = urlsplit(f"//{request.host}").hostname or ""
         if allowed and host not in allowed and f"[{host}]" not in allowed:
             raise Refused(421, f"this console does not serve the name {host}; see the option hostNames")
-        # Without a login there is no cookie that a browser would withhold from requests of other sites.
-        if _is_from_elsewhere(request) and not _is_followed_link(request):
+        # Without a login there is no cookie that browsers withhold from other sites' requests.
+        if _is_cross_site(request) and not _is_followed_link(request):
             raise Refused(
                 403, "other sites may link to this console, and load nothing from it: open it in a window of its own"
             )
         g.session_id = self.people.tokens.session_id(request.cookies.get(self._cookie, ""))
-        # A browser without a session gets an id before the login, too: the form of the login has a token for it.
+        # A browser without a session gets an id before the login, too: the login form has a token for this id.
         if g.session_id is None:
             g.session_id = token_urlsafe(32)
-        # A window that is only open, with nobody before it, does not keep the session.
+        # An open window that only refreshes itself does not extend the session.
         is_background = REFRESH in request.headers or request.path == "/events"
         g.person = self.people.find(g.session_id, is_use=not is_background)
 
@@ -222,7 +222,7 @@ class Site:
         )
 
     def check_person(self, role: Role) -> None:
-        """Raises Refused unless the one who asks has the role."""
+        """Raises Refused unless the person of the request has the role."""
         person = g.person
         if person is None:
             raise Refused(401, "log in first")
@@ -230,23 +230,23 @@ class Site:
             raise Refused(403, f"this needs the role {role.title}, and you are {person.role.title}")
 
     def check_form(self, form: Mapping[str, str]) -> None:
-        """Raises Refused unless the form is one of ours, for this session."""
+        """Raises Refused unless the console made the form, for this session."""
         # Browsers that do not send the header are stopped by the token alone.
-        if _is_from_elsewhere(request):
+        if _is_cross_site(request):
             raise Refused(403, "this form comes from another site")
         if not self.people.tokens.is_form_token(g.session_id, form.get(TOKEN_FIELD, "")):
             raise Refused(403, "this form is too old, or not from this console: load the page again")
 
     def check_size(self, most_bytes: int) -> None:
-        """Raises Refused for a larger form, or one of unknown size: it is read before anybody is known."""
+        """Raises Refused for a larger form, or a form of unknown size: forms are read before the login."""
         if request.content_length is None or request.content_length > most_bytes:
             raise Refused(413, "this form is too large")
 
-    async def _look(self, role: Role, look: Look, parts: Mapping[str, str]) -> View | Download:
+    async def _handle(self, role: Role, handler: Handler, parts: Mapping[str, str]) -> View | Download:
         self.check_person(role)
         person = g.person
         with person.deadline():
-            return await look(Asked(person, Fields(request.args), self.collector), **parts)
+            return await handler(Asked(person, Fields(request.args), self.collector), **parts)
 
     async def _change(self, role: Role, change: Change, parts: Mapping[str, str]) -> Response:
         self.check_person(role)
@@ -263,20 +263,20 @@ class Site:
             raise
         finally:
             what = about or form.get("topic", "") or form.get("group", "")
-            # Also when the browser has gone, or the console has failed: the broker may have done what was asked.
-            self.note_change(person.name, person.role.title, change.__name__, what, outcome)
+            # Also when the browser has gone, or the console has failed: the broker may have made the change.
+            self.audit(person.name, person.role.title, change.__name__, what, outcome)
             person.forget_answers()
-            self.collector.look_again()
+            self.collector.refresh_tables()
         self.notify("good", done.text)
         return _see(done.location)
 
-    def note_change(self, name: str, role: str, change: str, about: str, outcome: str) -> None:
-        """Write the line of the audit: one line, whatever the names are. They are quoted, so none looks like two."""
+    def audit(self, name: str, role: str, change: str, about: str, outcome: str) -> None:
+        """Write one line to the audit log. Names are quoted, so that no name can forge a line."""
         who, what, how = name[:MOST_IN_AUDIT], about[:MOST_IN_AUDIT], one_line(outcome)[:MOST_IN_AUDIT]
         audit.info("%r (%s) from %s: %s %r: %s", who, role, client_host(request), change, what, how)
 
     def notify(self, kind: str, text: str) -> None:
-        """Show this on the next page of the session."""
+        """Show ``text`` on the next page of the session."""
         self._notices[g.session_id] = [*self._notices.get(g.session_id, [])[1 - _NOTICES_OF_A_SESSION :], (kind, text)]
         while len(self._notices) > _NOTICES_OF_SESSIONS:
             del self._notices[next(iter(self._notices))]
@@ -285,7 +285,7 @@ class Site:
 
     async def render(self, template: str, view: View, status: int = 200) -> Response:
         """A page of the console."""
-        # A window that is refreshed in the background must not take the notice that is meant for the next page.
+        # A background refresh must not use up the notice that is meant for the next page.
         notices = [] if REFRESH in request.headers else self._notices.pop(g.session_id, [])
         pictures = {name: Markup(svg) for name, svg in view.pictures.items()}
         html = await render_template(
@@ -307,7 +307,7 @@ class Site:
         return Response(html, status, content_type="text/html; charset=utf-8")
 
     async def _failed(self, error: Exception) -> Response:
-        """The page or JSON of an error. Errors that are not a user's are logged, and not shown."""
+        """The page or JSON of an error. Errors of the console itself are logged, not shown."""
         status, text = _status_of(error)
         if status == 500:
             logger.error("%s %s failed", request.method, one_line(request.path[:_MOST_LOGGED]), exc_info=error)
@@ -326,7 +326,7 @@ class Site:
         return await self.render("error.html", View(f"Error {status}", {"text": text}), status)
 
     async def _static(self, name: str) -> Response:
-        """A file that the pages load. They are in memory, so no name leads to the file system."""
+        """A static file. All static files are in memory, so no name leads to the file system."""
         if name not in self._files:
             raise NoSuchThing(f"there is no file {one_line(name[:100])}")
         return Response(self._files[name], content_type=_TYPES[name.rpartition(".")[2]])
@@ -345,7 +345,7 @@ class Site:
                     with trio.move_on_after(STREAM_QUIET_S) as waited:
                         version = (await self.collector.newer_than(version)).version
                     yield b": quiet\n\n" if waited.cancelled_caught else f"data: {version}\n\n".encode()
-                    # A session that has ended must not go on to tell when something changes.
+                    # After the session has ended, stop telling of changes.
                     if self.people.find(session_id, is_use=False) is None:
                         return
             finally:
@@ -356,18 +356,18 @@ class Site:
 
 
 def client_host(asked: Request) -> str:
-    """The address of the browser, or of the proxy in front."""
+    """The address of the browser, or of the proxy in front of the console."""
     remote = asked.remote_addr or ""
     return split_address(remote)[0] if ":" in remote and remote.count(":") == 1 else remote
 
 
-def _is_from_elsewhere(asked: Request) -> bool:
-    """Whether a page of another site has made the browser ask; False when the browser does not say."""
+def _is_cross_site(asked: Request) -> bool:
+    """Whether another site caused the request; False when the browser does not tell."""
     return asked.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none")
 
 
 def _is_followed_link(asked: Request) -> bool:
-    """Whether the answer will be the page of a window of its own, which no other site can read."""
+    """Whether the answer becomes a page in its own window, which no other site can read."""
     return asked.headers.get("Sec-Fetch-Mode") == "navigate" and asked.headers.get("Sec-Fetch-Dest") == "document"
 
 
@@ -408,8 +408,8 @@ def own_page(location: str) -> str:
 
 
 def _back_to(asked: Request) -> str:
-    """The page of ours whose form was sent; empty when it is not known."""
-    # The header is written by the browser, so it is not trusted further than this: a path of this host.
+    """The path of the console's page whose form was sent; empty when unknown."""
+    # The browser writes this header, so only a path of this host is accepted.
     referrer = urlsplit(asked.headers.get("Referer", ""))
     if referrer.netloc != asked.host:
         return ""
@@ -422,7 +422,7 @@ def static_files() -> dict[str, bytes]:
 
 
 def _jsonable(value: Any) -> Any:
-    """Integers that do not fit into 64 bits, and whatever else JSON lacks, as text."""
+    """As text: integers of more than 64 bits, and values of types that JSON lacks."""
     if isinstance(value, Mapping):
         return {str(name): _jsonable(one) for name, one in value.items()}
     if isinstance(value, list | tuple | set | frozenset):

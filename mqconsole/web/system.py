@@ -1,4 +1,4 @@
-"""What waits to be delivered, replicas, accounts and policies, and the doctor."""
+"""Pages about waiting messages, replicas, accounts and policies, and the doctor."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import field, replace
@@ -96,7 +96,7 @@ def add_system(site: Site) -> None:
 
 @lazy_dataclass(frozen=True, slots=True)
 class RaftGroup:
-    """The members of a group that agrees by Raft."""
+    """The members of a Raft group."""
 
     name: str
     members: RaftMembers = field(metadata=FLAT)
@@ -104,9 +104,9 @@ class RaftGroup:
 
 @lazy_dataclass(slots=True)
 class RaftFindings:
-    """The Controllers that brokers have in their options, the sets whose masters they choose, and groups with members.
+    """The Controllers in brokers' options, the sets whose masters they choose, and all Raft groups.
 
-    ``problems``: what could not be found out.
+    ``problems``: questions without an answer, as texts.
     """
 
     controllers: list[ControllerMetadata] = field(default_factory=list)
@@ -175,7 +175,7 @@ def replica_rows(brokers: Iterable[BrokerRow]) -> list[ReplicaRow]:
 
 @lazy_dataclass(frozen=True, slots=True)
 class WaitingRow:
-    """What waits at a master: messages to be delivered later, open transactions, and popped messages."""
+    """The messages that wait at a master: delayed messages, open transactions, and popped messages."""
 
     broker_name: str
     broker_addr: str
@@ -188,7 +188,7 @@ class WaitingRow:
 
 @lazy_dataclass(frozen=True, slots=True)
 class WaitingSums:
-    """What waits at all masters; see `WaitingRow`."""
+    """The messages that wait at all masters; see `WaitingRow`."""
 
     delayed: int
     timed: int
@@ -242,7 +242,7 @@ async def replicas(ask: Asked) -> View:
 
 @lazy_dataclass(slots=True)
 class _Accounts:
-    """Users, policies and accounts in files of a cluster; ``problems``: what could not be found out."""
+    """Users, policies and accounts in files of a cluster; ``problems``: questions without an answer."""
 
     users: list[UserRow] = field(default_factory=list)
     policies: list[PolicyRow] = field(default_factory=list)
@@ -264,7 +264,7 @@ async def _accounts_of(admin: Admin, cluster: str) -> _Accounts:
     try:
         found.files = await accounts_at(admin, addrs)
     except BrokerError as error:
-        # Brokers without files of accounts say so with the code of any failure.
+        # Brokers without files of accounts answer with the general failure code.
         if error.code == ResponseCode.NO_PERMISSION:
             found.problems.append(explain(error))
     return found
@@ -307,7 +307,7 @@ async def access_page(ask: Asked) -> View:
 
 
 async def findings_for(person: Person) -> Sequence[DoctorFinding]:
-    """What the doctor finds with this person's credentials, from WARN on."""
+    """The doctor's findings of WARN and FAIL, with this person's credentials."""
     async with person.admin:
         with person.deadline():
             found = await examine(person, person.timeout_ms, max_lag=MAX_LAG, quiet=True)

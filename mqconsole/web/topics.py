@@ -24,7 +24,7 @@ from skylark.sdk.admin.scope import Scope
 from skylark.sdk.admin.topic_changes import delete_topic, put_topic
 
 KINDS = (USER, RETRY, DEAD, SYSTEM)
-#: RocketMQ's types of messages; a topic without one takes all.
+#: RocketMQ's types of messages; a topic without a type takes all messages.
 TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")
 PERMS = {"RW": 6, "R": 4, "W": 2}
 MOST_QUEUES = 1_024
@@ -90,14 +90,14 @@ class SetConfig:
 
 @lazy_dataclass(frozen=True, slots=True)
 class QueueRow:
-    """A queue, and how many messages are in it."""
+    """A queue, and its number of messages."""
 
     status: QueueStatus = field(metadata=FLAT)
     messages: int
 
 
 async def _configs(ask: Asked, topic: str, sets: Sequence[BrokerData], problems: list[str]) -> list[SetConfig]:
-    """The topic's settings at each set. ``problems`` gets what could not be found out."""
+    """The topic's settings at each set. Failures are added to ``problems``."""
     rows = []
     for one in sets:
         addr = one.broker_addrs.get(MASTER_ID)
@@ -125,13 +125,13 @@ async def topics(ask: Asked) -> View:
 
 async def one_topic(ask: Asked, topic: str) -> View:
     person, asked = ask.person, wanted(ask.fields.values)
-    status, untold = await person.recent(
+    status, reported = await person.recent(
         f"queues {topic}", lambda: with_problems(lambda tell: topic_status(person.admin, topic, on_problem=tell))
     )
-    problems = list(untold)
+    problems = list(reported)
     queues = [QueueRow(row, row.max_offset - row.min_offset) for row in status.queues]
     route: TopicRouteData = await person.recent(f"route {topic}", lambda: person.admin.topic_route(topic))
-    # Of the last round of all brokers; a topic that is younger has none yet.
+    # From the last round; a newer topic has no row yet.
     shape = next((row for row in ask.snapshot.topics if row.topic == topic), None)
     counted: Sequence[CounterRow] = ()
     try:

@@ -108,7 +108,7 @@ LONG_MAX = 2**63 - 1
 UNIQUE_KEY_MAX_NUM = 32
 # How many topics or groups one request lists: brokers limit the size of a request.
 LIST_PART = 50
-# As a time: the end of each queue.
+# This time stands for the end of each queue.
 END_OF_QUEUE = -1
 _NO_SUCH_TOPIC = (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SYSTEM_ERROR)
 _NO_SUCH_GROUP = (ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
@@ -116,7 +116,7 @@ _NO_SUCH_GROUP = (ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SUBSCRIPTION_GR
 
 @lazy_dataclass(frozen=True, slots=True)
 class Rollback:
-    """One queue: where it ends, where the group was, the offset for the time, and the offset that the group got."""
+    """A queue's end, the group's former offset, the offset for the time, and the offset that the group got."""
 
     queue: MessageQueue
     broker_offset: int
@@ -132,8 +132,8 @@ class Admin:
 
     ``nameserver`` says where the NameServers are, or is a shared `Client`; by default $NAMESRV_ADDR. Without
     NameServers, methods that take a broker's address work; the others raise UserError. ``timeout_ms`` is for each
-    request. Topics and groups that are given are names in ``namespace``, by default that of the `Client`; results have
-    the names that brokers know, which may be given, too.
+    request. Topics and groups in arguments are names in ``namespace``, by default the `Client`'s namespace; results
+    have the names that brokers know, which arguments may have, too.
     """
 
     def __init__(
@@ -221,7 +221,7 @@ class Admin:
     async def topic_list(self, *, also_absent: bool = False) -> list[str]:
         """All topics, as the NameServer lists them.
 
-        ``also_absent``: and those that only brokers have which are away, as far as a NameServer of Skylark knows.
+        ``also_absent``: also the topics of brokers that are away, as far as a NameServer of Skylark knows them.
         """
         ask = body_of(routes.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, None)
         listed = await self._ask.namesrv(ask)
@@ -300,7 +300,7 @@ class Admin:
         await self._ask.call(addr, groups.SET_MESSAGE_REQUEST_MODE, None, body)
 
     async def delete_group(self, addr: str, group: str, clean_offset: bool = False) -> None:
-        """Delete the group from the broker; with ``clean_offset`` also its offsets and what would come back to it."""
+        """Delete the group from the broker; with ``clean_offset`` also its offsets and retry messages."""
         header = groups.DeleteSubscriptionGroupRequestHeader(group, clean_offset)
         await self._ask.call(addr, groups.DELETE_SUBSCRIPTIONGROUP, header)
 
@@ -310,7 +310,7 @@ class Admin:
 
     async def group_config(self, addr: str, group: GroupName) -> SubscriptionGroupConfig:
         """One group of the broker; BrokerError 26 when it has no such group."""
-        # Asked for one group (352), a broker may create it; the whole table creates nothing.
+        # A request for one group (352) may create the group; a request for the whole table creates nothing.
         found = (await self.all_groups(addr)).subscription_group_table.get(group)
         if found is None:
             raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist", addr)
@@ -322,7 +322,7 @@ class Admin:
         answers = await self._ask.each(await self._ask.all_readers(), ask)
         if any(group in table.subscription_group_table for table in answers.values.values()):
             return True
-        answers.all()  # raises if a broker did not answer, since that one may know the group
+        answers.all()  # raises if a broker did not answer, since that broker may know the group
         return False
 
     async def consume_stats(self, group: str, topic: str | None = None, cluster: str | None = None) -> ConsumeStats:
@@ -332,17 +332,17 @@ class Admin:
         """
         ask = body_of(groups.GET_CONSUME_STATS, groups.GetConsumeStatsRequestHeader(group, topic))
         answers = await self._ask.each_of_group(group, topic, ask, cluster)
-        # Brokers without the topic or the group have nothing to add; one that does not answer is an error, since the
-        # sums would be too small.
+        # Brokers without the topic or the group have nothing to add. A broker that does not answer is an error, since
+        # the sums would be too small.
         return _merge_consume_stats(answers.all(ignore=(*_NO_SUCH_TOPIC, *_NO_SUCH_GROUP)))
 
     async def consume_stats_at(self, addr: str, group: str, topic: str) -> ConsumeStats:
-        """As `consume_stats`, of one broker; BrokerError when it has no such topic."""
+        """As `consume_stats`, for one broker; BrokerError when the broker has no such topic."""
         header = groups.GetConsumeStatsRequestHeader(group, topic)
         return (await self._ask.call(addr, groups.GET_CONSUME_STATS, header)).body()
 
     async def consumer_connection(self, group: str, addr: str | None = None) -> ConsumerConnection:
-        """The group's consumers connected to the broker at ``addr``, or to any broker; BrokerError 206 when none is."""
+        """The group's consumers connected to the broker at ``addr``, or to any; BrokerError 206 if there is none."""
         ask = body_of(clients.GET_CONSUMER_CONNECTION_LIST, groups.ConsumerGroupRequestHeader(group))
         if addr is not None:
             return _merge_consumers([await ask(self._ask.at(addr))])
@@ -355,7 +355,7 @@ class Admin:
         return next((one.subscription_data for one in answers.any() if one.subscription_data is not None), None)
 
     async def consumer_running_info(self, group: str, client_id: str, *, jstack: bool = False) -> ConsumerRunningInfo:
-        """The status of one consumer of the group; the broker that it is connected to asks it."""
+        """The status of one consumer of the group, asked through the broker that the consumer is connected to."""
         header = clients.GetConsumerRunningInfoRequestHeader(group, client_id, jstack)
         ask = body_of(clients.GET_CONSUMER_RUNNING_INFO, header)
         return (await self._ask.each_of_group(group, None, ask)).any()[0]
@@ -363,7 +363,7 @@ class Admin:
     async def consumer_status(
         self, group: GroupName, topic: TopicName, client_id: str | None = None
     ) -> dict[str, dict[MessageQueue, int]]:
-        """Client id → how far that consumer of the group is in its queues; of one consumer if ``client_id`` is given.
+        """Client id → the consumer's offset in each of its queues; for one consumer if ``client_id`` is given.
 
         The brokers ask the consumers; consumers that do not answer are left out.
         """
@@ -395,10 +395,10 @@ class Admin:
         force: bool = True,
         cluster: str | None = None,
     ) -> dict[MessageQueue, int]:
-        """Let the group go on at the first message stored at or after a time; -1 is the end of each queue.
+        """Move the group to the first message stored at or after a time; -1 is the end of each queue.
 
-        Connected consumers follow; without any, the offsets are set all the same. Without ``force`` offsets are only
-        moved back. Returns the offset of each queue. ``cluster`` chooses other brokers than the topic's route.
+        Connected consumers follow; the offsets are set even if no consumer is connected. Without ``force`` offsets
+        are only moved back. Returns the offset of each queue. ``cluster`` chooses other brokers than the topic's route.
         """
 
         header = offsets.ResetOffsetRequestHeader(group, topic, timestamp_ms, force, queue_id=-1, offset=-1)
@@ -428,9 +428,9 @@ class Admin:
         *,
         force: bool = True,
     ) -> dict[MessageQueue, int]:
-        """As `reset_offsets`, for one queue of the broker. With ``offset`` the time is not used.
+        """As `reset_offsets`, for one queue of the broker. With ``offset`` the time is ignored.
 
-        UserError unless the broker has useServerSideResetOffset=true: others would reset the whole topic.
+        UserError unless the broker has useServerSideResetOffset=true: other brokers would reset the whole topic.
         """
         if (await self.broker_config(addr)).get("useServerSideResetOffset") != "true":
             raise UserError(
@@ -458,13 +458,13 @@ class Admin:
     ) -> None:
         """Give ``target`` the offsets of ``source`` in a topic.
 
-        ``offline``: also when connected consumers of ``source`` no longer subscribe to it.
+        ``offline``: also when connected consumers of ``source`` no longer subscribe to the topic.
         """
         header = offsets.CloneGroupOffsetRequestHeader(source, target, topic, offline)
         (await self._ask.each_of_topic(topic, lambda at: call(at, offsets.CLONE_GROUP_OFFSET, header))).all()
 
     async def consume_time_spans(self, group: GroupName, topic: TopicName) -> list[QueueTimeSpan]:
-        """How far the group is in time in each queue of a topic; ``delay_time``: how long its next message waits."""
+        """The group's progress in time in each queue of a topic; ``delay_time``: the wait of the next message."""
         ask = body_of(groups.QUERY_CONSUME_TIME_SPAN, groups.QueryConsumeTimeSpanRequestHeader(topic, group))
         answers = await self._ask.each_of_topic(topic, ask)
         return [span for answer in answers.all() for span in answer.consume_time_span_set]
@@ -472,10 +472,10 @@ class Admin:
     async def broker_consume_stats(
         self, addr: str, *, only_ordered: bool = False, members: bool = False, traffic: bool = False
     ) -> ConsumeStatsList:
-        """The progress of all groups of the broker, or of those with ordered topics.
+        """The progress of all groups of the broker, or only of groups with ordered topics.
 
         Skylark's brokers add the connected ``members`` of each group if asked, and with ``traffic`` the groups of each
-        topic with the messages in and out; BrokerError when all that is too large for one answer.
+        topic with the messages in and out; BrokerError when this is too large for one answer.
         """
         header = groups.GetBrokerConsumeStatsRequestHeader(only_ordered, members or None, traffic or None)
         return (await self._ask.call(addr, groups.GET_BROKER_CONSUME_STATS, header)).body()
@@ -508,11 +508,11 @@ class Admin:
         return [message for message in found if message.msg_id == key]
 
     async def view_message(self, offset_msg_id: str) -> MessageExt:
-        """The message with this offset message id, which contains the broker's address; of an inner batch the first."""
+        """The message with this offset message id, which contains the broker's address; the first of an inner batch."""
         return (await self.view_messages(offset_msg_id))[0]
 
     async def view_messages(self, offset_msg_id: str) -> list[MessageExt]:
-        """As `view_message`, with all messages of an inner batch, which share the id."""
+        """As `view_message`, but all messages of an inner batch, which share the id."""
         try:
             host, port, offset = parse_offset_msg_id(offset_msg_id)
         except ValueError as error:
@@ -522,7 +522,7 @@ class Admin:
     async def consume_message_directly(
         self, group: str, client_id: str, message: MessageExt
     ) -> ConsumeMessageDirectlyResult:
-        """Send a message through its broker to one push consumer of the group, even if it has consumed it before."""
+        """Send a message through its broker to a push consumer of the group, even if the group has consumed it."""
         topic = self.names.topic(message.topic)
         header = clients.ConsumeMessageDirectlyRequestHeader(group, client_id, message.offset_msg_id, topic)
         return (await self._ask.call(message.store_host, clients.CONSUME_MESSAGE_DIRECTLY, header, b"")).body()
@@ -540,7 +540,7 @@ class Admin:
     ) -> int:
         """The offset of the queue's first message stored at or after ``timestamp_ms``.
 
-        With ``boundary`` UPPER: of its last message stored at or before it.
+        With ``boundary`` UPPER: the offset of the last message stored at or before this time.
         """
         position = await self._client.ask_master(
             mq, lambda at: broker_api.search_offset(at, mq.topic, mq.queue_id, timestamp_ms, boundary=boundary)
@@ -573,20 +573,20 @@ class Admin:
         matches: Matches | None = None,
         most: Count = 1_000,
     ) -> list[DeadLetter]:
-        """Messages that the group has given up, with the reason that it gave; those of each queue oldest first.
+        """Messages that the group has given up, with the group's reason; of each queue the oldest first.
 
         ``ids`` may be unique keys and offset message ids, of the dead letter or of the message that was consumed first.
-        ``from_ms`` and ``to_ms`` are about when they died, by the broker's clock; ``matches`` chooses among them.
+        ``from_ms`` and ``to_ms``: when the letters were stored, by the broker's clock; ``matches`` chooses among these.
         UserError when no broker knows the group.
         """
         found: list[DeadLetter] = []
 
-        async def take(letters: Sequence[DeadLetter]) -> None:
+        async def collect(letters: Sequence[DeadLetter]) -> None:
             found.extend(letters[: most - len(found)])
 
         choice = DeadLetterChoice(ids, from_ms, to_ms, matches)
         letters = DeadLetters(self._client, group, choice)
-        await letters.each(take, None)
+        await letters.each(collect, None)
         await self._check_known(group, letters)
         return found
 
@@ -607,12 +607,12 @@ class Admin:
     ) -> DeadLetterCounts:
         """Deliver dead letters to the group again, at most ``rate`` a second; the choice is as in `dead_letters`.
 
-        They keep their unique keys, and have all attempts before them. Those that were sent again before are left out,
-        unless ``again``: their brokers remember each one, also when the call is cancelled. They go to the group's retry
-        topic, so that no other group gets them; with ``to_topic`` to the topics that they came from, which is the only
-        way to groups that consume in order or pop. The dead letters themselves stay where they are. ``dry_run`` sends
-        nothing. ``on_letter`` is called with each one before it is sent, ``on_progress`` after each part. UserError
-        when no broker knows the group.
+        The messages keep their unique keys, and their attempts are counted anew. Letters that were sent again before
+        are left out, unless ``again``: brokers remember each resent letter, even if the call is cancelled. The messages
+        go to the group's retry topic, so that no other group gets them; with ``to_topic`` to the topics that
+        they came from, which is the only way to groups that consume in order or pop. The dead letters themselves stay
+        where they are. ``dry_run`` sends nothing. ``on_letter`` is called with each letter before it is sent,
+        ``on_progress`` after each part. UserError when no broker knows the group.
         """
         choice = DeadLetterChoice(ids, from_ms, to_ms, matches)
         letters = DeadLetters(self._client, group, choice, only_new=not again)
@@ -622,7 +622,7 @@ class Admin:
         resending = Resending(
             self._client, group, rate, on_letter, letters.remember, to_topic=to_topic, dry_run=dry_run, is_read=is_read
         )
-        counts = await letters.each(resending.take, on_progress, dry_run=dry_run)
+        counts = await letters.each(resending.resend, on_progress, dry_run=dry_run)
         await self._check_known(group, letters)
         return counts
 
@@ -641,52 +641,52 @@ class Admin:
         """Write dead letters to ``file``; the choice is as in `dead_letters`.
 
         ``file_format``: ``jsonl``, or ``parquet`` (with the extra ``arrow``); by default the end of the file's name
-        says which. The file is there when it is whole.
+        decides. The file appears when it is complete.
         """
         letters = DeadLetters(self._client, group, DeadLetterChoice(ids, from_ms, to_ms, matches))
         async with DeadLetterFile(file, format_of(file, file_format)) as written:
-            counts = await letters.each(written.take, on_progress)
+            counts = await letters.each(written.write, on_progress)
             await self._check_known(group, letters)
             return counts
 
     # --- static topics
 
     async def static_topic(self, addr: str, topic: str) -> TopicConfigAndMapping:
-        """The topic on the broker, with the broker's part in it if it is static; BrokerError 17 when it has none."""
+        """The topic on the broker, with the broker's part if the topic is static; BrokerError 17 if there is none."""
         header = topics.GetTopicConfigRequestHeader(topic, lo=True)
         return (await self._ask.call(addr, topics.GET_TOPIC_CONFIG, header)).body()
 
     async def put_static_topic(self, addr: str, config: TopicConfig, mapping: TopicQueueMappingDetail) -> None:
         """Create or change a static topic on the broker, and the broker's part in it.
 
-        BrokerError when ``mapping`` changes what is fixed there. See sdk/admin/remapping.py for the order of changes.
+        BrokerError when ``mapping`` changes a fixed value. See sdk/admin/remapping.py for the order of changes.
         """
         await self._ask.call(addr, topics.UPDATE_AND_CREATE_STATIC_TOPIC, _topic_header(config), mapping)
 
     async def own_max_offset(self, addr: str, topic: str, queue_id: NotNegative, *, committed: bool = True) -> int:
         """The end of a queue of the broker, which may be part of a logical one.
 
-        Without ``committed`` it has also the messages that are not on enough replicas yet.
+        Without ``committed`` the end includes messages that are not on enough replicas yet.
         """
         header = offsets.GetMaxOffsetRequestHeader(topic, queue_id, committed, lo=False)
         return (await self._ask.call(addr, offsets.GET_MAX_OFFSET, header)).header().offset
 
-    # --- brokers and topics that become smaller
+    # --- draining brokers, removing queues
 
     async def drain_broker(self, addr: str, *, drain: bool = True, settle_ms: NotNegative = 35_000) -> None:
-        """Have the broker, one of Skylark's, take no sends any more; with ``drain`` false take them again.
+        """Have a Skylark broker take no more sends; with ``drain`` false, take sends again.
 
-        For ``settle_ms`` it still takes those of clients with old routes.
+        For ``settle_ms`` the broker still takes sends of clients with old routes.
         """
         await self._ask.call(addr, shrinking.DRAIN_BROKER, shrinking.DrainBrokerRequestHeader(drain, settle_ms))
 
     async def drain_status(self, addr: str, forgotten: Sequence[str] = ()) -> shrinking.DrainStatus:
-        """What the broker has left to deliver, and groups to read; ``forgotten``: groups that are not waited for."""
+        """What the broker must still deliver, and groups must still read; ``forgotten``: groups to leave out."""
         header = shrinking.GetDrainStatusRequestHeader(",".join(forgotten) or None)
         return (await self._ask.call(addr, shrinking.GET_DRAIN_STATUS, header)).body()
 
     async def seal_queues(self, addr: str, topic: str, first_queue: NotNegative) -> list[shrinking.SealedQueue]:
-        """Show consumers nothing of these queues that comes after what any group has reached; see mqadmin/moving.py.
+        """Hide the messages of these queues that no group has reached yet; see mqadmin/moving.py.
 
         Returns the topic's sealed queues from number ``first_queue`` on.
         """
@@ -694,7 +694,7 @@ class Admin:
         return (await self._ask.call(addr, shrinking.SEAL_QUEUES, header)).body().queues
 
     async def read_sealed(self, addr: str, topic: str, queue_id: NotNegative, offset: Offset) -> tuple[bytes, int]:
-        """Records of a sealed queue from ``offset`` on, one after another, and the offset after the last of them."""
+        """Records of a sealed queue from ``offset`` on, one after another, and the offset after the last record."""
         answer = await self._ask.call(
             addr, shrinking.READ_SEALED, shrinking.ReadSealedRequestHeader(topic, queue_id, offset)
         )
@@ -705,13 +705,13 @@ class Admin:
         await self._ask.call(addr, shrinking.STORE_MOVED, shrinking.StoreMovedRequestHeader(topic, queue_id), records)
 
     async def note_moved(self, addr: str, topic: str, queue_id: NotNegative, moved_to: Offset) -> None:
-        """Note that the messages of a sealed queue before ``moved_to`` are stored elsewhere."""
+        """Record that the messages of a sealed queue before ``moved_to`` are stored elsewhere."""
         await self._ask.call(addr, shrinking.NOTE_MOVED, shrinking.NoteMovedRequestHeader(topic, queue_id, moved_to))
 
     async def closed_queues(
         self, addr: str, topic: str, first_queue: NotNegative, forgotten: Sequence[str] = ()
     ) -> shrinking.ClosedQueues:
-        """What is left of the topic's queues from number ``first_queue`` on, which nobody reads or writes any more."""
+        """The messages left in the topic's closed queues, from number ``first_queue`` on."""
         header = shrinking.GetClosedQueuesRequestHeader(topic, first_queue, ",".join(forgotten) or None)
         return (await self._ask.call(addr, shrinking.GET_CLOSED_QUEUES, header)).body()
 
@@ -742,7 +742,7 @@ class Admin:
         await self._ask.call(addr, brokers.UPDATE_BROKER_CONFIG, None, encode_config(values))
 
     async def broker_ha_status(self, addr: str) -> HARuntimeInfo:
-        """The replication state: of a master, how far its slaves are; of a slave, how far it has copied."""
+        """The replication state: for a master, the progress of its slaves; for a slave, its own progress."""
         return (await self._ask.call(addr, brokers.GET_BROKER_HA_STATUS)).body()
 
     async def broker_epochs(self, addr: str) -> EpochEntryCache:
@@ -775,18 +775,18 @@ class Admin:
         return {addr: header.add_topic_count for addr, header in answers.values.items()}
 
     async def forget_broker(self, broker_name: str) -> None:
-        """Tell all NameServers that a broker, which is away, is gone for good: nothing is missing without it.
+        """Tell all NameServers that a broker which is away is gone for good: answers count as complete without it.
 
-        BrokerError when it is registered, or not known; the other NameServers are told all the same.
+        BrokerError when the broker is registered or unknown; the other NameServers are told even so.
         """
         header = routes.BrokerNameRequestHeader(broker_name)
         addrs = await self._ask.namesrvs()
         (await self._ask.each(addrs, lambda at: call(at, routes.FORGET_BROKER, header))).all()
 
-    # --- Controllers; ``addrs``: Controllers of one group, among which the leader is found
+    # --- Controllers; ``addrs``: Controllers of one group; the method finds their leader
 
     async def controller_metadata(self, addr: str) -> GetMetaDataResponseHeader:
-        """Who leads the group of the Controller, and where the others are."""
+        """The leader of the Controller's group, and the addresses of the members."""
         return (await self._ask.call(addr, controller.CONTROLLER_GET_METADATA_INFO)).header()
 
     async def controller_config(self, addr: str) -> dict[str, str]:
@@ -805,7 +805,7 @@ class Admin:
     async def elect_master(
         self, addrs: Sequence[str], broker_name: str, broker_id: int, cluster: str | None = None
     ) -> MasterHeader:
-        """Make a replica the master of its set. BrokerError 2012 when it is not alive or not in the SyncStateSet."""
+        """Make a replica the master of its set. BrokerError 2012 if it is not alive or not in the SyncStateSet."""
         header = controller.ElectMasterRequestHeader(broker_name, cluster, broker_id, designate_elect=True)
         return (await self._ask.call(await self._leader(addrs), controller.CONTROLLER_ELECT_MASTER, header)).header()
 
@@ -818,7 +818,7 @@ class Admin:
         *,
         even_living: bool = False,
     ) -> None:
-        """Forget replicas that will not return; all of the set when no ids are given."""
+        """Forget replicas that will not return; all replicas of the set when no ids are given."""
         to_clean = ";".join(map(str, broker_ids)) or None
         header = controller.CleanBrokerDataRequestHeader(broker_name, cluster, to_clean, even_living)
         await self._ask.call(await self._leader(addrs), controller.CLEAN_BROKER_DATA, header)
@@ -881,21 +881,21 @@ class Admin:
 
         return await self._ask.namesrv(get)
 
-    # --- users of a broker set; slaves copy those of their master
+    # --- users of a broker set; slaves copy the master's users
 
     async def create_user(self, addr: str, user: UserInfo) -> None:
-        """Create a user of the broker; BrokerError 16 when there is one of that name.
+        """Create a user of the broker; BrokerError 16 when the name exists.
 
-        By default the user is Normal, and enabled. Only a Super user may create another.
+        By default the user is Normal, and enabled. Only a Super user may create another Super user.
         """
         await self._ask.call(addr, auth.AUTH_CREATE_USER, _about_user(user.username), user)
 
     async def update_user(self, addr: str, user: UserInfo) -> None:
-        """Change a user of the broker; what is None stays as it is."""
+        """Change a user of the broker; a value of None is kept."""
         await self._ask.call(addr, auth.AUTH_UPDATE_USER, _about_user(user.username), user)
 
     async def delete_user(self, addr: str, username: str) -> None:
-        """Delete a user of the broker, with the policies."""
+        """Delete a user of the broker and the user's policies."""
         await self._ask.call(addr, auth.AUTH_DELETE_USER, _about_user(username))
 
     async def get_user(self, addr: str, username: str) -> UserInfo | None:
@@ -913,13 +913,13 @@ class Admin:
         await self._ask.call(addr, auth.AUTH_CREATE_ACL, auth.AclRequestHeader(acl.subject), acl)
 
     async def update_acl(self, addr: str, acl: AclInfo) -> None:
-        """Add policies of a user; they replace those about the same resources."""
+        """Add policies of a user; they replace the user's policies about the same resources."""
         await self._ask.call(addr, auth.AUTH_UPDATE_ACL, auth.AclRequestHeader(acl.subject), acl)
 
     async def delete_acl(
         self, addr: str, subject: str, resource: str | None = None, policy_type: str | None = None
     ) -> None:
-        """Delete the policies of a user, or only those about a resource (of the type Custom, or of ``policy_type``)."""
+        """Delete the policies of a user, or only policies about a resource (type Custom, or ``policy_type``)."""
         header = auth.DeleteAclRequestHeader(subject, policy_type, resource)
         await self._ask.call(addr, auth.AUTH_DELETE_ACL, header)
 
@@ -931,15 +931,15 @@ class Admin:
     async def list_acls(
         self, addr: str, subject_part: str | None = None, resource_part: str | None = None
     ) -> list[AclInfo]:
-        """The policies of all users whose name contains the one text, about resources that contain the other."""
+        """The policies of users with ``subject_part`` in the name, about resources with ``resource_part`` in theirs."""
         header = auth.ListAclsRequestHeader(subject_part, resource_part)
         answer = await self._ask.call(addr, auth.AUTH_LIST_ACL, header)
         return answer.body().acls if answer.command.body else []
 
-    # --- accounts in files, which each broker has of its own, slaves as well
+    # --- accounts in files: each broker has its own files, slaves as well
 
     async def update_account(self, addr: str, account: PlainAccessConfig) -> None:
-        """Create an account in the broker's plain_acl.yml, or change it in its file; what is None stays as it is."""
+        """Create an account in the broker's plain_acl.yml, or change it in its file; a value of None is kept."""
         header = plain_acl.UpdateAclConfigRequestHeader(
             account.access_key,
             account.secret_key,
@@ -972,9 +972,9 @@ class Admin:
     async def explain_access(
         self, addr: str, access_key: str, address: str, code: int, *, topic: str = "", group: str = ""
     ) -> AccessExplanation:
-        """Why the broker would serve or refuse a request ``code`` about the topic or group, and which rule decides.
+        """Whether and why the broker would serve a request ``code`` about the topic or group, and which rule decides.
 
-        The request is one of the account (or user) ``access_key``, signed as it should be, from a client at
+        The account (or user) ``access_key`` is assumed to send the request, correctly signed, from a client at
         ``address``. For Skylark's brokers only, with accounts or users.
         """
         header = plain_acl.ExplainAccessRequestHeader(access_key, address, code, topic, group)
@@ -983,11 +983,11 @@ class Admin:
     # --- internals
 
     async def _check_known(self, group: str, letters: DeadLetters) -> None:
-        """UserError when there were no dead letters to read because no broker knows the group."""
+        """UserError when nothing was read because no broker knows the group."""
         if letters.has_topic:
             return
         try:
-            # Brokers make the retry topic when a member joins; unlike all groups, anybody may ask for its route.
+            # Brokers make the retry topic when a member joins. Anybody may ask for its route, but not for all groups.
             await self.topic_route(retry_topic(group))
         except RouteNotFound:
             if not await self.group_exists(group):
@@ -1014,7 +1014,7 @@ class Admin:
             try:
                 info = await self.consumer_running_info(group, member.client_id)
             except (BrokerError, RemotingError) as error:
-                # A member that does not say, as some clients in C++, keeps nobody from sending.
+                # A member that does not tell, as some C++ clients, does not prevent sending.
                 logger.warning("whether %s consumes in order is not known: %s", member.client_id, error)
                 continue
             if info.properties.get("PROP_CONSUMEORDERLY") == "true":
@@ -1051,8 +1051,8 @@ class Admin:
             )
 
         answers = await self._ask.each(names, ask)
-        # A broker that is down may hide messages. That is an error only for callers who must know that there is no
-        # other; people want to see what was found.
+        # A broker that is down may hide messages. This is an error only for callers who must know that there are no
+        # other messages; people want to see what was found.
         listed = answers.all() if strict else answers.any()
         found = [message for messages in listed for message in messages if message.topic == topic]
         return sorted(found, key=lambda message: message.store_timestamp)
@@ -1062,8 +1062,8 @@ class Admin:
         header = groups.GetConsumeStatsRequestHeader(group, topic)
         stats = (await call(at, groups.GET_CONSUME_STATS, header)).body()
         rows = []
-        # Queue after queue, since each commit stands by itself: after a failure the queues before it have moved, and
-        # doing it again moves them to the same place.
+        # Each queue is committed by itself. After a failure the earlier queues have moved; a repeated call moves them
+        # to the same offsets.
         for mq, progress in sorted(stats.offset_table.items()):
             by_time = progress.broker_offset
             if timestamp_ms != END_OF_QUEUE:
@@ -1077,8 +1077,8 @@ class Admin:
         """The address of the leader, asked from ``addrs`` in turn; UserError when no Controller knows it."""
         reasons = []
         for addr in addrs:
-            # Any member of the group may know the leader: the first answer is taken, which may be outdated for a moment
-            # after an election. Then the leader that was refuses the request, and nothing was changed.
+            # Any member of the group may know the leader: use the first answer, which may be outdated just after an
+            # election. Then the former leader refuses the request, and nothing is changed.
             try:
                 leader = (await self.controller_metadata(addr)).controller_leader_address
             except (RemotingError, BrokerError) as error:
@@ -1114,7 +1114,7 @@ def _topic_header(config: TopicConfig) -> topics.CreateTopicRequestHeader:
 
 
 def rollback_of(mq: MessageQueue, progress: ConsumeOffset, by_time: int, *, force: bool) -> Rollback:
-    """What a queue's group gets when it is moved to ``by_time``. Without ``force`` a group is only moved back."""
+    """The change of a queue when the group moves to ``by_time``. Without ``force`` the group only moves back."""
     by_time = max(by_time, 0)
     moves = force or by_time <= progress.consumer_offset
     return Rollback(
@@ -1161,7 +1161,7 @@ def _each_once(parts: Sequence[ConsumerConnection] | Sequence[ProducerConnection
 
 
 def _about_user(username: str) -> auth.UserRequestHeader:
-    """InvalidArgument for what can be no user's name: nothing with it is signed."""
+    """The header for a user's name. InvalidArgument for an invalid name, before anything is signed."""
     if (fault := username_fault(username.strip())) is not None:
         raise InvalidArgument(fault)
     return auth.UserRequestHeader(username)

@@ -1,6 +1,6 @@
-"""Files of dead letters: JSON lines, and Parquet for those who have the extra ``arrow``.
+"""Files of dead letters: JSON lines, and Parquet if the extra ``arrow`` is installed.
 
-A file is written beside its place and moved there when it is whole, so that nobody takes a part of it for all.
+A file is written under a temporary name and renamed when it is complete, so that nobody takes a part for the whole.
 """
 
 import os
@@ -18,12 +18,12 @@ from skylark.sdk.admin.reports.report import plain
 from skylark.sdk.runtime import off_loop
 
 FORMATS = ("jsonl", "parquet")
-# What a dead letter has beside the columns of a message.
+# The columns of a dead letter beside the columns of a message.
 STORY = ("group", "originTopic", "failReason", "failClient", "failTime", "resentTimes")
 
 
 class Rows(Protocol):
-    """One file that is being written; all methods are called in a thread."""
+    """An open file of rows; its methods block, and are called in a thread."""
 
     def write(self, letters: Sequence[DeadLetter]) -> None: ...
 
@@ -31,13 +31,13 @@ class Rows(Protocol):
 
 
 def format_of(path: str, file_format: str | None) -> str:
-    """The format that is asked for, or that the name of the file says."""
+    """``file_format``, or else the format that the end of ``path`` names."""
     if file_format is None:
         file_format = "parquet" if path.endswith(".parquet") else "jsonl"
     if file_format not in FORMATS:
         raise InvalidArgument(f"file_format must be one of {', '.join(FORMATS)}, not {file_format!r}")
     if file_format == "parquet":
-        # Before a file is opened: to say so is all that can be done without the packages.
+        # Checked before a file is opened: without the packages the only thing to do is to raise.
         from skylark.sdk.arrow import check_arrow
 
         check_arrow("a Parquet file")
@@ -45,7 +45,7 @@ def format_of(path: str, file_format: str | None) -> str:
 
 
 class DeadLetterFile:
-    """``async with DeadLetterFile(path, "jsonl") as file: await file.take(letters)``"""
+    """``async with DeadLetterFile(path, "jsonl") as file: await file.write(letters)``"""
 
     def __init__(self, path: str, file_format: str) -> None:
         self._path = path
@@ -57,18 +57,18 @@ class DeadLetterFile:
         self._rows = await off_loop(self._open)
         return self
 
-    async def take(self, letters: Sequence[DeadLetter]) -> None:
-        """Append these."""
+    async def write(self, letters: Sequence[DeadLetter]) -> None:
+        """Append the letters."""
         rows = self._rows
         assert rows is not None
         await off_loop(lambda: rows.write(letters))
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        # Not in a thread when it fails: the caller may be cancelled, and a part of a file must not stay.
+        # After an error, clean up here and not in a thread: the caller may be cancelled, and the partial file must go.
         rows = self._rows
         assert rows is not None
         if error is not None:
-            # What is left to write fails again where the disk is full, and must not hide what has failed first.
+            # On a full disk the last write fails again; this must not hide the first error.
             with suppress(OSError):
                 rows.close()
             os.unlink(self._part)
@@ -86,7 +86,7 @@ class DeadLetterFile:
         assert self._rows is not None
         try:
             self._rows.close()
-            # Or a power loss could leave an empty file under the name of a whole one.
+            # Without this fsync a power loss could leave an empty file under the final name.
             with open(self._part, "rb") as file:
                 os.fsync(file)
             os.replace(self._part, self._path)
@@ -139,7 +139,7 @@ class Parquet:
             self._writer.close()
 
 
-# A row for Arrow, which takes rows as dictionaries.
+# Arrow takes a row as a dictionary.
 def columns_of(letter: DeadLetter) -> dict[str, Any]:
     """The values of a message's columns; times in microseconds."""
     from skylark.sdk.arrow.schema import microseconds

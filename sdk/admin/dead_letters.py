@@ -1,12 +1,13 @@
-"""Dead letters of a group: reads them, and sends them to the group again.
+"""Reads the dead letters of a group, and sends them to the group again.
 
-What is sent goes to the group's retry topic, so that no other group gets it, or to the topic that the message was sent
-to first. Consumers that pop do not read the retry topic: what they give back comes again in topics of the broker's own.
-So what was popped goes there only while a member that is connected reads it.
-A dead letter stays in its topic, and brokers remember that it was sent again, so that no resend repeats it unasked. How
-far a resend without a choice came is an offset of TOOLS_CONSUMER there, a group that every broker has; what was chosen
-has marks (resent_marks.py). Both are noted after each message was sent: a resend that is killed in between sends that
-one message again, and leaves none out. Neighbours: dead_letter_files.py writes dead letters to files.
+A message is sent to the group's retry topic, so that no other group gets it, or to its original topic. Consumers that
+pop do not read the retry topic: messages that they give back come again in topics of the broker's own. So a popped
+message goes to the retry topic only while a connected member reads this topic.
+A dead letter stays in its topic, and brokers remember that it was sent again, so that no resend repeats it unasked. The
+position of a resend without a choice is an offset of TOOLS_CONSUMER in the dead-letter topic, a group that every broker
+has; chosen letters have marks (resent_marks.py). Offset and mark are stored after each message was sent: a resend that
+is killed in between sends this one message again, and leaves none out.
+Neighbours: dead_letter_files.py writes dead letters to files.
 """
 
 import re
@@ -48,18 +49,18 @@ from skylark.sdk.routes import TopicRoute
 
 #: How many messages a second are sent unless the caller says otherwise.
 RATE = 100.0
-# The messages of a part are in memory.
+# A part is in memory as a whole.
 PART_COUNT = 256
 PART_BYTES = 1024 * 1024
-# Any client may write the property.
+# Any client may write the property: its value is checked.
 _COUNT = re.compile(r"[0-9]{1,9}")
 ORIGIN_ID, DLQ_TOPIC, DLQ_ID = "ORIGIN_MESSAGE_ID", "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID"
-# What the message has because it was delivered and died.
+# Properties that the message got by being delivered and by dying.
 _OF_ITS_DEATH = (
     DELAY, REAL_TOPIC, REAL_QID, CLUSTER, DLQ_TOPIC, DLQ_ID, FAIL_REASON, FAIL_CLIENT, FAIL_TIME, FIRST_POP_TIME,
     POP_HANDLE,
 )  # fmt: skip
-#: What to do about a group that does not get what is sent to its retry topic.
+#: The advice for a group that does not read its retry topic.
 USE_TOPIC = (
     "Send to the topics that the messages came from (to_topic, --all-groups); then all groups that read them get the "
     "messages"
@@ -68,7 +69,7 @@ USE_TOPIC = (
 
 @lazy_dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A message that ``group`` has given up. Who failed with it last, when and why are empty if nobody has said so.
+    """A message that ``group`` has given up. The client, time and reason of the last failure are empty if unknown.
 
     ``resends``: how many times this dead letter was sent again, as its broker remembers; RocketMQ's brokers cannot.
     """
@@ -85,23 +86,23 @@ class DeadLetter:
 
     @property
     def failure(self) -> FailureNote:
-        """Why, which client of the group, and when by its clock."""
+        """The last failure: why, at which client of the group, and when by the client's clock."""
         return FailureNote.of(self.message.properties) or FailureNote("", "", 0)
 
     @property
     def deliveries(self) -> int:
-        """How many times the group has got it."""
+        """How many times the message was delivered to the group."""
         return self.message.reconsume_times
 
     @property
     def resent_times(self) -> int:
-        """How many times the message was taken out of the dead letters, before it died last and since."""
+        """How many times the message was sent again, before it died last and since then."""
         text = self.message.properties.get(RESENT_TIMES, "")
         return (int(text) if _COUNT.fullmatch(text) else 0) + self.resends
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """All ids by which people may know it."""
+        """All ids by which people may know the message."""
         message, properties = self.message, self.message.properties
         return message.msg_id, message.offset_msg_id, properties.get(ORIGIN_ID, ""), properties.get(DLQ_ID, "")
 
@@ -111,7 +112,7 @@ Matches = Callable[[DeadLetter], object]
 
 @lazy_dataclass(frozen=True, slots=True)
 class DeadLetterChoice:
-    """Which dead letters: those with an id of ``ids`` that died from ``from_ms`` until before ``to_ms``, and match."""
+    """A choice of dead letters: with an id in ``ids``, dead from ``from_ms`` until before ``to_ms``, and matching."""
 
     ids: Collection[str] | None = None
     from_ms: int | None = None
@@ -129,7 +130,7 @@ class DeadLetterChoice:
         return self.ids is None and self.from_ms is None and self.to_ms is None and self.matches is None
 
     def has(self, letter: DeadLetter) -> bool:
-        """Whether the letter, of the right time, is one of them."""
+        """Whether the choice has the letter, whose time is already checked."""
         if self.ids is not None and not any(one in self.ids for one in letter.ids):
             return False
         return self.matches is None or bool(self.matches(letter))
@@ -137,11 +138,11 @@ class DeadLetterChoice:
 
 @lazy_dataclass(slots=True)
 class DeadLetterCounts:
-    """How far the work is: of ``total`` dead letters so many were ``read``, ``chosen``, and ``done`` (sent or written).
+    """Progress: how many of ``total`` dead letters were ``read``, ``chosen``, and ``done`` (sent or written).
 
-    ``skipped`` match the choice, and are not among the chosen since they were sent again before. ``missing`` are those
-    of the ids that no dead letter has, once all are read. ``forgetful`` are names of brokers that cannot remember what
-    is sent again by choice.
+    ``skipped``: letters that match the choice, but were sent again before, so they are not chosen. ``missing``: once
+    all letters are read, the chosen ids that no letter has. ``forgetful``: names of brokers that cannot remember which
+    chosen letters were sent again.
     """
 
     total: int = 0
@@ -156,7 +157,7 @@ class DeadLetterCounts:
 class _Span(NamedTuple):
     """Dead letters of one queue: offsets from ``start`` up to, not including, ``end``.
 
-    Those before ``resent_to`` were all sent again by resends without a choice, or had been sent before these.
+    Letters before ``resent_to`` were all sent again, by or before the last resend without a choice.
     """
 
     mq: MessageQueue
@@ -166,7 +167,7 @@ class _Span(NamedTuple):
 
 
 OnProgress = Callable[[DeadLetterCounts], object]
-Take = Callable[[Sequence[DeadLetter]], Awaitable[None]]
+OnLetters = Callable[[Sequence[DeadLetter]], Awaitable[None]]
 
 
 class DeadLetters:
@@ -181,7 +182,7 @@ class DeadLetters:
             raise InvalidArgument(
                 f"give the group, not the topic of its dead letters: {group.removeprefix(DLQ_PREFIX)}"
             )
-        # A third of the time in which mqadmin starts, and most of its commands read no messages.
+        # This import takes a third of mqadmin's start, and most commands read no messages.
         from skylark.sdk.consumer.pull import PullConsumer
 
         self._client = client
@@ -197,13 +198,15 @@ class DeadLetters:
             start_timeout_ms=None,
         )
         self._marks = ResentMarks(client, self._reader, group, is_strict=only_new)
-        #: The creation stamp of the topic of dead letters on each broker that knows it.
+        #: Broker name → the creation stamp of the dead-letter topic there, if the broker knows the stamp.
         self._stamps: dict[str, int | None] = {}
-        #: After `each`: whether the group has a topic of dead letters.
+        #: Whether the group has a topic of dead letters; known after `each`.
         self.has_topic = True
 
-    async def each(self, take: Take, on_progress: OnProgress | None, *, dry_run: bool = False) -> DeadLetterCounts:
-        """Give the chosen ones to ``take``, part by part, oldest of each queue first."""
+    async def each(
+        self, on_letters: OnLetters, on_progress: OnProgress | None, *, dry_run: bool = False
+    ) -> DeadLetterCounts:
+        """Pass the chosen letters to ``on_letters``, part by part, the oldest of each queue first."""
         counts, left = DeadLetterCounts(), set(self._choice.ids or ())
         async with self._reader as reader:
             spans = [await self._span(mq) for mq in await self._queues()]
@@ -214,10 +217,10 @@ class DeadLetters:
                     result = await reader.pull(
                         span.mq, at, max_count=min(PART_COUNT, span.end - at), max_bytes=PART_BYTES
                     )
-                    # A queue that stores whole batches may give messages before and after those that were asked for.
+                    # A queue that stores whole batches may return messages before and after the requested offsets.
                     found = [message for message in result.messages if at <= message.queue_offset < span.end]
                     chosen = await self._chosen(span, found, counts, left)
-                    await take(chosen)
+                    await on_letters(chosen)
                     counts.done += 0 if dry_run else len(chosen)
                     if result.next_offset <= at:
                         break
@@ -231,7 +234,7 @@ class DeadLetters:
         return counts
 
     async def remember(self, letter: DeadLetter) -> None:
-        """Have the letter's broker remember that the letter was sent again now. `each` must be under way."""
+        """Have the letter's broker remember that the letter was sent again. Called only while `each` runs."""
         message = letter.message
         try:
             if self._goes_on:
@@ -246,7 +249,7 @@ class DeadLetters:
             raise
 
     async def _commit(self, mq: MessageQueue, offset: int) -> None:
-        """Store at the master how far a resend without a choice came; the reader would keep the offset in memory."""
+        """Store the position of a resend without a choice at the master; the reader would keep it in memory only."""
         stamp = self._stamps.get(mq.broker_name)
         await _ask_master(
             self._client,
@@ -257,8 +260,8 @@ class DeadLetters:
     async def _chosen(
         self, span: _Span, found: Sequence[MessageExt], counts: DeadLetterCounts, left: set[str]
     ) -> list[DeadLetter]:
-        """The letters to take among a part of the queue; counts them, and takes their ids out of ``left``."""
-        # Read again for each part: somebody else may be sending the same dead letters.
+        """The chosen letters in a part of a queue; counts them, and removes their ids from ``left``."""
+        # Marks are read again for each part: another tool may be resending the same dead letters.
         broker_name = span.mq.broker_name
         if not await self._marks.catch_up(broker_name) and not self._goes_on and broker_name not in counts.forgetful:
             counts.forgetful.append(broker_name)
@@ -289,7 +292,7 @@ class DeadLetters:
         return queues
 
     async def _span(self, mq: MessageQueue) -> _Span:
-        """The queue's messages of the chosen time."""
+        """The offsets of the queue's messages in the chosen time."""
         reader, choice = self._reader, self._choice
         resent_to = await reader.committed_offset(mq) or 0
         start = await reader.min_offset(mq)
@@ -309,14 +312,14 @@ def _queue_of(letter: DeadLetter) -> MessageQueue:
 
 
 async def _ask_master(client: ClientHandle, mq: MessageQueue, call: Callable[[Endpoint], Awaitable[object]]) -> None:
-    """Call the queue's master, again and again while there is no answer, until the client's timeout is over."""
+    """Call the queue's master; without an answer, repeat the call until the client's timeout is over."""
     await until_answered(lambda: client.ask_master(mq, call), client.timeout_ms, client.instance.backoff)
 
 
 class Resending:
     """Sends dead letters of ``group`` again, ``rate`` a second.
 
-    Of each it tells ``on_letter`` before, and awaits ``remember`` after that.
+    For each letter, calls ``on_letter`` before the send, and awaits ``remember`` after it.
     """
 
     def __init__(
@@ -331,7 +334,7 @@ class Resending:
         dry_run: bool,
         is_read: bool = False,
     ) -> None:
-        """``is_read``: whether a member that is connected reads the group's retry topic."""
+        """``is_read``: whether a connected member reads the group's retry topic."""
         if rate is not None:
             if isinstance(rate, bool) or not isinstance(rate, int | float):
                 raise wrong_type("rate", "a number of messages a second", rate)
@@ -349,8 +352,8 @@ class Resending:
         self._turn = 0
         self._routes: dict[str, TopicRoute] = {}
 
-    async def take(self, letters: Sequence[DeadLetter]) -> None:
-        """Send these, which one broker has."""
+    async def resend(self, letters: Sequence[DeadLetter]) -> None:
+        """Send these letters, which are all on one broker."""
         if letters and not self._dry_run:
             await self._check_master(letters[0])
         for letter in letters:
@@ -364,7 +367,7 @@ class Resending:
             await self._remember(letter)
 
     async def _check_master(self, letter: DeadLetter) -> None:
-        """Raise, before a message is sent, while the letter has no master: slaves cannot note what was sent again."""
+        """Raise if the letter's broker has no master: slaves cannot record that a letter was sent again."""
         mq = _queue_of(letter)
         await _ask_master(self._client, mq, lambda at: broker_api.max_offset(at, mq.topic, mq.queue_id))
 
@@ -375,7 +378,7 @@ class Resending:
         properties = {name: value for name, value in message.properties.items() if name not in _OF_ITS_DEATH}
         properties[RESENT_TIMES] = str(letter.resent_times + 1)
         if self._to_topic:
-            # A message as its producer sent it: it is counted anew, in whatever topic and group.
+            # Send the message as its producer did: its attempts are counted anew, in any topic and group.
             properties = {name: value for name, value in properties.items() if name not in (RETRY_TOPIC, ORIGIN_ID)}
         elif FIRST_POP_TIME in message.properties and not self._is_read:
             raise UserError(
@@ -384,13 +387,13 @@ class Resending:
             )
         else:
             properties[RETRY_TOPIC], topic = topic, retry_topic(self._group)
-        # The body goes as it is stored: one that is compressed, or cannot be read, stays so.
+        # The body is sent as stored: a compressed or unreadable body stays as it is.
         sys_flag = message.sys_flag & (COMPRESSED | COMPRESSION_MASK)
         queue = await self._queue(topic)
         await send_as_tool(self._client, queue, message.record.body, properties, flag=message.flag, sys_flag=sys_flag)
 
     async def _queue(self, topic: str) -> MessageQueue:
-        """The queues of the topic in turn."""
+        """The next queue of the topic, in turn."""
         if topic not in self._routes:
             instance = self._client.instance
             try:

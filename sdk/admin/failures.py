@@ -26,10 +26,11 @@ E = TypeVar("E", bound=BaseException)
 # What to do next, by RocketMQ's response code.
 _REMEDIES = {
     2: "the server is busy: try again",
-    3: "the server does not know this request: check that the address is that of the server that this command asks (a "
-    "broker, a NameServer or a Controller), and that the server is new enough and has the feature switched on",
+    3: "the server does not know this request: check that the address is the address of the server that this "
+    "command asks (a broker, a NameServer or a Controller), and that the server is new enough and has the feature "
+    "switched on",
     14: "the server cannot store now: look at its disk and its log",
-    16: "no permission: check those of the topic, the group and the broker, and who you are (--credentials)",
+    16: "no permission: check the permissions of the topic, the group and the broker, and who you are (--credentials)",
     17: "check the topic's name with mqadmin topicList, or create it with mqadmin updateTopic",
     22: "no message matches: check the topic, the key and the time range",
     26: "check the group's name with mqadmin consumerProgress, or create it with mqadmin updateSubGroup",
@@ -76,10 +77,10 @@ def explain(error: BaseException) -> str:
 
 def _remedy(error: BrokerError) -> str:
     if error.code == _NO_PERMISSION and ": " in error.remark:
-        return ""  # such as mistakes about users: after the colon stands what to do
+        return ""  # such as mistakes about users: the text after the colon is the remedy
     if _LMQ_OPTION in error.remark:
         return ""
-    # ACL 1.0 refuses with the code of any failure, and says who it is by its Java class.
+    # ACL 1.0 refuses with the general failure code; only the name of a Java class in the remark identifies it.
     return _REMEDIES[16] if "AclException" in error.remark else _REMEDIES.get(error.code, "")
 
 

@@ -1,4 +1,4 @@
-"""Ordered topics: what NameServers record of them, and changes that would fail the sends of some keys for good.
+"""Ordered topics: their records at NameServers, and changes that would fail the sends of some keys for good.
 
 The record of an ordered topic is its number of queues on each broker, ``broker-a:4;broker-b:4``. With
 orderMessageEnable clients choose the queue of a key from the record, whatever the route has, so that a key keeps its
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 NAMESPACE = "ORDER_TOPIC_CONFIG"
 PERM_WRITE = 2
-# Topics that an error lists.
+# The most topics that an error lists.
 SHOWN = 20
 WAY_ON = (
     "make a new topic for them, or end the order first (mqadmin updateTopic -o false, mqadmin updateOrderConf -m"
@@ -46,7 +46,7 @@ def recorded_queues(record: str, broker_name: str) -> int:
 
 
 def lacking(record: str, route: "TopicRouteData") -> dict[str, str]:
-    """Broker name → why sends of keys fail there, of the brokers in ``record`` that do not take what it says."""
+    """Broker name → why sends of keys fail there, for brokers that do not take the queues in ``record``."""
     queues = {queue.broker_name: queue for queue in route.queue_datas}
     masters = {broker.broker_name for broker in route.broker_datas if 0 in broker.broker_addrs}
     found = {}
@@ -73,7 +73,7 @@ def ordered_at(configs: "Mapping[str, TopicConfig]", records: Mapping[str, str],
 
 
 def refuse_ordered(topics: Iterable[str], broker_name: str) -> None:
-    """UserError when there are ``topics``: they are ordered, and the broker is to take no messages any more."""
+    """UserError when there are ``topics``: ordered topics of a broker that is to take no more messages."""
     if names := sorted(topics):
         more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
         raise UserError(
@@ -85,7 +85,7 @@ def refuse_ordered(topics: Iterable[str], broker_name: str) -> None:
 async def refuse_if_ordered(admin: "Admin", broker_name: str, warn: Callable[[str], object]) -> None:
     """UserError when the broker has queues of ordered topics. While its master is away, records alone count.
 
-    ``warn`` hears when the master cannot say what topics it has.
+    ``warn`` is called when the master cannot list its topics.
     """
     records = await admin.kv_list(NAMESPACE)
     named = [topic for topic, record in records.items() if recorded_queues(record, broker_name)]
@@ -101,7 +101,7 @@ async def refuse_if_ordered(admin: "Admin", broker_name: str, warn: Callable[[st
 
 
 async def refuse_fewer_queues(admin: "Admin", topics: Mapping[str, int], broker_names: Iterable[str]) -> None:
-    """UserError when a record has more queues of one of these brokers than ``topics`` will have there."""
+    """UserError when a record has more queues on one of these brokers than ``topics`` will have there."""
     records = await admin.kv_list(NAMESPACE)
     for topic, queues in topics.items():
         record = records.get(topic, "")
@@ -114,9 +114,9 @@ async def refuse_fewer_queues(admin: "Admin", topics: Mapping[str, int], broker_
 
 
 async def end_order(admin: "Admin", topic: str, broker_names: Iterable[str]) -> str | None:
-    """Take brokers that have deleted the topic from its record; the record that is left, None without one.
+    """Remove brokers that have deleted the topic from its record. Returns the record that is left, or None.
 
-    A record that stayed would be that of a new topic of the name.
+    A leftover record would apply to a new topic of the same name.
     """
     record = await admin.get_kv(NAMESPACE, topic)
     if record is None:
@@ -132,7 +132,7 @@ async def end_order(admin: "Admin", topic: str, broker_names: Iterable[str]) -> 
 
 
 async def lacks_text(admin: "Admin", topic: str, record: str) -> str:
-    """What the topic's route does not have of what ``record`` says; empty when it has all."""
+    """The text that says which recorded queues the topic's route lacks; empty when the route has all."""
     try:
         lacks = lacking(record, await admin.topic_route(topic))
     except RouteNotFound:

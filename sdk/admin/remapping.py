@@ -1,9 +1,9 @@
 """Which broker leads which logical queue of a static topic: plans. Pure.
 
-`State` is what the brokers say, and the only memory: a command that was killed looks again and goes on. Its order is
-RocketMQ's: a broker that gets a queue can write it first, with its logical offset undecided; then the broker that had
-it refuses sends; then the offset is decided from where its queue ends, rounded up to a block; then all brokers get the
-new epoch.
+`State`, the brokers' answers, is the only memory: a command after a kill reads it again and goes on. The order of steps
+is RocketMQ's: first the new broker of a queue takes sends, with the logical offset undecided; then the former broker
+refuses sends; then the logical offset is decided: the end of the former queue, rounded up to a block; then all brokers
+get the new epoch.
 Neighbours: static_topics.py executes, remoting/protocol/logical_queues.py has the rules.
 """
 
@@ -17,9 +17,9 @@ from skylark.remoting.protocol.logical_queues import LogicalQueue, check_stretch
 from skylark.remoting.protocol.requests.topics import LogicQueueMappingItem as Stretch
 from skylark.remoting.protocol.requests.topics import TopicConfig, TopicQueueMappingDetail
 
-# RocketMQ's: the logical offsets of a queue that has moved begin at a multiple of it.
+# RocketMQ's: the logical offsets of a queue that has moved begin at a multiple of this number.
 BLOCK = 10_000
-# RocketMQ's tools raise epochs by this at least, which are times in ms else.
+# RocketMQ's tools raise epochs by at least this number; otherwise an epoch is the time in ms.
 EPOCH_STEP = 1_000
 _PERM = 6
 
@@ -42,7 +42,7 @@ class State:
 
     @property
     def total(self) -> int:
-        """How many logical queues there are. Those with higher numbers are left of a command that was killed."""
+        """The number of logical queues. Queues with higher numbers are left over from a killed command."""
         return max((part.mapping.total_queues for part in self.parts.values()), default=0)
 
     @property
@@ -56,7 +56,7 @@ class State:
 
     @property
     def undecided(self) -> list[LogicalQueue]:
-        """The queues that are on their way: their last stretches have no logical offset yet."""
+        """The queues that are being moved: their last stretches have no logical offset yet."""
         return [queue for queue in self.queues.values() if queue.leader.logic_offset < 0]
 
     def with_part(self, name: str, part: Part) -> "State":
@@ -65,9 +65,10 @@ class State:
 
 
 def check(state: State) -> None:
-    """Raise UserError when the topic is in a state that no command makes, also one that was killed.
+    """Raise UserError when the topic is in a state that no command leaves, not even a killed command.
 
-    Each logical queue has a leader before the total counts it. So one without is led by a broker that is away.
+    Each logical queue has a leader before the total counts it. So a queue without a leader has its leader on a broker
+    that is away.
     """
     headless = [str(number) for number in range(state.total) if number not in state.queues]
     if headless:
@@ -95,7 +96,7 @@ def check(state: State) -> None:
 
 
 def grown(state: State, targets: Collection[str], total: int, now_ms: int) -> State:
-    """The state in which ``total`` logical queues are led, the new ones by those of ``targets`` that lead the fewest.
+    """The state with ``total`` logical queues; the ``targets`` that lead the fewest queues lead the new ones.
 
     The total is raised in a second step, by `levelled`: see `check`.
     """
@@ -128,12 +129,12 @@ def levelled(state: State, total: int, epoch: int) -> State:
 
 
 def moves(state: State, targets: Collection[str]) -> dict[int, str]:
-    """The broker that each logical queue moves to, so that ``targets`` lead all and about as many each; the fewest."""
+    """Logical queue → its new broker: the fewest moves after which ``targets`` lead all queues, evenly."""
     queues = {number: queue for number, queue in state.queues.items() if number < state.total}
     if not targets:
         raise UserError("no broker takes logical queues")
     led = Counter(queue.leader.bname for queue in queues.values())
-    # Those that lead the most keep one more.
+    # The brokers that lead the most queues keep one more.
     order = sorted(targets, key=lambda name: (-led[name], name))
     share, more = divmod(len(queues), len(order))
     room = {name: share + (number < more) for number, name in enumerate(order)}
@@ -162,13 +163,13 @@ def begun(state: State, targets: Mapping[int, str], now_ms: int) -> State:
 
 
 def given_away(state: State) -> State:
-    """The state after the second step: brokers whose queues are undecided elsewhere know, and refuse sends."""
+    """The state after the second step: former brokers know of the undecided queues, and refuse sends."""
     for queue in state.undecided:
         before = queue.stretches[-2]
         leader, part = state.parts[queue.leader.bname], _part(state, before.bname)
         known = part.mapping.hosted_queues.get(queue.queue_id)
         if known and known[-1].gen >= queue.leader.gen:
-            continue  # it has been told, and perhaps also where the queue begins on its new broker
+            continue  # the former broker already knows, perhaps even the logical offset
         hosted = {**part.mapping.hosted_queues, queue.queue_id: list(queue.stretches)}
         mapping = replace(part.mapping, hosted_queues=hosted, epoch=max(part.mapping.epoch, leader.mapping.epoch))
         state = state.with_part(before.bname, replace(part, mapping=mapping))
@@ -182,7 +183,7 @@ def decided(state: State, ends: Mapping[int, int]) -> State:
     """
     for queue in state.undecided:
         before, leader = queue.stretches[-2], queue.leader
-        # A command that was killed may have told the former broker already: it stays as it was told.
+        # A killed command may have sent the former broker its decision already: keep this decision.
         stretches = state.parts[before.bname].mapping.hosted_queues[queue.queue_id]
         if (stretches[-1].gen, stretches[-1].logic_offset >= 0) != (leader.gen, True):
             end = ends[queue.queue_id]
@@ -197,7 +198,7 @@ def decided(state: State, ends: Mapping[int, int]) -> State:
 
 
 def block_after(offset: int) -> int:
-    """RocketMQ's first logical offset of a queue that has moved when it had ``offset`` messages."""
+    """The first logical offset, by RocketMQ's rule, of a queue that moved when it ended at ``offset``."""
     blocks, more = divmod(offset, BLOCK)
     return (blocks + (1 if more < BLOCK // 2 else 2)) * BLOCK
 
@@ -227,7 +228,7 @@ def _part(state: State, name: str) -> Part:
 
 
 def _with_queue(part: Part, number: int, stretches: list[Stretch]) -> Part:
-    """The part with one more queue of the broker, which is the last stretch of a logical one."""
+    """The part with one more queue of the broker, as the last stretch of a logical queue."""
     count = part.config.write_queue_nums + 1
     config = replace(part.config, write_queue_nums=count, read_queue_nums=max(count, part.config.read_queue_nums + 1))
     return Part(config, replace(part.mapping, hosted_queues={**part.mapping.hosted_queues, number: stretches}))

@@ -1,7 +1,7 @@
 """The requests of `Admin`: to one server, each NameServer, or the brokers of a topic, a group or a cluster.
 
-`AdminRequests.call` sends one request. `header_of` and `body_of` make of a request's description what the other methods
-ask each of several servers for: the answer's header or body, decoded while errors are still collected by server.
+`AdminRequests.call` sends one request. `header_of` and `body_of` turn a request's description into a question for the
+other methods: the answer's header or body, decoded while errors are still collected by server.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -51,11 +51,11 @@ class AdminRequests:
     # --- NameServers
 
     async def namesrv(self, ask: Ask[T]) -> T:
-        """What one NameServer says. It must know the request: NotNameServer otherwise."""
+        """The answer of one NameServer. The NameServer must know the request: NotNameServer otherwise."""
         return await self._client.name_servers.ask(namesrv_api.every_namesrv_knows(ask), self._client.timeout_ms)
 
     async def each_namesrv(self, ask: Ask[T], addrs: Sequence[str] | None = None) -> Answers[T]:
-        """What each NameServer says, or each of ``addrs``. They must know the request: NotNameServer otherwise."""
+        """The answers of all NameServers, or of ``addrs``. Each must know the request: NotNameServer otherwise."""
         return await self.each(await self.namesrvs(addrs), namesrv_api.every_namesrv_knows(ask))
 
     async def namesrvs(self, addrs: Sequence[str] | None = None) -> Sequence[str]:
@@ -71,7 +71,7 @@ class AdminRequests:
         return await self.each(await self.readers_of(topic, cluster), ask)
 
     async def each_of_group(self, group: str, topic: str | None, ask: Ask[T], cluster: str | None = None) -> Answers[T]:
-        """Ask the brokers of ``topic``, else those of the group's retry topic (created by its heartbeats), else all."""
+        """Ask the brokers of ``topic``, else of the group's retry topic (made by its heartbeats), else all brokers."""
         try:
             return await self.each_of_topic(topic or retry_topic(group), ask, cluster)
         except RouteNotFound:

@@ -2,10 +2,10 @@
 
 A mark is a message in DLQ_RESENT_TOPIC at the broker that holds the dead letter; every Skylark broker has the topic. So
 a mark is as safe as the dead letter, slaves have copies, and retention removes the mark after the dead letter. It names
-the dead letter by the place in the broker's log (the offset message id), which no message of a topic that is deleted
-and made again gets. The tag is the group, so a broker gives only the marks of one group.
+the dead letter by the place in the broker's log (the offset message id), which no message of a deleted and
+recreated topic gets. The tag is the group, so a broker gives only the marks of one group.
 A mark is stored after the message was sent: a tool that is killed in between sends that message again, once.
-RocketMQ's brokers, and Skylark's before this topic, cannot know what was sent again.
+Brokers of RocketMQ, and older brokers of Skylark, cannot know which letters were sent again.
 Neighbours: dead_letters.py, which notes a resend without a choice as an offset, not as marks.
 """
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from skylark.sdk.consumer.pull import PullConsumer
 
 PULL_COUNT = 256
-#: The marks of one group that a tool holds in memory, some 150 MB.
+#: The most marks of one group that a tool holds in memory, some 150 MB.
 MAX_MARKS = 1_000_000
 
 logger = logging.getLogger(__name__)
@@ -55,14 +55,14 @@ class ResentMarks:
         self._client = client
         self._reader = reader
         self._group = group
-        self._tag = group.replace("|", "_")  # two of them separate tags in expressions
+        self._tag = group.replace("|", "_")  # two bars separate tags in expressions
         self._is_strict = is_strict
         self._queues: dict[str, MessageQueue] | None = None
         self._read_to: dict[str, int] = {}
         self._times: dict[str, int] = {}
 
     async def catch_up(self, broker_name: str) -> bool:
-        """Read what this broker has marked since the last call; False when the broker cannot know."""
+        """Read the broker's new marks since the last call; False when the broker has no marks."""
         if self._queues is None:
             self._queues = await self._find_queues()
         if (mq := self._queues.get(broker_name)) is None:
@@ -78,17 +78,17 @@ class ResentMarks:
         return True
 
     def times(self, letter: MessageExt) -> int:
-        """How many times the dead letter was sent again, by what was read so far."""
+        """How many times the dead letter was sent again, by the marks read so far."""
         return self._times.get(letter.offset_msg_id, 0)
 
     async def add(self, letter: MessageExt, times: int) -> None:
-        """Mark the dead letter as sent again for the ``times``-th time; nothing at a broker that cannot know."""
+        """Mark the dead letter as sent again for the ``times``-th time; does nothing at a broker without marks."""
         mq = (self._queues or {}).get(letter.broker_name)
         if mq is None:
             return
         mark = Mark(self._group, letter.offset_msg_id, times)
         await send_as_tool(self._client, mq, orjson.dumps(mark.to_wire()), {TAGS: self._tag})
-        self._note(mark)
+        self._remember(mark)
 
     async def _find_queues(self) -> dict[str, MessageQueue]:
         found: dict[str, MessageQueue] = {}
@@ -105,13 +105,13 @@ class ResentMarks:
             result = await self._reader.pull(mq, at, max_count=PULL_COUNT, expression=self._tag)
             for message in result.messages:
                 if (mark := _mark_in(message)) is not None and mark.group == self._group:
-                    self._note(mark)
+                    self._remember(mark)
             self._read_to[mq.broker_name] = max(at, result.next_offset)
             if result.next_offset <= at:
                 return
             at = result.next_offset
 
-    def _note(self, mark: Mark) -> None:
+    def _remember(self, mark: Mark) -> None:
         self._times[mark.offset_msg_id] = max(mark.times, self._times.get(mark.offset_msg_id, 0))
         if len(self._times) > MAX_MARKS:
             raise UserError(
@@ -121,7 +121,7 @@ class ResentMarks:
 
 
 def _mark_in(message: MessageExt) -> Mark | None:
-    """The mark; None for what is none, as any client with the right may write to the topic."""
+    """The mark in ``message``; None if it has none, as any permitted client may write to the topic."""
     try:
         return Mark.from_wire(orjson.loads(message.body))
     except (ProtocolError, orjson.JSONDecodeError):

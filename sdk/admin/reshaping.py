@@ -1,6 +1,6 @@
-"""Which step comes next when a topic gets other numbers of queues on its brokers. Pure.
+"""The next step of a change of a topic's numbers of queues on its brokers. Pure.
 
-A broker has the queues 0 to ``read`` - 1 of a topic; producers write to those below ``write``. Growing: first the
+A broker has the queues 0 to ``read`` - 1 of a topic; producers write to the queues below ``write``. Growing: first the
 queues can be read, then written, so no message waits unread. Shrinking: first the last queues are written no more; when
 producers know that, and all groups have read these queues to their ends, they can be read no more. Nothing is
 remembered between steps: each is decided from what brokers say. So a command that was killed goes on where it was when
@@ -26,13 +26,13 @@ class Shape(NamedTuple):
 
 
 class Tail(NamedTuple):
-    """The queues that are to go, from the first one that the target lacks on."""
+    """The queues to remove: all from the first queue that the target lacks."""
 
     #: Messages that groups must still read, or that must still be copied.
     unread: int
     #: Whether producers have had the time to learn that these queues are written no more.
     is_settled: bool
-    #: One more than the last of these queues that has unread messages.
+    #: One more than the number of the last queue with unread messages.
     ends_at: int = 0
 
     @property
@@ -41,7 +41,7 @@ class Tail(NamedTuple):
 
 
 class Wait(Enum):
-    """Nothing can be done now."""
+    """Nothing can be done now: the value says what is waited for."""
 
     FOR_PRODUCERS = "producers that have an old route"
     FOR_GROUPS = "groups that read the queues to their ends"
@@ -58,24 +58,24 @@ Step = SetQueues | Wait
 
 def next_step(now: Shape, target: Shape, tail: Tail) -> Step | None:
     """What to do next on one broker; None when the topic has its shape there, and nothing is left unread."""
-    # To read first: a queue that is written before consumers know it would keep them waiting for its messages.
+    # Open new queues to readers first: messages in a queue that consumers do not know yet would wait.
     if now.read < target.read:
         return SetQueues(Shape(now.write, target.read))
-    # Growing, all can be read by now. Shrinking, what is in the queues is still read.
+    # When growing, all queues can be read by now. When shrinking, the last queues are still read.
     if now.write != target.write:
         return SetQueues(Shape(target.write, now.read))
     if now.read > target.read:
         if tail.is_empty:
             return SetQueues(target)
         return Wait.FOR_GROUPS if tail.is_settled else Wait.FOR_PRODUCERS
-    # A message came in the moment in which the queues were closed: they are opened to readers again.
+    # A message came just when the queues were closed: open them to readers again.
     return SetQueues(Shape(target.write, tail.ends_at)) if tail.unread else None
 
 
 def spread(now: Mapping[str, Shape], brokers: Sequence[str], total: int) -> dict[str, Shape]:
-    """The shape with ``total`` queues spread evenly over ``brokers``; those that have more keep one more than others.
+    """The shapes with ``total`` queues spread evenly over ``brokers``; the fullest brokers keep one queue more.
 
-    A broker that has the topic keeps a queue at least: what waits there for its time comes into one. UserError when
+    A broker that has the topic keeps at least one queue: delayed messages are delivered into it. UserError when
     there are not enough queues for that.
     """
     holders = [name for name in brokers if name in now]

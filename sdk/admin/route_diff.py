@@ -1,8 +1,8 @@
-"""What NameServers tell differently. Pure.
+"""Differences between the answers of NameServers. Pure.
 
-What one NameServer tells becomes facts: a key (kind, name, what) and a plain value. Two NameServers agree when they
+The answers of one NameServer become facts: a key (kind, name, what) and a plain value. Two NameServers agree when they
 have the same facts, so differences are found key by key; None stands for a fact that a NameServer does not have. The
-order of lists does not matter, and a fact that explains others is told alone: the addresses of a set are left out of
+order of lists does not matter, and a fact that explains others stands alone: the addresses of a set are left out of
 the routes of its topics when the sets differ, and the brokers of a topic when a NameServer does not know the topic.
 Neighbour: mqadmin/commands/route_diff.py asks the NameServers.
 """
@@ -14,7 +14,7 @@ from skylark.remoting.protocol.requests.routes import BrokerData, ClusterInfo, T
 
 
 class Fact(NamedTuple):
-    """What a value is about."""
+    """The key of a value that NameServers have."""
 
     kind: str
     name: str
@@ -22,7 +22,7 @@ class Fact(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """A fact that NameServers have different values of: value by NameServer address."""
+    """A fact with different values at different NameServers: NameServer address → value."""
 
     fact: Fact
     values: Mapping[str, str | None]
@@ -32,7 +32,7 @@ Facts = Mapping[Fact, str]
 
 
 def cluster_facts(info: ClusterInfo) -> dict[Fact, str]:
-    """What request 106 tells: brokers, their sets and clusters, and the addresses that claim a place of another."""
+    """The facts in an answer to request 106: brokers, sets, clusters, and addresses that claim another's place."""
     found: dict[Fact, str] = {}
     for name, data in info.broker_addr_table.items():
         found |= _set_facts("set", name, data)
@@ -45,7 +45,7 @@ def cluster_facts(info: ClusterInfo) -> dict[Fact, str]:
 
 
 def route_facts(topic: str, route: TopicRouteData | None, differing_sets: Collection[str] = ()) -> dict[Fact, str]:
-    """What request 105 tells of a topic; ``route`` is None where it is not known.
+    """The facts in an answer to request 105; ``route`` is None where the topic is unknown.
 
     ``differing_sets``: sets whose brokers are known to differ.
     """
@@ -82,39 +82,39 @@ def _set_facts(kind: str, name: str, data: BrokerData) -> Iterator[tuple[Fact, s
         yield Fact(kind, name, f"broker {broker_id}"), addr
 
 
-def differences(told: Mapping[str, Facts]) -> list[Difference]:
-    """Each fact that not all NameServers have the same value of, sorted. ``told``: facts by NameServer address."""
-    facts = {fact for own in told.values() for fact in own}
-    found = (Difference(fact, {addr: own.get(fact) for addr, own in told.items()}) for fact in sorted(facts))
+def differences(answers: Mapping[str, Facts]) -> list[Difference]:
+    """Each fact whose values differ between NameServers, sorted. ``answers``: facts by NameServer address."""
+    facts = {fact for own in answers.values() for fact in own}
+    found = (Difference(fact, {addr: own.get(fact) for addr, own in answers.items()}) for fact in sorted(facts))
     return [each for each in found if len(set(each.values.values())) > 1]
 
 
-def set_differences(told: Mapping[str, ClusterInfo]) -> list[Difference]:
-    """Of the brokers. A set that a NameServer does not know at all is one difference."""
+def set_differences(answers: Mapping[str, ClusterInfo]) -> list[Difference]:
+    """The differences in brokers. A set that a NameServer does not know at all is one difference."""
     by_set: dict[str, dict[str, dict[Fact, str]]] = {}
-    for addr, info in told.items():
+    for addr, info in answers.items():
         for fact, value in cluster_facts(info).items():
-            by_set.setdefault(fact.name, {each: {} for each in told})[addr][fact] = value
+            by_set.setdefault(fact.name, {each: {} for each in answers})[addr][fact] = value
     return [each for name in sorted(by_set) for each in _known_or_differences(Fact("set", name, "known"), by_set[name])]
 
 
 def topic_differences(
-    topic: str, told: Mapping[str, TopicRouteData | None], differing_sets: Collection[str] = ()
+    topic: str, answers: Mapping[str, TopicRouteData | None], differing_sets: Collection[str] = ()
 ) -> list[Difference]:
-    """Of the route of one topic."""
-    facts = {addr: route_facts(topic, route, differing_sets) for addr, route in told.items()}
+    """The differences in the route of one topic."""
+    facts = {addr: route_facts(topic, route, differing_sets) for addr, route in answers.items()}
     return _known_or_differences(Fact("topic", topic, "known"), facts)
 
 
-def _known_or_differences(known: Fact, told: Mapping[str, Facts]) -> list[Difference]:
-    """Whether each knows it, if not all do; and what those that know it tell differently."""
-    those = {addr: facts for addr, facts in told.items() if facts}
-    if len(those) in (0, len(told)):
+def _known_or_differences(known: Fact, answers: Mapping[str, Facts]) -> list[Difference]:
+    """A difference if only some NameServers have ``known``; and the differences between these NameServers."""
+    those = {addr: facts for addr, facts in answers.items() if facts}
+    if len(those) in (0, len(answers)):
         return differences(those)
-    return [Difference(known, {addr: "yes" if addr in those else None for addr in told}), *differences(those)]
+    return [Difference(known, {addr: "yes" if addr in those else None for addr in answers}), *differences(those)]
 
 
 def confirmed(first: Sequence[Difference], second: Sequence[Difference]) -> list[Difference]:
-    """What differed both times, as it was the second time: the rest was on its way from a broker to all of them."""
+    """The differences found both times, with the second values: the others were registrations under way."""
     facts = {each.fact for each in first}
     return [each for each in second if each.fact in facts]

@@ -17,7 +17,7 @@ _ABSENT = (17, 26)
 
 @lazy_dataclass(frozen=True, slots=True)
 class Scope:
-    """The broker at an address, or brokers of a cluster. One of them is given."""
+    """The broker at an address, or brokers of a cluster. Exactly one member is given."""
 
     broker_addr: str | None
     cluster_name: str | None
@@ -35,15 +35,15 @@ async def addrs_in(admin: "Admin", scope: Scope, *, slaves: bool = False) -> lis
     return addrs
 
 
-async def is_known(addrs: Iterable[str], look: Callable[[str], Awaitable[object]]) -> bool:
-    """Whether ``look`` finds something at one of ``addrs``. Deletes succeed for names that never were, as in RocketMQ.
+async def is_known(addrs: Iterable[str], look_up: Callable[[str], Awaitable[object]]) -> bool:
+    """Whether ``look_up`` finds a name at one of ``addrs``. As in RocketMQ, deletes succeed even for unknown names.
 
-    ``look`` returns None, or is refused with a code of _ABSENT, where there is nothing. A server that cannot say counts
-    as knowing it: the delete that follows tells what is wrong with that server.
+    For an unknown name ``look_up`` returns None, or raises a BrokerError with a code of _ABSENT. A server that fails
+    counts as knowing the name: the delete that follows reports what is wrong with that server.
     """
     for addr in addrs:
         try:
-            if await look(addr) is not None:
+            if await look_up(addr) is not None:
                 return True
         except RouteNotFound:
             continue

@@ -30,14 +30,14 @@ from skylark.sdk.admin.targets import all_targets
 POLL_S = 0.2
 # Brokers tell NameServers of a change at once.
 KNOWN_S = 10.0
-# Messages that were stored before the broker refused sends are on enough replicas by then, or the set is in trouble.
+# Within this time a healthy set has replicated all messages that it stored before it refused sends.
 SETTLE_S = 30.0
 
 
 class StaticTopic:
-    """One static topic, and the names of the brokers that are to have its queues: the clusters of ``targets`` know it.
+    """One static topic, and the names of its future brokers (``targets``), whose clusters know the topic.
 
-    ``say`` is called with a line about what is not known everywhere yet, ``progress`` with each step that is done.
+    ``say`` is called with a line about unfinished registrations, ``progress`` with each finished step.
     """
 
     def __init__(
@@ -57,8 +57,8 @@ class StaticTopic:
         # Broker name → address of its master.
         self._addrs: Mapping[str, str] = {}
 
-    async def look(self) -> State:
-        """What the brokers say. UserError when the topic is not static, or in a state that no command makes."""
+    async def read_state(self) -> State:
+        """The state, by the brokers' answers. UserError when the topic is not static, or in an invalid state."""
         brokers = all_targets(await self._admin.cluster_info())
         self._addrs = {one.broker_name: one.addr for one in brokers if one.broker_id == MASTER_ID}
         parts = await self._parts()
@@ -74,8 +74,8 @@ class StaticTopic:
         return state
 
     async def grow(self, total: int, *, dry_run: bool) -> tuple[State, State]:
-        """Have ``total`` logical queues; the state before and after."""
-        before = await self.look()
+        """Give the topic ``total`` logical queues. Returns the state before and after."""
+        before = await self.read_state()
         led = grown(before, self.targets, total, _now_ms())
         after = levelled(led, total, led.epoch)
         if not dry_run and changed_parts(before, after):
@@ -85,39 +85,39 @@ class StaticTopic:
         return before, after
 
     async def move(self, *, dry_run: bool) -> tuple[State, State]:
-        """Have the targets lead all logical queues, about as many each; the state before and after."""
-        before = await self.look()
+        """Spread all logical queues evenly over the targets. Returns the state before and after."""
+        before = await self.read_state()
         if not before.parts:
             raise UserError(f"there is no static topic {self._topic}; mqadmin updateStaticTopic makes one")
         if dry_run:
             return before, begun(before, moves(before, self.targets), _now_ms())
         await self._finish(before)
-        state = await self.look()
-        # Each step is planned anew from what the brokers say then.
+        state = await self.read_state()
+        # Each step is planned anew from the brokers' current answers.
         if wanted := moves(state, self.targets):
             after = begun(state, wanted, _now_ms())
             await self._put(state, after, sorted(set(wanted.values())))
-            await self._finish(await self.look())
-            state = await self.look()
+            await self._finish(await self.read_state())
+            state = await self.read_state()
         after = levelled(state, state.total, state.epoch)
         await self._put(state, after, list(after.parts))
         await self._until_known(after)
-        return before, await self.look()
+        return before, await self.read_state()
 
     async def _finish(self, state: State) -> None:
-        """Take the steps after the first one for all queues that are on their way."""
+        """Take the steps after the first for all queues that are being moved."""
         if not state.undecided:
             return
-        told = given_away(state)
-        await self._put(state, told, list(told.parts))
-        ends = {queue.queue_id: await self._end_of(queue.stretches[-2]) for queue in told.undecided}
-        after = decided(told, ends)
-        # The new broker first: until it knows, readers wait at the end of the former one.
-        leaders = sorted({queue.leader.bname for queue in told.undecided})
-        await self._put(told, after, [*leaders, *(name for name in after.parts if name not in leaders)])
+        informed = given_away(state)
+        await self._put(state, informed, list(informed.parts))
+        ends = {queue.queue_id: await self._end_of(queue.stretches[-2]) for queue in informed.undecided}
+        after = decided(informed, ends)
+        # Inform the new broker first: until then readers wait at the end of the former queue.
+        leaders = sorted({queue.leader.bname for queue in informed.undecided})
+        await self._put(informed, after, [*leaders, *(name for name in after.parts if name not in leaders)])
 
     async def _end_of(self, stretch: Stretch) -> int:
-        """Where a queue that takes no sends any more ends, once all of its messages are on enough replicas."""
+        """The end of a queue that takes no more sends, once all of its messages are on enough replicas."""
         addr = self._addrs.get(stretch.bname)
         if addr is None:
             raise UserError(
@@ -138,7 +138,7 @@ class StaticTopic:
             await trio.sleep(POLL_S)
 
     async def _until_known(self, state: State) -> None:
-        """Return when routes show who leads what, so that clients that begin now find it."""
+        """Return when routes show the new leaders, so that clients that start now find them."""
         with trio.move_on_after(KNOWN_S):
             while True:
                 try:

@@ -1,4 +1,4 @@
-"""One message, sent as it is to be stored by the producer of the tools: no compression, no new ids."""
+"""Sends one message unchanged, as the tools' producer: no compression, no new ids."""
 
 from collections.abc import Mapping
 

@@ -19,7 +19,7 @@ from skylark.sdk.admin.order_records import (
     parse_order_conf,
     refuse_fewer_queues,
 )
-from skylark.sdk.admin.reports.changes import BrokerChange, Heard, NameServerChange, all_ok, change_each
+from skylark.sdk.admin.reports.changes import BrokerChange, NameServerChange, OnResult, all_ok, change_each
 from skylark.sdk.admin.reports.problems import OnProgress, ask_each
 from skylark.sdk.admin.reports.report import NOT_PRINTED
 from skylark.sdk.admin.scope import Scope, addrs_in, is_known
@@ -29,7 +29,7 @@ _ABSENT = (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SYSTEM_ERROR)
 
 
 class EachNameServer(Protocol):
-    """The addresses of all NameServers, and an Admin that asks one of them only: NameServers exchange no data."""
+    """Access to each NameServer by itself: NameServers exchange no data."""
 
     @property
     def namesrv_addrs(self) -> Sequence[str]: ...
@@ -39,7 +39,7 @@ class EachNameServer(Protocol):
 
 @lazy_dataclass(frozen=True, slots=True)
 class TopicPut:
-    """A topic that was made or changed. ``order_conf``: the record of an ordered topic, None when none was written."""
+    """A topic that was made or changed. ``order_conf``: the record that was written for an ordered topic, or None."""
 
     topic_config: TopicConfig
     order_conf: str | None
@@ -53,7 +53,7 @@ class TopicDeletion:
     """A topic that was deleted.
 
     ``left``: the addresses of brokers that still have it. ``masterless``: names of sets without a master, which may
-    bring the topic back. NameServers are told when there are neither, and the topic was known.
+    bring the topic back. If both are empty, and the topic was known, the NameServers are asked to delete it.
     """
 
     topic: str
@@ -65,11 +65,11 @@ class TopicDeletion:
     was_known: bool = field(metadata=NOT_PRINTED)
 
     def may_have_it(self) -> list[str]:
-        """Brokers and masters that may still have the topic."""
+        """Brokers and masters that may still have the topic, for people."""
         return [*self.left, *(f"the master of {name}" for name in self.masterless)]
 
     def failures(self) -> list[UserError]:
-        """Why the topic is not gone for good, though all that answered have deleted it."""
+        """Why the topic is not gone for good, though all brokers that answered have deleted it."""
         found = [
             UserError(f"the master of {name} is away: it brings topic {self.topic} back when it returns")
             for name in self.masterless
@@ -84,7 +84,7 @@ async def put_topic(
     scope: Scope,
     config: TopicConfig,
     *,
-    heard: Heard | None = None,
+    heard: OnResult | None = None,
     on_progress: OnProgress | None = None,
 ) -> TopicPut:
     """Make a topic on the brokers of ``scope``, or change it to ``config``.
@@ -92,7 +92,7 @@ async def put_topic(
     UserError, and nothing is changed, when sends of an ordered topic would fail.
     """
     topic = config.topic_name
-    # Looked at before the change, for `is_resized`: with another number of queues keys are hashed to other ones.
+    # Read before the change, for `is_resized`: with another number of queues, keys map to other queues.
     addrs = await addrs_in(admin, scope)
     if not config.order:
         queues = config.write_queue_nums if config.perm & PERM_WRITE else 0
@@ -100,7 +100,7 @@ async def put_topic(
     known = await ask_each(addrs, lambda addr: config_at(admin, addr, topic), on_progress)
     results = await change_each(addrs, lambda addr: admin.create_topic(addr, config), BrokerChange, heard)
     order_conf = None
-    # The record names the queues on each broker; while one of them has not changed, it would be wrong.
+    # The record has each broker's number of queues, so it is written only when all brokers have changed.
     if config.order and all_ok(results):
         order_conf = await _put_order(admin, topic, config.write_queue_nums, scope)
     before = [one for one in known.values.values() if one is not None]
@@ -126,10 +126,10 @@ async def _put_order(admin: Admin, topic: str, queues: int, scope: Scope) -> str
 
 
 async def delete_topic(
-    admin: Admin, name_servers: EachNameServer, topic: str, cluster: str, *, heard: Heard | None = None
+    admin: Admin, name_servers: EachNameServer, topic: str, cluster: str, *, heard: OnResult | None = None
 ) -> TopicDeletion:
-    """Delete a topic from the brokers of a cluster and, when all have, from the NameServers. May be run again."""
-    # Slaves are told, too: one that has lost its master would register the topic again when it stands in for it.
+    """Delete a topic from the brokers of a cluster, then, if all succeed, from the NameServers. May be run again."""
+    # Slaves delete the topic, too: a slave that stands in for a lost master would register the topic again.
     addrs = await addrs_in(admin, Scope(None, cluster), slaves=True)
     targets = all_targets(await admin.cluster_info(), cluster)
     with_master = {one.broker_name for one in targets if one.broker_id == MASTER_ID}

@@ -1,8 +1,8 @@
-"""What a cluster consists of: sets of brokers, the queues of each topic, and the lag of each group. Pure.
+"""The parts of a cluster: sets of brokers, the queues of each topic, and the lag of each group. Pure.
 
-Lag is the number of messages that a group has not consumed. Topics of the system, and those named after clusters and
-sets, are left out. Retry and dead-letter topics belong to their groups: they count in the lag of a group, and are no
-topics here.
+Lag is the number of messages that a group has not consumed. Topics of the system, and topics named after clusters and
+sets, are left out. Retry and dead-letter topics belong to their groups: they count in the lag of a group, and are not
+listed as topics.
 Neighbours: reports/cluster_topology.py asks the brokers; topology_picture.py draws.
 """
 
@@ -20,8 +20,8 @@ from skylark.sdk.admin.reports.report import FLAT, OPTIONAL
 class SetMember:
     """A broker of a set. ``error``: why it has not answered.
 
-    Only the console tells the last two: whether the Controllers count the broker in sync, and whether NameServers still
-    list it. The id is None when another broker has become the master in its place.
+    Only the console fills in the last two: whether the Controllers count the broker in sync, and whether NameServers
+    still list it. The id is None when another broker has replaced it as the master.
     """
 
     broker_id: int | None
@@ -95,7 +95,7 @@ class Topology:
 
 
 def role_text(broker_id: int | None) -> str:
-    """What a broker is in its set; None: another broker has become the master in its place."""
+    """A broker's role in its set; None: another broker has replaced it as the master."""
     if broker_id is None:
         return "former master"
     return "master" if broker_id == MASTER_ID else f"slave {broker_id}"
@@ -103,14 +103,14 @@ def role_text(broker_id: int | None) -> str:
 
 @lazy_dataclass(slots=True)
 class SetFacts:
-    """What the brokers of one set say."""
+    """The answers of the brokers of one set."""
 
     cluster: str
     name: str
     brokers: list[SetMember] = field(default_factory=list)
     #: The number of read and of write queues of each topic.
     queues: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    #: By group and topic.
+    #: (group, topic) → lag.
     lags: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
 
@@ -127,13 +127,13 @@ def lags_of(stats: ConsumeStatsList) -> dict[tuple[str, str], int]:
 
 
 def topology(sets: Iterable[SetFacts]) -> Topology:
-    """The whole cluster."""
+    """The topology of all ``sets``."""
     sets = list(sets)
     own = {name for one in sets for name in (one.cluster, one.name, reply_topic(one.cluster))}
     topics: dict[str, _TopicSums] = {}
     groups: dict[str, dict[str, int]] = {}
     clusters: dict[str, list[BrokerSet]] = {}
-    # Few topics differ in this, and there may be a million of them.
+    # Few values differ between topics, and there may be a million topics: share equal values.
     shapes: dict[tuple[int, int], QueueNumbers] = {}
     for one in sets:
         queues = {topic: pair for topic, pair in one.queues.items() if _is_users(topic, own)}

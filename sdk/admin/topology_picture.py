@@ -1,7 +1,7 @@
 """Draws a cluster as SVG text: its sets as boxes, the topics and groups with the largest lag as bars. Pure.
 
 A large cluster stays readable: MOST_SETS boxes, chosen by trouble and lag, and ``top`` topics and groups; the rest is a
-sum. Names are cut to their place, and are whole in the tooltip.
+sum. Names are cut to the width that they have; the tooltip has the whole name.
 """
 
 import re
@@ -53,7 +53,7 @@ class _Page:
         self._parts.append(part)
 
     def text(self, text: str, x: float = _MARGIN, *, bold: bool = False) -> None:
-        """A line of its own."""
+        """Draw a line of text."""
         self.y += _LINE + (6 if bold else 0)
         self.draw(_text(x, self.y, text, WIDTH - x - _MARGIN, bold=bold))
 
@@ -113,7 +113,7 @@ def _box(page: _Page, x: float, y: float, high: float, one: BrokerSet) -> None:
 
 @lazy_dataclass(frozen=True, slots=True)
 class _Bar:
-    """The lag of a topic, of which ``parts`` are its groups, or of a group, of which they are its topics."""
+    """The lag of a topic, with its groups as ``parts``, or the lag of a group, with its topics as ``parts``."""
 
     name: str
     lag: int
@@ -159,7 +159,7 @@ def _is_well(one: BrokerSet) -> bool:
 
 
 def _importance(one: BrokerSet) -> tuple[bool, int, str]:
-    """Sets in trouble sort first, then those with the largest lag."""
+    """The sort key of sets: sets in trouble first, then the largest lag."""
     return _is_well(one), -one.lag, one.broker_name
 
 

@@ -210,8 +210,8 @@ def test_failures_as_json() -> None:
     result = run(World(errors={("topic_route",): refused}), "topicRoute", "-t", "T", "--output", "json")
     assert (result.exit_code, result.stdout) == (1, "")
     assert json.loads(result.stderr) == {
-        "error": f"{MASTER} refused with code 16: forbidden; no permission: check those of the topic, the group and "
-        "the broker, and who you are (--credentials)",
+        "error": f"{MASTER} refused with code 16: forbidden; no permission: check the permissions of the topic, "
+        "the group and the broker, and who you are (--credentials)",
         "code": 16,
         "addr": MASTER,
     }

@@ -159,5 +159,5 @@ async def test_a_refusal_is_one_line_that_says_what_to_do() -> None:
             result = await run(*args)
             assert result.exit_code == 1
             assert text in result.output
-            assert "check those of the topic" not in result.output
+            assert "check the permissions of the topic" not in result.output
             assert result.output.count("\n") == 1

@@ -91,4 +91,4 @@ async def test_a_broker_that_does_not_know_the_request() -> None:
         result = await run(namesrv.addr, "brokerStatus", "-b", broker.addr)
         assert result.exit_code == 1
         assert f"{broker.addr} refused with code 3" in result.stderr
-        assert "check that the address is that of the server that this command asks" in result.stderr
+        assert "check that the address is the address of the server that this command asks" in result.stderr

@@ -191,7 +191,7 @@ async def test_topics_are_asked_for_seldom_and_after_a_change(
     collector = await watch(nursery, admin)
     await trio.sleep(TABLES_INTERVAL_S - 2 * INTERVAL_S)
     assert admin.asked[GOOD, "topics"] == 1
-    collector.look_again()
+    collector.refresh_tables()
     await collector.newer_than(collector.snapshot.version)
     assert admin.asked[GOOD, "topics"] == 2
 

@@ -514,9 +514,9 @@ def test_attempts_are_counted_for_a_while_and_bounded() -> None:
     assert not attempts.must_wait("b", "name", 101.0), "the owner elsewhere"
     assert not attempts.must_wait("a", "other", 101.0), "others at the same address"
     assert not attempts.must_wait("a", "name", 101.0 + FAILURES_COUNT_S)
-    attempts.take_back("a", "name")
+    attempts.uncount("a", "name")
     assert not attempts.must_wait("a", "name", 101.0)
-    attempts.take_back("unknown", "unknown")
+    attempts.uncount("unknown", "unknown")
     attempts.failed("a", "name", 102.0)
     for number in range(MOST_REMEMBERED + 10):
         attempts.failed(f"host {number}", "x", 102.0)

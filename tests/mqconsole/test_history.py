@@ -26,7 +26,7 @@ def noted(steps: list[tuple[int, float]], start_s: int = 1_000_000) -> tuple[Ser
         now_s += pause_s
         if not taken or now_s >= taken[-1][0] + STEP_S:
             taken.append((now_s, value))
-        series.note(now_s, value)
+        series.add(now_s, value)
     return series, taken
 
 
@@ -68,7 +68,7 @@ def test_nothing_is_shown_that_was_not_measured(steps: list[tuple[int, float]]) 
 def test_memory_is_bounded_when_every_value_is_another_one() -> None:
     series = Series()
     for number in range(2 * DAY_S // STEP_S):
-        series.note(number * STEP_S, float(number))
+        series.add(number * STEP_S, float(number))
     assert len(series) <= MOST_RUNS
     assert series.since(0)[0].last_s >= DAY_S - SLOT_S
 
@@ -76,23 +76,23 @@ def test_memory_is_bounded_when_every_value_is_another_one() -> None:
 def test_a_value_that_stays_takes_one_run() -> None:
     series = Series()
     for now_s in range(0, DAY_S, STEP_S):
-        series.note(now_s, 0.0)
+        series.add(now_s, 0.0)
     assert list(series) == [Run(0, DAY_S - STEP_S, 0.0)]
 
 
 def test_a_gap_is_no_value() -> None:
     series = Series()
-    series.note(100, 5.0)
-    series.note(100 + GAP_S + 1, 5.0)
+    series.add(100, 5.0)
+    series.add(100 + GAP_S + 1, 5.0)
     assert [run.first_s for run in series] == [100, 101 + GAP_S]
 
 
 def test_a_history_has_no_more_series_than_it_may_and_forgets_old_ones() -> None:
     history = History(most=2)
-    history.note(1_000, [("a", 1), ("b", 2), ("c", 3)])
+    history.add(1_000, [("a", 1), ("b", 2), ("c", 3)])
     assert (history.names(""), history.refused) == (["a", "b"], 1)
-    history.note(1_000 + DAY_S + 1, [("b", 2)])
-    history.note(1_010 + DAY_S, [("c", 3)])
+    history.add(1_000 + DAY_S + 1, [("b", 2)])
+    history.add(1_010 + DAY_S, [("c", 3)])
     assert history.names("") == ["b", "c"]
     assert history.get("a") == []
 
@@ -102,5 +102,5 @@ def test_the_bound_of_a_history_holds(steps: list[tuple[str, int]]) -> None:
     history, now_s = History(most=3), 0
     for name, pause_s in steps:
         now_s += pause_s
-        history.note(now_s, [(name, 1.0)])
+        history.add(now_s, [(name, 1.0)])
         assert len(history) <= 3

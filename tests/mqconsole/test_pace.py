@@ -18,7 +18,7 @@ def stats(offsets: Mapping[str, int]) -> ConsumeStatsList:
 def last_rate(*offsets: int, every_s: float = 5.0) -> float | None:
     pace, rates = Pace(), {"shop": -1.0}
     for number, at in enumerate(offsets):
-        rates = pace.note(100 + number * every_s, stats({"shop": at}))
+        rates = pace.rates_after(100 + number * every_s, stats({"shop": at}))
     return rates.get("shop")
 
 
@@ -48,6 +48,6 @@ def test_a_rate_is_that_of_the_last_minute() -> None:
 
 def test_a_group_that_is_new_has_no_rate_yet() -> None:
     pace = Pace()
-    pace.note(0, stats({"shop": 0}))
-    assert pace.note(30, stats({"shop": 30, "new": 900})) == {"shop": 1.0}
-    assert pace.note(50, stats({"shop": 50, "new": 960})) == {"shop": 1.0, "new": 3.0}
+    pace.rates_after(0, stats({"shop": 0}))
+    assert pace.rates_after(30, stats({"shop": 30, "new": 900})) == {"shop": 1.0}
+    assert pace.rates_after(50, stats({"shop": 50, "new": 960})) == {"shop": 1.0, "new": 3.0}

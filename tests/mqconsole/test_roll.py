@@ -25,7 +25,7 @@ def call(
     errors: Mapping[str, str] | None = None,
     absent: Iterable[AbsentBroker] = (),
 ) -> list[tuple[str, int, bool]]:
-    away = roll.call(now_ms, listed, errors or {}, absent)
+    away = roll.update(now_ms, listed, errors or {}, absent)
     return [(one.title, one.since_ms, one.is_since_known) for one in away]
 
 
@@ -42,8 +42,8 @@ def test_one_that_is_listed_and_does_not_answer_keeps_its_time_when_it_is_droppe
     roll = Roll()
     call(roll, 1_000, MASTER)
     assert call(roll, 2_000, MASTER, errors={MASTER.addr: "refused"}) == [("master a at 10.0.0.1:1", 2_000, True)]
-    (one,) = roll.call(3_000, [], {}, [AbsentBroker("a", "c", LOST, True)])
-    assert (one.since_ms, one.is_listed, one.is_told, one.reason) == (
+    (one,) = roll.update(3_000, [], {}, [AbsentBroker("a", "c", LOST, True)])
+    assert (one.since_ms, one.is_listed, one.is_reported, one.reason) == (
         2_000, False, True, "its connection ended, or it was silent",
     )  # fmt: skip
 
@@ -83,11 +83,11 @@ def test_without_such_nameservers_it_is_kept_for_a_day_or_until_somebody_says_so
     roll = Roll()
     call(roll, 1_000, MASTER, OTHER)
     assert len(call(roll, 2_000, OTHER)) == 1
-    assert not roll.leave(OTHER.addr) and not roll.leave("10.9.9.9:1")
+    assert not roll.forget(OTHER.addr) and not roll.forget("10.9.9.9:1")
     assert len(call(roll, 2_000 + KEEP_MS, OTHER)) == 1
     assert call(roll, 2_001 + KEEP_MS, OTHER) == []
     call(roll, 3_000 + KEEP_MS)
-    assert roll.sets() == {("c", "b")} and roll.leave(OTHER.addr)
+    assert roll.sets() == {("c", "b")} and roll.forget(OTHER.addr)
     assert call(roll, 4_000 + KEEP_MS) == [] and roll.sets() == set()
 
 
@@ -101,7 +101,7 @@ def test_the_roll_is_bounded() -> None:
 
 
 def test_the_doctor_is_told_what_only_the_console_knows() -> None:
-    told = AwayBroker("c", "a", 0, MASTER.addr, 1_000, True, UNLISTED, is_told=True)
+    told = AwayBroker("c", "a", 0, MASTER.addr, 1_000, True, UNLISTED, is_reported=True)
     slave = AwayBroker("c", "s", 1, SLAVE.addr, 1_000, False, UNLISTED)
     silent = AwayBroker("c", "b", 0, OTHER.addr, 1_000, True, "refused", is_listed=True)
     of_doctor = [

@@ -1,4 +1,4 @@
-"""Accounts in files of brokers (ACL 1.0), and why a client is refused. Secrets are never told."""
+"""Accounts in files of brokers (ACL 1.0), and why a client is refused. Reports have no secrets."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ from skylark.sdk.admin.reports.report import FLAT, named
 
 @lazy_dataclass(frozen=True, slots=True)
 class AccountFile:
-    """The version of a file of accounts; the file is empty for brokers before RocketMQ 4.9.1, which have one."""
+    """The version of a file of accounts; ``file`` is empty for brokers before RocketMQ 4.9.1, which have one file."""
 
     cluster_name: str
     broker_name: str
@@ -26,7 +26,7 @@ class AccountFile:
 
 @lazy_dataclass(frozen=True, slots=True)
 class BrokerAccounts:
-    """The accounts of a broker, without secrets, and the addresses of clients that are not asked who they are."""
+    """The accounts of a broker, without secrets, and the addresses of clients that need no account."""
 
     broker_addr: str
     global_white_addrs: Sequence[str]
@@ -56,7 +56,7 @@ async def account_files(admin: Admin, addrs: Iterable[str]) -> list[AccountFile]
 
 
 async def accounts_at(admin: Admin, addrs: Iterable[str]) -> list[BrokerAccounts]:
-    """The accounts of the brokers at ``addrs``. RocketMQ's brokers tell secrets, which are left out."""
+    """The accounts of the brokers at ``addrs``. The secrets in answers of RocketMQ's brokers are left out."""
     rows = []
     for addr in addrs:
         found = await admin.accounts(addr)
@@ -85,10 +85,10 @@ async def explain_access(
     group: str | None = None,
     request: int | None = None,
 ) -> list[AccessAnswer]:
-    """What the brokers would answer to a request of an account (or user), by the rules that are in force.
+    """The brokers' decisions about a request of an account (or user), by the rules that are in force.
 
-    ``remote_address`` is that of the client. ``request`` is a code; without one it is a send to the topic, or a pull of
-    the group.
+    ``remote_address`` is the client's address. ``request`` is a code; by default a send to the topic, or a pull of the
+    group.
     """
     if request is None:
         if topic is None and group is None:

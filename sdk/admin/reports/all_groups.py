@@ -1,7 +1,7 @@
-"""The progress of all groups, with their members and the traffic of topics, which each broker tells in one answer.
+"""The progress of all groups, with their members and the traffic of topics, from one answer of each broker.
 
 A request for each group, to each of its brokers, takes a minute where there are thousands of groups. RocketMQ's brokers
-tell the progress only; then, and when an answer would be too large, callers ask for one group at a time.
+report the progress only; in this case, or when an answer would be too large, callers ask for one group at a time.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -19,33 +19,33 @@ if TYPE_CHECKING:
 
 @dataclass
 class TopicTraffic:
-    """What one broker tells of its topics."""
+    """The topics in one broker's answer."""
 
     #: Topic → the groups that read the topic.
     readers: Mapping[str, Collection[str]]
-    #: By topic and group, "" for what was sent to the topic. Topics and groups without messages are left out.
+    #: (topic, group) → messages; the group "" stands for sends. Topics and groups without messages are left out.
     counted: "Mapping[tuple[str, str], Traffic]"
 
 
 @dataclass
 class ProgressOfGroups:
-    """What the brokers that have answered say of their groups."""
+    """The groups in the answers of all brokers that have answered."""
 
     #: Group → its queues at all brokers.
     stats: "dict[str, ConsumeStats]" = field(default_factory=dict)
     #: Group → the brokers that list it.
     addrs: dict[str, list[str]] = field(default_factory=dict)
-    #: Group → its connected members at all brokers; None when a broker does not tell.
+    #: Group → its connected members at all brokers; None when a broker does not report members.
     members: "dict[str, GroupMembers] | None" = None
-    #: By the address of the broker; without brokers that do not tell.
+    #: Broker address → traffic; only brokers that report traffic.
     traffic: dict[str, TopicTraffic] = field(default_factory=dict)
     #: Whether all brokers have answered.
     is_whole: bool = True
 
     def lag(self, group: str, topic: str, broker_names: Iterable[str]) -> int | None:
-        """How many messages of ``topic`` wait for the group; None unless all of its brokers tell of the group.
+        """How many messages of ``topic`` wait for the group; None unless all of its brokers report the group.
 
-        A broker tells of the topics of which the group has consumed something there.
+        A broker reports a group's topic once the group has consumed a message of the topic there.
         """
         stats = self.stats.get(group)
         rows = {} if stats is None else {mq: row for mq, row in stats.offset_table.items() if mq.topic == topic}
@@ -62,7 +62,7 @@ async def progress_of_groups(
     on_problem: OnProblem,
     on_progress: OnProgress | None = None,
 ) -> ProgressOfGroups:
-    """Ask one broker of each set: its master, or its lowest slave while there is none. Brokers that fail are told."""
+    """Ask one broker of each set: its master, or its lowest slave without a master. Failures are problems."""
     from skylark.remoting.protocol.codes import ResponseCode
 
     async def ask(addr: str) -> "ConsumeStatsList":
@@ -71,7 +71,7 @@ async def progress_of_groups(
         except BrokerError as error:
             if error.code != ResponseCode.SYSTEM_ERROR:
                 raise
-        # All of that does not fit into an answer.
+        # The whole does not fit into one answer.
         return await admin.broker_consume_stats(addr)
 
     first: dict[tuple[str, str], str] = {}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class UndoneTopic:
     """Messages of a topic that wait for a group, in all and in the fullest queue.
 
-    ``delay_ms`` is that of the queue that lags most: from the last message consumed to the last one stored.
+    ``delay_ms``: the largest delay of a queue, from the last consumed message to the last stored message.
     """
 
     group: str = field(metadata=named("consumerGroup"))

@@ -1,4 +1,4 @@
-"""The load of one broker, and the lag of one slave, of what brokers say of themselves. Pure."""
+"""The load of one broker, and the lag of one slave, read from brokers' runtime infos. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import field
@@ -11,10 +11,11 @@ from skylark.sdk.admin.targets import Target
 
 @lazy_dataclass(frozen=True, slots=True)
 class BrokerLoad:
-    """The load of one broker; 0 for what it does not say.
+    """The load of one broker; 0 for values that the broker does not report.
 
-    ``in_tps`` and ``out_tps`` are messages a second. Of each pool of threads: the requests that wait, and how long the
-    first one has waited. ``stored_hours``: since the oldest message was stored. ``is_active``: not switched off.
+    ``in_tps`` and ``out_tps`` are messages a second. For each pool of threads: how many requests wait, and how long the
+    first request has waited. ``stored_hours``: since the oldest message was stored. ``is_active``: the broker is not
+    switched off.
     """
 
     version: str
@@ -114,7 +115,7 @@ def totals_of(table: Mapping[str, str]) -> BrokerTotals:
 def lag_of(target: Target, tables: Mapping[str, Mapping[str, str]], masters: Mapping[str, str]) -> SlaveLag:
     """How far a slave lags, by the runtime infos of the brokers by address, and the masters' addresses by name.
 
-    A Skylark master reports it for each slave; otherwise it is the difference between the ends of the two logs.
+    A Skylark master reports the lag of each slave; otherwise the lag is the difference between the ends of the logs.
     """
     table, master = tables.get(target.addr), tables.get(masters.get(target.broker_name, ""))
     if target.broker_id == MASTER_ID or not master:

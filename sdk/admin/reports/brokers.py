@@ -7,7 +7,7 @@ from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.remoting.protocol.requests.brokers import HARuntimeInfo
 from skylark.remoting.protocol.requests.replication import EpochEntryCache
 from skylark.sdk.admin.client import Admin
-from skylark.sdk.admin.reports.problems import OnProblem, OnProgress, ask_each, note_unanswered
+from skylark.sdk.admin.reports.problems import OnProblem, OnProgress, ask_each, report_unanswered
 from skylark.sdk.admin.reports.report import FLAT
 
 
@@ -31,7 +31,7 @@ class BrokerConfiguration:
 
 @lazy_dataclass(frozen=True, slots=True)
 class HaStatus:
-    """Of a master how far its slaves have copied; of a slave how far it has copied itself."""
+    """The replication of a broker: for a master, the progress of its slaves; for a slave, its own progress."""
 
     broker_addr: str
     status: HARuntimeInfo = field(metadata=FLAT)
@@ -55,16 +55,16 @@ async def broker_statuses(
 ) -> list[BrokerStatus]:
     """The counters of the brokers at ``addrs``."""
     answers = await ask_each(addrs, admin.broker_runtime_info, on_progress)
-    note_unanswered("broker", answers, on_problem)
+    report_unanswered("broker", answers, on_problem)
     return [BrokerStatus(addr, of_cluster, table) for addr, table in answers.values.items()]
 
 
 async def broker_configs(
     admin: Admin, masters: Mapping[str, str | None], *, on_problem: OnProblem, on_progress: OnProgress | None = None
 ) -> list[BrokerConfiguration]:
-    """The options of brokers. ``masters``: address of each → address of its master, None where nobody asked for it."""
+    """The options of brokers. ``masters``: broker address → address of its master, or None if not needed."""
     answers = await ask_each(masters, admin.broker_config, on_progress)
-    note_unanswered("broker", answers, on_problem)
+    report_unanswered("broker", answers, on_problem)
     return [BrokerConfiguration(addr, masters[addr], config) for addr, config in answers.values.items()]
 
 
@@ -73,7 +73,7 @@ async def ha_statuses(
 ) -> list[HaStatus]:
     """The replication of the brokers at ``addrs``."""
     answers = await ask_each(addrs, admin.broker_ha_status, on_progress)
-    note_unanswered("broker", answers, on_problem)
+    report_unanswered("broker", answers, on_problem)
     return [HaStatus(addr, status) for addr, status in answers.values.items()]
 
 
@@ -82,5 +82,5 @@ async def broker_epochs(
 ) -> list[BrokerEpochs]:
     """The epochs of the brokers at ``addrs``, which are of sets that have Controllers."""
     answers = await ask_each(addrs, admin.broker_epochs, on_progress)
-    note_unanswered("broker", answers, on_problem)
+    report_unanswered("broker", answers, on_problem)
     return [BrokerEpochs(addr, epochs) for addr, epochs in answers.values.items()]

@@ -1,4 +1,4 @@
-"""Changes at several servers, one after another: what became of the change at each."""
+"""Changes at several servers, one after another: the result at each server."""
 
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol, TypeVar
@@ -9,7 +9,7 @@ from skylark.sdk.admin.failures import explain
 
 
 class Change(Protocol):
-    """What became of a change at one server; ``error`` is None when it was made."""
+    """The result of a change at one server; ``error`` is None on success."""
 
     @property
     def ok(self) -> bool: ...
@@ -20,7 +20,7 @@ class Change(Protocol):
 
 @lazy_dataclass(frozen=True, slots=True)
 class BrokerChange:
-    """What became of a change at one broker."""
+    """The result of a change at one broker."""
 
     broker_addr: str
     ok: bool
@@ -29,7 +29,7 @@ class BrokerChange:
 
 @lazy_dataclass(frozen=True, slots=True)
 class NameServerChange:
-    """What became of a change at one NameServer."""
+    """The result of a change at one NameServer."""
 
     namesrv_addr: str
     ok: bool
@@ -38,7 +38,7 @@ class NameServerChange:
 
 @lazy_dataclass(frozen=True, slots=True)
 class ControllerChange:
-    """What became of a change at one Controller."""
+    """The result of a change at one Controller."""
 
     controller_addr: str
     ok: bool
@@ -46,15 +46,15 @@ class ControllerChange:
 
 
 C = TypeVar("C", bound=Change)
-#: Hears what became of the change at an address as soon as that is known: None when it was made.
-Heard = Callable[[str, SkylarkError | None], object]
+#: Called with an address and the error there, or None on success, as soon as the result is known.
+OnResult = Callable[[str, SkylarkError | None], object]
 
 
 async def change_each(
     addrs: Iterable[str],
     act: Callable[[str], Awaitable[object]],
     made: Callable[[str, bool, str | None], C],
-    heard: Heard | None = None,
+    heard: OnResult | None = None,
 ) -> list[C]:
     """Run ``act`` for each address in turn. A failure at one server does not stop the others.
 

@@ -1,9 +1,9 @@
-"""What clusters consist of, asked of their brokers; see `skylark.sdk.admin.topology`."""
+"""The topology of clusters, asked of their brokers; see `skylark.sdk.admin.topology`."""
 
 from skylark.mqcommon.names import MASTER_ID
 from skylark.sdk.admin.client import Admin
 from skylark.sdk.admin.reports.broker_load import lag_of, load_of
-from skylark.sdk.admin.reports.problems import OnProblem, OnProgress, ask_each, note_unanswered
+from skylark.sdk.admin.reports.problems import OnProblem, OnProgress, ask_each, report_unanswered
 from skylark.sdk.admin.targets import Target, all_targets
 from skylark.sdk.admin.topology import SetFacts, SetMember, Topology, lags_of, topology
 
@@ -13,11 +13,11 @@ async def cluster_topology(
 ) -> Topology:
     """The sets, topics and groups of ``cluster``, or of all clusters.
 
-    A broker that has not answered is in it, and its topics and lags are not.
+    A broker that has not answered is listed, without its topics and lags.
     """
     targets = all_targets(await admin.cluster_info(), cluster)
     infos = await ask_each((one.addr for one in targets), admin.broker_runtime_info, on_progress)
-    note_unanswered("broker", infos, on_problem)
+    report_unanswered("broker", infos, on_problem)
     # The set's topics and groups are asked of its master, or of the lowest slave while there is none.
     first: dict[tuple[str, str], Target] = {}
     for target in targets:
@@ -26,8 +26,8 @@ async def cluster_topology(
     addrs = [one.addr for one in first.values()]
     configs = await ask_each(addrs, admin.all_topic_config, on_progress)
     stats = await ask_each(addrs, admin.broker_consume_stats, on_progress)
-    note_unanswered("topics of broker", configs, on_problem)
-    note_unanswered("groups of broker", stats, on_problem)
+    report_unanswered("topics of broker", configs, on_problem)
+    report_unanswered("groups of broker", stats, on_problem)
     masters = {one.broker_name: one.addr for one in targets if one.broker_id == MASTER_ID}
     found: dict[tuple[str, str], SetFacts] = {}
     for target in targets:

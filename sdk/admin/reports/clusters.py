@@ -8,7 +8,7 @@ from skylark.mqcommon.names import MASTER_ID
 from skylark.remoting.protocol.requests.routes import AbsentBroker
 from skylark.sdk.admin.client import Admin
 from skylark.sdk.admin.reports.broker_load import BrokerLoad, BrokerTotals, SlaveLag, lag_of, load_of, totals_of
-from skylark.sdk.admin.reports.problems import OnProblem, OnProgress, ask_each, note_unanswered
+from skylark.sdk.admin.reports.problems import OnProblem, OnProgress, ask_each, report_unanswered
 from skylark.sdk.admin.reports.report import FLAT, OPTIONAL, named
 from skylark.sdk.admin.targets import all_targets
 
@@ -18,7 +18,7 @@ class ClusterRow:
     """One broker with its load.
 
     ``contested_by``: the address of another process that registers as the same broker. ``is_answered``: whether the
-    broker has answered; the load of one that has not is 0.
+    broker has answered; otherwise its load is 0.
     """
 
     cluster_name: str
@@ -46,7 +46,7 @@ class ClusterTotals:
 
 @lazy_dataclass(frozen=True, slots=True)
 class ClusterReport:
-    """The brokers that NameServers list, by cluster, name and id, and those that NameServers know to be away."""
+    """The brokers that NameServers list, by cluster, name and id, and the brokers that they know to be away."""
 
     rows: tuple[ClusterRow, ...]
     totals: tuple[ClusterTotals, ...]
@@ -60,7 +60,7 @@ async def cluster_report(
     info = await admin.cluster_info()
     targets = all_targets(info, cluster)
     answers = await ask_each((one.addr for one in targets), admin.broker_runtime_info, on_progress)
-    note_unanswered("broker", answers, on_problem)
+    report_unanswered("broker", answers, on_problem)
     masters = {one.broker_name: one.addr for one in targets if one.broker_id == MASTER_ID}
     now_ms = int(time.time() * 1000)
     rows: list[ClusterRow] = []

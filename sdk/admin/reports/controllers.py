@@ -1,4 +1,4 @@
-"""Groups that agree by Raft: Controllers, the sets whose masters they elect, and DLedger groups."""
+"""Raft groups: Controllers, the sets whose masters Controllers elect, and DLedger groups."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
@@ -8,14 +8,14 @@ from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.names import MASTER_ID
 from skylark.remoting.protocol.requests.controller import GetMetaDataResponseHeader, InSyncStateData, MasterHeader
 from skylark.sdk.admin.client import Admin
-from skylark.sdk.admin.reports.problems import OnProblem, OnProgress, ask_each, note_unanswered
+from skylark.sdk.admin.reports.problems import OnProblem, OnProgress, ask_each, report_unanswered
 from skylark.sdk.admin.reports.report import FLAT
 from skylark.sdk.admin.targets import all_targets
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class ControllerMetadata:
-    """Who leads a group of Controllers, as one of them sees it."""
+    """The leader of a group of Controllers, as one Controller sees it."""
 
     controller_addr: str
     group: GetMetaDataResponseHeader = field(metadata=FLAT)
@@ -48,9 +48,9 @@ class ElectedMaster:
 async def controller_metadata(
     admin: Admin, addrs: Iterable[str], *, on_problem: OnProblem, on_progress: OnProgress | None = None
 ) -> list[ControllerMetadata]:
-    """Who leads, as each of the Controllers at ``addrs`` sees it."""
+    """The leader, as each of the Controllers at ``addrs`` sees it."""
     answers = await ask_each(addrs, admin.controller_metadata, on_progress)
-    note_unanswered("Controller", answers, on_problem)
+    report_unanswered("Controller", answers, on_problem)
     return [ControllerMetadata(addr, header) for addr, header in answers.values.items()]
 
 
@@ -59,7 +59,7 @@ async def controller_configs(
 ) -> list[ControllerConfig]:
     """The options of the Controllers at ``addrs``."""
     answers = await ask_each(addrs, admin.controller_config, on_progress)
-    note_unanswered("Controller", answers, on_problem)
+    report_unanswered("Controller", answers, on_problem)
     return [ControllerConfig(addr, config) for addr, config in answers.values.items()]
 
 

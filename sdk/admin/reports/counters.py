@@ -1,4 +1,4 @@
-"""How many messages go into a topic, and out of it to each group: a second, in the last day, and those that wait."""
+"""How many messages go into a topic, and out of it to each group: a second, in the last day, and how many wait."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
@@ -22,10 +22,10 @@ class CountedMessages:
 
 @lazy_dataclass(frozen=True, slots=True)
 class CounterRow:
-    """A topic and a group that consumes it; without any group one row with None.
+    """A topic and a group that consumes it; a topic without groups has one row, whose group is None.
 
-    ``accumulation`` is the number of messages that the group has not consumed. What consumers get from slaves is not
-    counted, as in RocketMQ's tool.
+    ``accumulation`` is the number of messages that the group has not consumed. As in RocketMQ's
+    tool, messages that consumers read from slaves are not counted.
     """
 
     topic: str
@@ -46,13 +46,13 @@ class TopicCounters:
 
 
 class KnownCounters(Protocol):
-    """What is known of many topics already, from answers of whole brokers."""
+    """Counters of many topics that are already known, from answers about whole brokers."""
 
     def sums(self, topic: str, masters: Sequence[str], sets: int) -> Mapping[str, CountedMessages] | None:
-        """By group, and under "" what was sent to the topic; None unless the masters of all ``sets`` have told."""
+        """Group → messages, "" → messages sent to the topic; None unless the masters of all ``sets`` answered."""
 
     def lag(self, group: str, topic: str, broker_names: Sequence[str]) -> int | None:
-        """How many messages wait for the group; None unless all the brokers have told."""
+        """How many messages wait for the group; None unless all the brokers have answered."""
 
 
 async def topic_counters(admin: Admin, topic: str, known: KnownCounters | None = None) -> TopicCounters:
@@ -60,14 +60,14 @@ async def topic_counters(admin: Admin, topic: str, known: KnownCounters | None =
     route = await admin.topic_route(topic)
     masters = [one.broker_addrs[MASTER_ID] for one in route.broker_datas if MASTER_ID in one.broker_addrs]
     broker_names = [one.broker_name for one in route.broker_datas]
-    told = None if known is None else known.sums(topic, masters, len(broker_names))
-    sums = dict(await _asked_sums(admin, masters, topic) if told is None else told)
+    sums_known = None if known is None else known.sums(topic, masters, len(broker_names))
+    sums = dict(await _asked_sums(admin, masters, topic) if sums_known is None else sums_known)
     put = sums.pop("")
     rows: list[CounterRow] = []
     for group, got in sums.items():
         left = None if known is None else known.lag(group, topic, broker_names)
         if left is None:
-            # It has consumed nothing yet of the topic at one of the brokers, where all messages wait.
+            # At one broker the group has consumed nothing of the topic yet, so all messages there wait.
             left = await _asked_lag(admin, group, topic)
         # A group may have offsets past the ends of a topic that was deleted and made again.
         rows.append(CounterRow(topic, max(left, 0), put.tps, put.of_day, group, got.tps, got.of_day))
@@ -88,7 +88,7 @@ async def _counted(admin: Admin, masters: Sequence[str], name: str, key: str) ->
         try:
             data = await admin.broker_stats(addr, name, key)
         except BrokerError:
-            continue  # it has counted nothing
+            continue  # the broker has counted nothing
         tps += data.stats_minute.tps
         total += of_a_day(data)
     return CountedMessages(tps, total)
@@ -103,5 +103,5 @@ async def _asked_lag(admin: Admin, group: str, topic: str) -> int:
 
 
 def of_a_day(data: BrokerStatsData) -> int:
-    """Messages in the last day. A RocketMQ broker has that only an hour after the first message."""
+    """Messages in the last day. A RocketMQ broker has this count only an hour after the first message."""
     return data.stats_day.sum or data.stats_hour.sum or data.stats_minute.sum

@@ -1,4 +1,4 @@
-"""Dead letters of a group: which there are, what was sent to the group again, and what was written to a file."""
+"""Dead letters of a group: reports of letters, of letters sent again, and of letters written to a file."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import field
@@ -13,13 +13,13 @@ from skylark.sdk.admin.reports.report import named
 if TYPE_CHECKING:
     from skylark.sdk.admin.client import Admin
 
-#: A dry run lists so many dead letters; it counts all.
+#: The most dead letters that a dry run lists; a dry run counts all.
 MOST_LISTED: Final = 1_000
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class DeadLetterReport:
-    """A dead letter: how often the group got it, and who failed with it last, when and why."""
+    """A dead letter: how often the group got it, and the client, time and reason of the last failure."""
 
     #: The topic that the message was sent to.
     topic: str
@@ -28,22 +28,22 @@ class DeadLetterReport:
     #: How many times the message was taken out of the dead letters.
     resent_times: int
     failed_ms: int = field(metadata=named("failTime"))
-    #: Empty when nobody has said so, as the reason is.
+    #: Empty when unknown, like the reason.
     fail_client: str
     fail_reason: str
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class ResentLetters:
-    """What `resend_dead_letters` has done, or would do: counts, and in a dry run the first letters."""
+    """The result of `resend_dead_letters`: counts, and for a dry run the first letters."""
 
     group: str
     is_dry_run: bool = field(metadata=named("dryRun"))
     read: int
     chosen: int
-    #: Letters of the choice that were sent before.
+    #: Chosen letters that were left out, as they had been sent again before.
     skipped: int
-    #: Names of brokers that cannot remember what is sent again by choice.
+    #: Names of brokers that cannot remember which chosen letters were sent again.
     forgetful: tuple[str, ...]
     sent: int
     letters: tuple[DeadLetterReport, ...]
@@ -51,7 +51,7 @@ class ResentLetters:
 
 @lazy_dataclass(frozen=True, slots=True)
 class ExportedLetters:
-    """What `export_dead_letters` has written."""
+    """The result of `export_dead_letters`."""
 
     group: str
     file: str
@@ -60,7 +60,7 @@ class ExportedLetters:
 
 
 def letter_report(letter: DeadLetter) -> DeadLetterReport:
-    """The report of ``letter``. Without the time of the failure it has that of its being stored."""
+    """The report of ``letter``. If the time of the failure is unknown, the report has the store time."""
     failure = letter.failure
     return DeadLetterReport(
         letter.topic,
@@ -85,10 +85,10 @@ async def resend_dead_letters(
     on_problem: OnProblem,
     on_progress: OnProgress | None = None,
 ) -> ResentLetters:
-    """Deliver dead letters to ``group`` again, as `Admin.resend_dead_letters` does. Ids without a letter are told."""
+    """Deliver dead letters to ``group`` again, as `Admin.resend_dead_letters`. Ids without a letter are problems."""
     letters: list[DeadLetterReport] = []
 
-    def note(letter: DeadLetter) -> None:
+    def list_letter(letter: DeadLetter) -> None:
         if dry_run and len(letters) < MOST_LISTED:
             letters.append(letter_report(letter))
 
@@ -102,10 +102,10 @@ async def resend_dead_letters(
         to_topic=to_topic,
         again=again,
         dry_run=dry_run,
-        on_letter=note,
-        on_progress=_told(on_progress),
+        on_letter=list_letter,
+        on_progress=_as_lines(on_progress),
     )
-    _note_missing(counts, group, on_problem)
+    _report_missing(counts, group, on_problem)
     sent = 0 if dry_run else counts.done
     return ResentLetters(
         group, dry_run, counts.read, counts.chosen, counts.skipped, tuple(counts.forgetful), sent, tuple(letters)
@@ -122,7 +122,7 @@ async def export_dead_letters(
     on_problem: OnProblem,
     on_progress: OnProgress | None = None,
 ) -> ExportedLetters:
-    """Write dead letters to ``file``, as `Admin.export_dead_letters` does. Ids without a letter are told."""
+    """Write dead letters to ``file``, as `Admin.export_dead_letters`. Ids without a letter are problems."""
     counts = await admin.export_dead_letters(
         group,
         file,
@@ -131,9 +131,9 @@ async def export_dead_letters(
         from_ms=choice.from_ms,
         to_ms=choice.to_ms,
         matches=choice.matches,
-        on_progress=_told(on_progress),
+        on_progress=_as_lines(on_progress),
     )
-    _note_missing(counts, group, on_problem)
+    _report_missing(counts, group, on_problem)
     return ExportedLetters(group, file, counts.read, counts.done)
 
 
@@ -141,14 +141,14 @@ def _ids(choice: DeadLetterChoice) -> Sequence[str] | None:
     return None if choice.ids is None else list(choice.ids)
 
 
-def _told(on_progress: OnProgress | None) -> Callable[[DeadLetterCounts], None]:
-    def tell(counts: DeadLetterCounts) -> None:
+def _as_lines(on_progress: OnProgress | None) -> Callable[[DeadLetterCounts], None]:
+    def report(counts: DeadLetterCounts) -> None:
         if on_progress is not None:
             on_progress(f"{counts.read} of {counts.total} dead letters read, {counts.done} done")
 
-    return tell
+    return report
 
 
-def _note_missing(counts: DeadLetterCounts, group: str, on_problem: OnProblem) -> None:
+def _report_missing(counts: DeadLetterCounts, group: str, on_problem: OnProblem) -> None:
     for one in counts.missing:
         on_problem(ReportProblem("", UserError(f"group {group} has no dead letter {one}")))

@@ -1,4 +1,4 @@
-"""What the doctor (`mqadmin doctor`) finds. Pure."""
+"""The report of the doctor (`mqadmin doctor`). Pure."""
 
 from collections.abc import Mapping
 
@@ -7,7 +7,7 @@ from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
 @lazy_dataclass(frozen=True, slots=True)
 class DoctorFinding:
-    """One finding of a check. ``state`` is OK, INFO, WARN or FAIL; ``remedy`` says what to do, empty if nothing."""
+    """One finding of a check. ``state`` is OK, INFO, WARN or FAIL; ``remedy`` says what to do, or is empty."""
 
     state: str
     check: str
@@ -18,7 +18,7 @@ class DoctorFinding:
 
 @lazy_dataclass(frozen=True, slots=True)
 class DoctorReport:
-    """The findings that were asked for, and how many there are of each state."""
+    """The findings that were asked for, and the number of findings with each state."""
 
     findings: tuple[DoctorFinding, ...]
     counts: Mapping[str, int]

@@ -1,4 +1,4 @@
-"""How far consumer groups are: one by queue, all in sums, those of one broker by queue; and the settings of a group."""
+"""Progress of consumer groups: one group by queue, all groups in sums, one broker by queue; settings of groups."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
@@ -11,7 +11,7 @@ from skylark.mqcommon.names import MASTER_ID, RETRY_PREFIX
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.requests.groups import ConsumeStats, GroupMembers, SubscriptionGroupConfig
 from skylark.sdk.admin.reports.all_groups import ProgressOfGroups, progress_of_groups
-from skylark.sdk.admin.reports.problems import OnProblem, OnProgress, ReportProblem, ask_each, note_absent_queues
+from skylark.sdk.admin.reports.problems import OnProblem, OnProgress, ReportProblem, ask_each, report_absent_queues
 from skylark.sdk.admin.reports.report import named
 from skylark.sdk.admin.reports.versions import version_name
 from skylark.sdk.admin.targets import all_targets
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @lazy_dataclass(frozen=True, slots=True)
 class QueueProgress:
-    """How far a group is in one queue."""
+    """The progress of a group in one queue."""
 
     topic: str
     broker_name: str
@@ -44,7 +44,7 @@ class QueueProgress:
 
 @lazy_dataclass(frozen=True, slots=True)
 class GroupProgress:
-    """How far a group is, in all its queues or in those of one topic."""
+    """The progress of a group, in all its queues or in the queues of one topic."""
 
     group: str
     #: Whether client IPs, and lags in time, were asked for.
@@ -60,7 +60,7 @@ class GroupProgress:
 
 @lazy_dataclass(frozen=True, slots=True)
 class GroupSummary:
-    """One of all groups: its members, and how far it is."""
+    """A group in the list of all groups: its members and its progress."""
 
     group: str
     members: int = field(metadata=named("count"))
@@ -94,7 +94,7 @@ class GroupConfigs:
 
 @lazy_dataclass(frozen=True, slots=True)
 class BrokerQueueProgress:
-    """How far one of a broker's groups is in one of its queues."""
+    """The progress of a group in one of a broker's queues."""
 
     topic: str
     group: str
@@ -111,7 +111,7 @@ class BrokerQueueProgress:
 
 @lazy_dataclass(frozen=True, slots=True)
 class BrokerProgress:
-    """How far all groups are at one broker. ``lag`` is that of all queues, also of those that are not listed."""
+    """The progress of all groups at one broker. ``lag`` is the sum over all queues, also over queues not listed."""
 
     queues: tuple[BrokerQueueProgress, ...]
     lag: int = field(metadata=named("diffTotal"))
@@ -128,13 +128,13 @@ async def group_progress(
     on_problem: OnProblem,
     on_progress: OnProgress | None = None,
 ) -> GroupProgress:
-    """How far ``group`` is, in all topics or one; UserError when no broker knows the group.
+    """The progress of ``group``, in all topics or one; UserError when no broker knows the group.
 
-    ``cluster`` chooses other brokers than the topic's route. ``client_ips`` and ``lags_ms`` ask for these as well. A
-    broker that is away is a failure, and what members do not tell is a warning.
+    ``cluster`` chooses other brokers than the topic's route. ``client_ips`` and ``lags_ms`` ask for client IPs and lags
+    in time, too. A broker that is away is a failure; a missing answer of a member is a warning.
     """
     stats = await admin.consume_stats(group, topic, cluster)
-    # Brokers answer with offsets of 0 for any name. Only a group that has consumed nothing is looked for by its name.
+    # Brokers answer with offsets of 0 for any name. So check the name of a group that has consumed nothing.
     has_consumed = any(one.consumer_offset > 0 for one in stats.offset_table.values())
     if not has_consumed and not await admin.group_exists(group):
         raise UserError(
@@ -142,7 +142,7 @@ async def group_progress(
             " or create it with mqadmin updateSubGroup"
         )
     if cluster is None:
-        await note_absent_queues(admin, dict.fromkeys(queue.topic for queue in stats.offset_table), on_problem)
+        await report_absent_queues(admin, dict.fromkeys(queue.topic for queue in stats.offset_table), on_problem)
     ips = await _client_ips(admin, group, on_problem) if client_ips else {}
     lags = await _lags_ms(admin, group, stats, on_problem, on_progress) if lags_ms else {}
     queues = tuple(_queues(stats, ips, lags))
@@ -193,7 +193,7 @@ async def _lags_ms(
     admin: "Admin", group: str, stats: ConsumeStats, on_problem: OnProblem, on_progress: OnProgress | None
 ) -> dict[MessageQueue, int]:
     """Queue → how long the group's next message there has been waiting."""
-    # A topic that cannot be asked leaves its queues without a lag; the offsets of all queues are known by now.
+    # If the lags of a topic cannot be fetched, its queues have none; the offsets of all queues are known by now.
     topics = sorted({mq.topic for mq in stats.offset_table})
     answers = await ask_each(topics, lambda topic: admin.consume_time_spans(group, topic), on_progress)
     for topic, error in answers.errors.items():
@@ -205,7 +205,7 @@ async def _lags_ms(
 async def group_summaries(
     admin: "Admin", *, on_problem: OnProblem, on_progress: OnProgress | None = None
 ) -> list[GroupSummary]:
-    """All groups, sorted by name. Groups of which nothing is known, as their brokers do not answer, are left out."""
+    """All groups, sorted by name. Groups whose brokers do not answer are left out."""
     # As RocketMQ's tool: a group is listed once brokers have made its retry topic, which its first heartbeat does.
     topics = await admin.topic_list()
     groups = sorted(topic.removeprefix(RETRY_PREFIX) for topic in topics if topic.startswith(RETRY_PREFIX))
@@ -214,10 +214,10 @@ async def group_summaries(
     if groups:
         progress = await progress_of_groups(admin, members=True, on_problem=on_problem, on_progress=on_progress)
 
-    async def look(group: str) -> GroupSummary:
+    async def summarize(group: str) -> GroupSummary:
         stats = progress.stats.get(group)
         if stats is None:
-            # Its configuration may have been deleted, and its offsets be there.
+            # The group's settings may be deleted while its offsets remain.
             stats = await admin.consume_stats(group)
         if progress.members is not None:
             return _summary(group, stats, progress.members.get(group))
@@ -225,7 +225,7 @@ async def group_summaries(
 
     if not progress.is_whole:
         groups = [group for group in groups if group in progress.stats]
-    answers = await ask_each(groups, look, on_progress)
+    answers = await ask_each(groups, summarize, on_progress)
     for group, error in answers.errors.items():
         on_problem(ReportProblem(f"group {group}", error))
     for one in (await admin.cluster_info()).absent_brokers or ():
@@ -234,7 +234,7 @@ async def group_summaries(
 
 
 async def _members_of(admin: "Admin", group: str, addrs: Sequence[str]) -> GroupMembers | None:
-    """The members of one group, which brokers at ``addrs`` list; None when no consumer is connected."""
+    """The members of a group that brokers at ``addrs`` list; None when no consumer is connected."""
     try:
         found = await admin.consumer_connection(group, addrs[0] if len(addrs) == 1 else None)
     except (BrokerError, RouteNotFound):
@@ -244,7 +244,7 @@ async def _members_of(admin: "Admin", group: str, addrs: Sequence[str]) -> Group
 
 
 def _summary(group: str, stats: ConsumeStats, members: GroupMembers | None) -> GroupSummary:
-    """``members`` is None when no consumer is connected."""
+    """The summary of a group. ``members`` is None when no consumer is connected."""
     lag = sum(one.broker_offset - one.consumer_offset for one in stats.offset_table.values())
     version = kind = model = ""
     if members is not None and members.versions:
@@ -258,10 +258,10 @@ def _summary(group: str, stats: ConsumeStats, members: GroupMembers | None) -> G
 async def group_configs(
     admin: "Admin", group: str, *, on_problem: OnProblem, on_progress: OnProgress | None = None
 ) -> GroupConfigs:
-    """The settings of ``group`` at each broker that knows the group; UserError when none does."""
+    """The settings of ``group`` at each broker that knows the group; UserError when no broker does."""
     masters = {one.addr: one for one in all_targets(await admin.cluster_info()) if one.broker_id == MASTER_ID}
 
-    async def look(addr: str) -> SubscriptionGroupConfig | None:
+    async def config_at(addr: str) -> SubscriptionGroupConfig | None:
         try:
             return await admin.group_config(addr, group)
         except BrokerError as error:
@@ -270,7 +270,7 @@ async def group_configs(
                 return None
             raise
 
-    answers = await ask_each(masters, look, on_progress)
+    answers = await ask_each(masters, config_at, on_progress)
     for addr, error in answers.errors.items():
         on_problem(ReportProblem(f"broker {addr}", error))
     configs = [
@@ -284,9 +284,9 @@ async def group_configs(
 
 
 async def is_group_known(admin: "Admin", addrs: Iterable[str], group: str) -> bool:
-    """Whether one of these brokers has the group: deletes succeed for names that never were, as in RocketMQ.
+    """Whether one of these brokers has the group. As in RocketMQ, deletes succeed even for unknown names.
 
-    A broker that cannot say counts as knowing the group: the change that follows tells what is wrong with that broker.
+    A broker that fails counts as knowing the group: the change that follows reports what is wrong with that broker.
     """
     for addr in addrs:
         try:
@@ -303,7 +303,7 @@ async def is_group_known(admin: "Admin", addrs: Iterable[str], group: str) -> bo
 async def broker_progress(
     admin: "Admin", broker_addr: str, *, min_lag: int = 0, only_ordered: bool = False
 ) -> BrokerProgress:
-    """How far every group is in every queue of one broker, of queues of which at least ``min_lag`` is not consumed."""
+    """The progress of every group in each queue of one broker where the group's lag is at least ``min_lag``."""
     found = await admin.broker_consume_stats(broker_addr, only_ordered=only_ordered)
     queues = (
         BrokerQueueProgress(
@@ -321,6 +321,6 @@ async def broker_progress(
         for part in parts
         for mq, offsets in sorted(part.offset_table.items(), key=lambda item: item[0])
     )
-    # Queues without messages say nothing.
-    told = (one for one in queues if one.lag >= min_lag and (one.last_timestamp_ms > 0 or one.lag > 0))
-    return BrokerProgress(tuple(told), found.total_diff)
+    # Leave out queues without messages.
+    listed = (one for one in queues if one.lag >= min_lag and (one.last_timestamp_ms > 0 or one.lag > 0))
+    return BrokerProgress(tuple(listed), found.total_diff)

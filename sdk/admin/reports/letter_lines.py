@@ -1,4 +1,4 @@
-"""Dead letters as lines of a file: the message, and who failed with it last, when and why. Pure."""
+"""Dead letters as lines of a file: the message, and the client, time and reason of the last failure. Pure."""
 
 from dataclasses import field
 
@@ -10,7 +10,7 @@ from skylark.sdk.admin.reports.report import FLAT, named
 
 @lazy_dataclass(frozen=True, slots=True)
 class LetterStory:
-    """Why a message is a dead letter; None for what nobody has said."""
+    """Why a message is a dead letter; None for unknown values."""
 
     group: str
     origin_topic: str | None
@@ -42,5 +42,5 @@ def story_of(letter: DeadLetter) -> LetterStory:
 
 
 def line_of(letter: DeadLetter) -> LetterLine:
-    """All about ``letter``."""
+    """The line of ``letter``."""
     return LetterLine(story_of(letter), message_report(letter.message))

@@ -1,4 +1,4 @@
-"""The clients of groups: who is connected, what members say that they do, and in what members of a group disagree."""
+"""The clients of groups: connections, the work that members report, and how members of a group disagree."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,7 +21,7 @@ from skylark.sdk.admin.reports.versions import version_name
 if TYPE_CHECKING:
     from skylark.sdk.admin.client import Admin
 
-#: A queue with messages in memory is stuck when its consumer has consumed none of them for so long; RocketMQ's.
+#: A queue with messages in memory counts as stuck when its consumer has consumed none for this time; RocketMQ's.
 STUCK_MS: Final = 60_000
 
 
@@ -39,7 +39,7 @@ class ConnectedClient:
 
 @lazy_dataclass(frozen=True, slots=True)
 class SubscribedTopic:
-    """What a consumer reads of a topic."""
+    """A consumer's subscription to a topic."""
 
     topic: str
     expression: str = field(metadata=named("subExpression"))
@@ -49,7 +49,7 @@ class SubscribedTopic:
 
 @lazy_dataclass(frozen=True, slots=True)
 class ConsumerConnections:
-    """The connected members of a consumer group, and what the members subscribe to."""
+    """The connected members of a consumer group, and their subscriptions."""
 
     group: str = field(metadata=named("consumerGroup"))
     connections: tuple[ConnectedClient, ...] = ()
@@ -83,12 +83,12 @@ class ConnectedProducer:
 
 @lazy_dataclass(frozen=True, slots=True)
 class MemberQueue:
-    """A queue that a member pulls from: the messages in its memory, and when something happened last."""
+    """A queue that a member pulls from: the messages in memory, and the times of the last pull, lock and handler."""
 
     topic: str
     broker_name: str
     queue_id: int
-    #: Messages that were pulled, and that no handler has ended with.
+    #: Pulled messages whose handler has not ended.
     cached_count: int = field(metadata=named("cachedMsgCount"))
     cached_max_offset: int = field(metadata=named("cachedMsgMaxOffset"))
     cached_min_offset: int = field(metadata=named("cachedMsgMinOffset"))
@@ -117,20 +117,20 @@ class PoppedQueue:
     #: Whether the member has given the queue up.
     is_dropped: bool = field(metadata=named("droped"))
     last_pop_timestamp_ms: int = field(metadata=named("lastPopTimestamp"))
-    #: Messages that were popped, and that no handler has ended with.
+    #: Popped messages whose handler has not ended.
     wait_ack_count: int
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class MemberRates:
-    """What a member does with the messages of a topic, in the last minute."""
+    """A member's rates for the messages of a topic, in the last minute."""
 
     topic: str
     failed_of_hour: int = field(metadata=named("consumeFailedMsgs"))
-    #: Messages a second of which a handler has failed, and has succeeded.
+    #: Messages a second whose handler has failed, and whose handler has succeeded.
     failed_tps: float = field(metadata=named("consumeFailedTPS"))
     consumed_tps: float = field(metadata=named("consumeOKTPS"))
-    #: How long a call of the handler takes; 0 when none has ended.
+    #: How long a call of the handler takes; 0 when no call has ended.
     handler_ms: float = field(metadata=named("consumeRT"))
     pull_ms: float = field(metadata=named("pullRT"))
     pulled_tps: float = field(metadata=named("pullTPS"))
@@ -138,9 +138,9 @@ class MemberRates:
 
 @lazy_dataclass(frozen=True, slots=True)
 class MemberStatus:
-    """What one member of a group does, in its own words. `member_status` leaves the optional members out."""
+    """What one member of a group reports about its work. `member_status` leaves the optional members out."""
 
-    #: From 1.
+    #: The number of the member, from 1.
     index: int | None = field(metadata=OPTIONAL)
     client_id: str
     #: As V5_3_3.
@@ -152,15 +152,15 @@ class MemberStatus:
     queues: tuple[MemberQueue, ...]
     popped_queues: tuple[PoppedQueue, ...] = field(metadata=named("popQueues"))
     rates: tuple[MemberRates, ...]
-    #: What the application has added.
+    #: Texts that the application has added.
     user_info: Mapping[str, str] = field(metadata=named("userConsumerInfo"))
-    #: The stacks of its threads, if they were asked for.
+    #: The stacks of the member's threads, if they were asked for.
     jstack: str | None
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class MembersStatus:
-    """What the members of a group do, as far as they have answered, and in what they disagree."""
+    """The status of each member of a group that has answered, and how the members disagree."""
 
     group: str = field(metadata=named("consumerGroup"))
     members: tuple[MemberStatus, ...] = field(metadata=named("consumers"))
@@ -168,7 +168,7 @@ class MembersStatus:
 
 
 async def consumer_connections(admin: "Admin", group: str, broker_addr: str | None = None) -> ConsumerConnections:
-    """The connected members of ``group``, at one broker or at all; BrokerError 206 when none is connected."""
+    """The connected members of ``group``, at one broker or at all; BrokerError 206 when no member is connected."""
     found = await admin.consumer_connection(group, broker_addr)
     return ConsumerConnections(
         group,
@@ -198,7 +198,7 @@ async def producers_of_broker(admin: "Admin", broker_addr: str) -> dict[str, tup
 
 
 async def member_status(admin: "Admin", group: str, client_id: str, *, jstack: bool = False) -> MemberStatus:
-    """What one member of ``group`` does; BrokerError when it does not answer."""
+    """The status of one member of ``group``; BrokerError when the member does not answer."""
     return _status(client_id, await admin.consumer_running_info(group, client_id, jstack=jstack))
 
 
@@ -211,7 +211,7 @@ async def members_status(
     on_problem: OnProblem,
     on_progress: OnProgress | None = None,
 ) -> MembersStatus:
-    """What each member of ``group`` does; BrokerError 206 when none is connected. Members that fail are told."""
+    """The status of each member of ``group``; BrokerError 206 when no member is connected. Failures are problems."""
     found = await admin.consumer_connection(group, broker_addr)
     versions = {one.client_id: version_name(one.version) for one in found.connection_set}
     answers = await ask_each(
@@ -223,7 +223,7 @@ async def members_status(
         _status(name, info, number, versions[name])
         for number, (name, info) in enumerate(sorted(answers.values.items()), 1)
     )
-    # In a broadcasting group each member has all queues, so nothing that is shared can be wrong.
+    # In a broadcasting group each member has all queues, so two owners of a queue are no error.
     is_shared = found.message_model == "CLUSTERING"
     return MembersStatus(
         group, members, tuple(disagreements(answers.values, round(time.time() * 1000))) if is_shared else ()
@@ -231,13 +231,13 @@ async def members_status(
 
 
 def disagreements(infos: Mapping[str, ConsumerRunningInfo], now_ms: int) -> Iterator[str]:
-    """What is wrong in a group: different subscriptions, queues with several owners, queues that do not go on. Pure."""
+    """Problems in a group: different subscriptions, queues with several owners, stuck queues. Pure."""
     subscriptions = {
         client: sorted((one.topic, one.sub_string) for one in info.subscription_set) for client, info in infos.items()
     }
     if len({repr(one) for one in subscriptions.values()}) > 1:
         yield "WARN: Different subscription in the same group of consumer!!!"
-    # A queue that a member is just giving up still stands in its table, marked as dropped.
+    # The table of a member still has a queue that it is giving up, marked as dropped.
     owners: dict[MessageQueue, str] = {}
     for client, info in infos.items():
         for mq, state in info.mq_table.items():
@@ -254,7 +254,7 @@ def disagreements(infos: Mapping[str, ConsumerRunningInfo], now_ms: int) -> Iter
 
 
 def _stuck_queues(client: str, info: ConsumerRunningInfo, now_ms: int) -> Iterator[str]:
-    """RocketMQ's ``analyzeProcessQueue``: queues of a push consumer that wait for a handler, or for their lock."""
+    """RocketMQ's ``analyzeProcessQueue``: queues of a push consumer that wait for a handler or for a lock."""
     if info.properties.get("PROP_CONSUME_TYPE") != "CONSUME_PASSIVELY":
         return
     is_orderly = info.properties.get("PROP_CONSUMEORDERLY") == "true"
@@ -265,7 +265,7 @@ def _stuck_queues(client: str, info: ConsumerRunningInfo, now_ms: int) -> Iterat
                 yield f"{client} {queue} can't lock for a while, {now_ms - state.last_lock_timestamp}ms"
             elif state.droped and state.try_unlock_times > 0:
                 yield f"{client} {queue} unlock {state.try_unlock_times} times, still failed"
-        # Messages wait, and no handler has ended for long: it blocks, or there are too few of them.
+        # Messages wait, and no handler has ended for long: a handler blocks, or there are too few handlers.
         elif state.cached_msg_count > 0 and now_ms - state.last_consume_timestamp > STUCK_MS:
             waits_ms = now_ms - state.last_consume_timestamp
             yield f"{client} {queue} can't consume for a while, maybe blocked, {waits_ms}ms"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @lazy_dataclass(frozen=True, slots=True)
 class MessageReport:
-    """A message as tools show it. The body stands there as text and as base64, or is left out."""
+    """A message as tools show it. The body is there as text and as base64, or is left out."""
 
     msg_id: str
     offset_msg_id: str
@@ -27,7 +27,7 @@ class MessageReport:
     queue_offset: int
     physical_offset: int = field(metadata=named("commitLogOffset"))
     size_bytes: int = field(metadata=named("storeSize"))
-    #: How many times a group has got it before.
+    #: How many times a group has got the message before.
     reconsume_times: int
     born_timestamp_ms: int = field(metadata=named("bornTimestamp"))
     store_timestamp_ms: int = field(metadata=named("storeTimestamp"))

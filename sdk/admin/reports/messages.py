@@ -1,4 +1,4 @@
-"""Messages found by id, key and unique key; which groups have consumed one; a push consumer that gets one; traces."""
+"""Finding messages by id, key and unique key; who consumed a message; handing a message to a consumer; traces."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import field
@@ -11,7 +11,7 @@ from skylark.mqcommon.visible import visible
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.sdk.admin.failures import explain
 from skylark.sdk.admin.reports.message_report import MessageReport
-from skylark.sdk.admin.reports.problems import OnProblem, ReportProblem, note_absent_queues
+from skylark.sdk.admin.reports.problems import OnProblem, ReportProblem, report_absent_queues
 from skylark.sdk.admin.reports.report import FLAT, OPTIONAL, named
 
 if TYPE_CHECKING:
@@ -44,13 +44,13 @@ class TrackedMessage:
 
 @lazy_dataclass(frozen=True, slots=True)
 class DirectResult:
-    """What became of a message that a push consumer was given by an administrator."""
+    """The result of handing a message to a push consumer."""
 
     msg_id: str
     offset_msg_id: str
     is_orderly: bool = field(metadata=named("order"))
     auto_commit: bool
-    #: As CR_SUCCESS.
+    #: RocketMQ's result, such as CR_SUCCESS.
     consume_result: str
     remark: str | None
     spent_ms: int = field(metadata=named("spentTimeMills"))
@@ -58,14 +58,14 @@ class DirectResult:
 
 @lazy_dataclass(frozen=True, slots=True)
 class TraceStep:
-    """Something that was done with a message, by the client at ``client_host``. Details that nobody told are None."""
+    """A step in the life of a message, by the client at ``client_host``. Unknown details are None."""
 
     #: Pub, Sub, EndTransaction or Recall.
     kind: str = field(metadata=named("type"))
     msg_id: str
     group: str
     client_host: str
-    #: When it began; of a handler whose beginning is not in the trace, when it ended.
+    #: When the step began; when it ended, for a handler whose beginning is not in the trace.
     timestamp_ms: int = field(metadata=named("timestamp"))
     #: None while a handler has not ended, and where the trace does not say.
     cost_ms: int | None = field(metadata=named("costTime"))
@@ -95,7 +95,7 @@ async def _track(admin: "Admin", message: "MessageExt", group: str) -> MessageTr
     kind, reason = "UNKNOWN", None
     try:
         consumers = await admin.consumer_connection(group)
-        # RocketMQ's rules. Offsets of pull consumers are their own affair: they say nothing about a message.
+        # RocketMQ's rules. A pull consumer may keep its offsets elsewhere, so they say nothing about a message.
         if consumers.consume_type == "CONSUME_ACTIVELY":
             kind = "PULL"
         elif not await _is_consumed(admin, message, group):
@@ -141,13 +141,13 @@ async def messages_by_id(
     topic: str | None = None,
     view: "Callable[[str], Awaitable[list[MessageExt]]] | None" = None,
 ) -> "list[MessageExt]":
-    """The messages with an offset message id; with ``topic`` the message whose unique key it is, if there is one.
+    """The messages with an offset message id; with ``topic``, first the message with this unique key.
 
     The messages of a batch that is stored as one share an offset message id. ``view`` finds them in place of
     `Admin.view_messages`.
     """
-    # Both kinds of ids have 32 hexadecimal digits when addresses are IPv4. A unique key is looked for first: read as an
-    # offset id it would name some address and offset.
+    # Both kinds of ids have 32 hexadecimal digits when addresses are IPv4. Search for the unique key first: read as an
+    # offset id, a unique key would name some address and offset.
     if topic is not None:
         found = await admin.query_by_unique_key(topic, msg_id)
         if found:
@@ -166,21 +166,21 @@ async def messages_by_key(
     cluster: str | None = None,
     on_problem: OnProblem,
 ) -> "list[MessageExt]":
-    """At most ``most`` messages of ``topic`` with a key. That there is none is told, and which brokers are away."""
+    """At most ``most`` messages of ``topic`` with a key. Finding none is a problem, as are brokers that are away."""
     found = await admin.query_message_by_key(topic, key, most, begin_ms, end_ms, cluster)
     if not found:
         on_problem(ReportProblem("", UserError(f"no message of topic {topic} has key {key}; check key and time range")))
     if cluster is None:
-        await note_absent_queues(admin, [topic], on_problem)
+        await report_absent_queues(admin, [topic], on_problem)
     return found
 
 
 async def messages_by_unique_key(admin: "Admin", topic: str, key: str, *, on_problem: OnProblem) -> "list[MessageExt]":
-    """The copies of the message with a unique key. That there is none is told, and which brokers are away."""
+    """The copies of the message with a unique key. Finding none is a problem, and so are brokers that are away."""
     found = await admin.query_by_unique_key(topic, key)
     if not found:
         on_problem(ReportProblem("", UserError(f"no message of topic {topic} has the unique key {key}; check both")))
-        await note_absent_queues(admin, [topic], on_problem)
+        await report_absent_queues(admin, [topic], on_problem)
     return found
 
 
@@ -211,9 +211,9 @@ async def message_trace(
     most: int = 64,
     on_problem: OnProblem,
 ) -> list[TraceStep]:
-    """Who sent and who consumed the message with a unique key, in the order of time. That nobody did is told.
+    """Who sent and who consumed the message with a unique key, in the order of time. Finding no trace is a problem.
 
-    ``most`` bounds the messages of the trace topic that are read. RouteNotFound when there is no such topic.
+    ``most``: the most messages of the trace topic to read. RouteNotFound when there is no such topic.
     """
     from skylark.sdk.traces.records import decode_records, timeline
 

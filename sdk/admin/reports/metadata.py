@@ -1,4 +1,4 @@
-"""The topics and groups of a broker that are its users', and what they are on all masters of a cluster together."""
+"""The users' topics and groups on a broker, or added up over all masters of a cluster."""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,9 +21,9 @@ _VALID_PERMS: Final = range(8)
 
 @lazy_dataclass(frozen=True, slots=True)
 class Metadata:
-    """Topics and groups by name, added up over brokers; None for what was not asked for.
+    """Topics and groups by name, added up over brokers; None for tables that were not asked for.
 
-    ``data_version`` and ``forbidden_table`` are those of one broker; ``export_time_ms`` is there in their place.
+    ``data_version`` and ``forbidden_table`` are set for one broker only; otherwise ``export_time_ms`` is set.
     """
 
     topics: Mapping[str, TopicConfig] | None = field(metadata=named("topicConfigTable", is_optional=True))
@@ -72,7 +72,7 @@ async def metadata(
     """The topics and groups of the brokers at ``addrs``; an error of one broker is raised.
 
     Numbers of queues are added up. ``special``: also retry and dead-letter topics. ``is_of_broker``: ``addrs`` is one
-    broker, whose version of the data is there, too, when only topics or only groups are asked for.
+    broker, whose data version is included when only topics or only groups are asked for.
     """
     version, forbidden, topic_table, group_table = None, None, None, None
     if topics:

@@ -1,4 +1,4 @@
-"""Offsets of groups: where a group goes on after a reset, what a reset would do, and how far members say they are."""
+"""Offsets of groups: the result of a reset, the preview of a reset, and the positions that members report."""
 
 from collections.abc import Mapping
 from dataclasses import field
@@ -11,7 +11,7 @@ from skylark.sdk.admin.reports.report import named
 
 @lazy_dataclass(frozen=True, slots=True)
 class QueueOffset:
-    """Where a group goes on in a queue."""
+    """The offset at which a group goes on in a queue."""
 
     topic: str
     broker_name: str
@@ -21,7 +21,7 @@ class QueueOffset:
 
 @lazy_dataclass(frozen=True, slots=True)
 class MemberOffset:
-    """How far a member says that it is in one of its queues."""
+    """The offset that a member reports for one of its queues."""
 
     client_id: str
     topic: str
@@ -32,16 +32,16 @@ class MemberOffset:
 
 @lazy_dataclass(frozen=True, slots=True)
 class QueueRollback:
-    """What `roll_back_offsets` has done to a queue."""
+    """The result of `roll_back_offsets` for a queue."""
 
     topic: str
     broker_name: str
     queue_id: int
     #: One after the queue's last message.
     broker_offset: int
-    #: Where the group was.
+    #: The group's former offset.
     consumer_offset: int
-    #: The offset of the time, and the one that the group got.
+    #: The offset of the time, and the offset that the group got.
     timestamp_offset: int
     rollback_offset: int
 
@@ -57,7 +57,7 @@ class ClonedOffsets:
 
 @lazy_dataclass(frozen=True, slots=True)
 class QueueReset:
-    """What a reset would do to a queue."""
+    """The effect of a reset on a queue."""
 
     topic: str
     broker_name: str
@@ -110,11 +110,11 @@ async def roll_back_offsets(
 
 
 async def reset_preview(admin: Admin, group: str, topic: str, timestamp_ms: int) -> list[QueueReset]:
-    """What `reset_offsets` would do with ``force``; nothing is changed."""
+    """The effect of `reset_offsets` with ``force``; nothing is changed."""
     stats = await admin.consume_stats(group, topic)
     found: list[QueueReset] = []
     for queue, progress in sorted(stats.offset_table.items(), key=lambda item: item[0]):
-        # The same rule by which brokers move offsets, so that the preview is what will be done.
+        # The rule by which brokers move offsets, so that the preview is exact.
         by_time = progress.broker_offset
         if timestamp_ms != END_OF_QUEUE:
             by_time = await admin.search_offset(queue, timestamp_ms)
@@ -127,7 +127,7 @@ async def reset_preview(admin: Admin, group: str, topic: str, timestamp_ms: int)
 
 
 async def member_offsets(admin: Admin, group: str, topic: str, client_id: str | None = None) -> list[MemberOffset]:
-    """How far each member of ``group`` says that it is; members that do not answer are left out."""
+    """The offsets that each member of ``group`` reports; members that do not answer are left out."""
     found = await admin.consumer_status(group, topic, client_id)
     return [
         MemberOffset(name, one.topic, one.broker_name, one.queue_id, one.offset)

@@ -1,7 +1,7 @@
-"""What a report lacks, and what could not be done at one of several servers; asking several servers at once.
+"""Problems of reports: gaps, and failures at one of several servers; asking several servers at once.
 
-A function that asks several servers returns what it has found out, and tells the rest to its ``on_problem``: a callable
-that takes a `ReportProblem`, such as ``problems.append``.
+A function that asks several servers returns the answers, and calls its ``on_problem`` with a `ReportProblem` for each
+failure; ``problems.append`` can be an ``on_problem``.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -20,10 +20,10 @@ T = TypeVar("T")
 
 @lazy_dataclass(frozen=True, slots=True)
 class ReportProblem:
-    """One thing that a report lacks, or that could not be done at one server. ``str`` makes one line of it.
+    """A gap in a report, or a failure at one server. ``str`` makes one line of a problem.
 
-    ``about``: what was asked or done. Without an error, ``about`` is the whole text, and the problem is a warning: the
-    report is complete but for details.
+    ``about``: the question or the change. Without an error, ``about`` is the whole text, and the problem is a warning:
+    only details of the report are missing.
     """
 
     about: str
@@ -36,17 +36,17 @@ class ReportProblem:
 
 
 OnProblem = Callable[[ReportProblem], None]
-#: Takes a line that says how far a long operation is.
+#: Called with a line about the progress of a long operation.
 OnProgress = Callable[[str], None]
 
 
 async def ask_each(
     keys: Iterable[str], ask: Callable[[str], Awaitable[T]], on_progress: OnProgress | None = None
 ) -> "Answers[T]":
-    """Await ``ask`` for each key, several at a time, and tell how many have answered."""
+    """Await ``ask`` for each key, several at a time, and report how many have answered."""
     from skylark.sdk.endpoint import ask_all
 
-    # The number of all is told, so keys that come from a generator are counted first.
+    # The progress has the total, so keys from a generator are counted first.
     every = list(keys)
     done = 0
 
@@ -62,23 +62,23 @@ async def ask_each(
     return await ask_all(every, counted)
 
 
-def note_unanswered(kind: str, answers: "Answers[T]", on_problem: OnProblem) -> None:
-    """Tell of each server that has not answered; ``kind`` says what the servers are, as in ``broker``."""
+def report_unanswered(kind: str, answers: "Answers[T]", on_problem: OnProblem) -> None:
+    """Report each server that has not answered; ``kind`` says what the servers are, as in ``broker``."""
     for addr, error in answers.errors.items():
         on_problem(ReportProblem(f"{kind} {addr}", error))
 
 
-async def note_absent_queues(admin: "Admin", topics: Iterable[str], on_problem: OnProblem) -> None:
-    """Tell once of each broker that is away and has queues of one of ``topics``: a report lacks these queues."""
+async def report_absent_queues(admin: "Admin", topics: Iterable[str], on_problem: OnProblem) -> None:
+    """Report once each broker that is away and has queues of one of ``topics``: a report lacks these queues."""
     from skylark.sdk.routes import absent_text
 
-    told: set[str] = set()
+    reported: set[str] = set()
     for topic in topics:
         try:
             absent = (await admin.topic_route(topic)).absent_brokers or ()
         except RouteNotFound:
             continue  # a light queue, or a topic that was deleted meanwhile: nothing is missing
-        new = [one for one in absent if one.broker_name not in told]
-        told.update(one.broker_name for one in new)
+        new = [one for one in absent if one.broker_name not in reported]
+        reported.update(one.broker_name for one in new)
         if new:
             on_problem(ReportProblem("", UserError(f"topic {topic}: {absent_text(new)}: its queues are not shown")))

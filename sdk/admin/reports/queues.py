@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @lazy_dataclass(frozen=True, slots=True)
 class QueueEntries:
-    """Entries of a consume queue from ``index`` on, as the broker tells them."""
+    """Entries of a consume queue from ``index`` on, as the broker returns them."""
 
     broker_addr: str
     topic: str
@@ -38,14 +38,14 @@ class LowerOffset:
 
 @lazy_dataclass(frozen=True, slots=True)
 class SearchedQueue:
-    """The offsets of a time in one queue; None for what was not asked for."""
+    """The offsets of a time in one queue; None for an offset that was not asked for."""
 
     broker_name: str
     queue_id: int
     min_offset: int
     max_offset: int
     lower: LowerOffset | None = field(metadata=FLAT)
-    #: Of the last message stored at or before the time; the start of the queue when all are newer.
+    #: The offset of the last message stored at or before the time; the start of the queue when all are newer.
     upper: int | None = field(metadata=OPTIONAL)
 
 
@@ -72,7 +72,7 @@ async def queue_entries(
 ) -> QueueEntries:
     """At most ``count`` entries of a consume queue, and whether the subscription of ``group`` takes them.
 
-    Without ``broker_addr`` the first broker that has the queue is asked. An index that the queue does not have is told.
+    Without ``broker_addr`` the first broker that has the queue is asked. An index outside the queue is a problem.
     """
     addr = broker_addr or await _first_with(admin, topic, queue_id, on_problem)
     found = await admin.query_consume_queue(addr, topic, queue_id, index, count, group)

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from skylark.sdk.consumer.pull import PullConsumer
     from skylark.sdk.consumer.reader import PullResult
 
-# RocketMQ's brokers return at most 32 messages per pull, Skylark's as many as asked for.
+# RocketMQ's brokers return at most 32 messages per pull, Skylark's brokers as many as requested.
 _PULL_COUNT = 1024
 _PULL_BYTES = 1024 * 1024
 # RocketMQ's tool prints these names
 _STATUS = {"NO_NEW_MESSAGE": "NO_NEW_MSG", "NO_MATCHED_MESSAGE": "NO_MATCHED_MSG"}
 
-Take = Callable[["PullResult", "list[MessageExt]"], None]
+OnPull = Callable[["PullResult", "list[MessageExt]"], None]
 
 
 def status_name(result: "PullResult") -> str:
@@ -46,8 +46,8 @@ class OldestMessages:
     queues: tuple[ReadQueue, ...]
 
 
-class Heard(Protocol):
-    """Hears what `oldest_messages` does: a queue is cut to its oldest messages, a pull has ended, a queue is read."""
+class ReadCallbacks(Protocol):
+    """Callbacks of `oldest_messages`: a queue was cut to its oldest messages, a pull has ended, a queue was read."""
 
     def cut(self, queue: "MessageQueue", count: int) -> None: ...
 
@@ -70,7 +70,7 @@ async def chosen_queues(
 
 
 def which_queues(queues: "Sequence[MessageQueue]", broker_name: str | None) -> str:
-    """The existing queues, for the error about an unknown one: of the given broker, else of each broker."""
+    """The existing queues, for the error about an unknown queue: on the given broker, else on each broker."""
     counts = Counter(queue.broker_name for queue in queues)
     if broker_name is not None and broker_name in counts:
         return f"broker {broker_name} has queues 0 to {counts[broker_name] - 1}"
@@ -92,13 +92,13 @@ async def read_queue(
     queue: "MessageQueue",
     start: int,
     end: int,
-    take: Take,
+    on_pull: OnPull,
     *,
     expression: str = "*",
     most: int | None = None,
     on_progress: OnProgress | None = None,
 ) -> tuple[str, int]:
-    """Pass each pull and its messages to ``take``, up to offset ``end`` (exclusive) and at most ``most`` messages.
+    """Pass each pull and its messages to ``on_pull``, up to offset ``end`` (exclusive) and at most ``most`` messages.
 
     Returns the status of the last pull, and the offset to continue at.
     """
@@ -109,10 +109,10 @@ async def read_queue(
         result = await consumer.pull(
             queue, at, max_count=min(_PULL_COUNT, end - at, left), max_bytes=_PULL_BYTES, expression=expression
         )
-        # A queue of type BatchCQ gives whole batches, which may be more than was asked for.
+        # A queue of type BatchCQ returns whole batches, which may exceed the requested number.
         every = [message for message in result.messages if at <= message.queue_offset < end]
         found = every[:left]
-        take(result, found)
+        on_pull(result, found)
         left -= len(found)
         if result.next_offset <= at or result.status.name == "OFFSET_ILLEGAL":
             return status_name(result), at
@@ -130,18 +130,18 @@ async def oldest_messages(
     begin_ms: int | None = None,
     end_ms: int | None = None,
     most: int,
-    heard: Heard | None = None,
+    heard: ReadCallbacks | None = None,
     on_progress: OnProgress | None = None,
 ) -> OldestMessages:
-    """At most ``most`` messages of the topic, queue by queue, the oldest ones of each.
+    """At most ``most`` messages of the topic, queue by queue, the oldest of each queue.
 
-    They are stored from ``begin_ms`` until before ``end_ms``, and are not before ``offset`` of their queue. UserError
+    The messages are stored from ``begin_ms`` until before ``end_ms``, at ``offset`` of their queue or later. UserError
     when the topic has no such queue.
     """
     messages: list[MessageExt] = []
     queues: list[ReadQueue] = []
 
-    def take(_: "PullResult", found: "list[MessageExt]") -> None:
+    def collect(_: "PullResult", found: "list[MessageExt]") -> None:
         messages.extend(found)
         if heard is not None:
             heard.pulled(found)
@@ -156,7 +156,7 @@ async def oldest_messages(
             end = start + left
             if heard is not None:
                 heard.cut(queue, left)
-        status, at = await read_queue(consumer, queue, start, end, take, on_progress=on_progress)
+        status, at = await read_queue(consumer, queue, start, end, collect, on_progress=on_progress)
         queues.append(ReadQueue(queue.broker_name, queue.queue_id, status, at))
         if heard is not None:
             heard.ended(queue, queues[-1])
@@ -169,7 +169,7 @@ async def message_at(
     """The message at an offset of a queue; UserError when there is none."""
     (queue,) = await chosen_queues(consumer, topic, broker_name, queue_id)
     result = await consumer.pull(queue, offset, max_count=1)
-    # A pull at an offset that is not there, or that a batch holds, gives other messages.
+    # A pull at a missing offset, or at an offset inside a batch, returns other messages.
     found = [message for message in result.messages if message.queue_offset == offset]
     if not found:
         raise UserError(

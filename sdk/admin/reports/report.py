@@ -15,7 +15,7 @@ _NAME, _OPTIONAL, _FLAT = "skylark.json.name", "skylark.json.optional", "skylark
 _NOT_PRINTED = "skylark.json.not_printed"
 #: Metadata of a member that is left out when it is None.
 OPTIONAL: Mapping[str, object] = {_OPTIONAL: True}
-#: Metadata of a member whose own members stand in its place: a report in a report, or a table of texts; None has none.
+#: Metadata of a flat member: a report or a table of texts whose own members replace it; None adds no member.
 FLAT: Mapping[str, object] = {_FLAT: True}
 #: Metadata of a member that is never in JSON: a warning, which tools print elsewhere.
 NOT_PRINTED: Mapping[str, object] = {_NOT_PRINTED: True}
@@ -27,14 +27,14 @@ def named(name: str, *, is_optional: bool = False) -> Mapping[str, object]:
 
 
 def plain(value: object) -> Any:
-    """``value`` as JSON has it: reports as objects, sets and tuples as arrays, what JSON knows already unchanged.
+    """``value`` as JSON has it: reports as objects, sets and tuples as arrays, values of JSON unchanged.
 
-    Bodies and headers that servers send have the names and values that are sent.
+    Bodies and headers of the protocol keep their names and values on the wire.
     """
     if (sent := getattr(value, "to_wire", None) or getattr(value, "to_ext", None)) is not None:
         return plain(sent())
     if is_dataclass(value) and not isinstance(value, type):
-        # A document of JSON: its members have any type.
+        # The result is a JSON document, whose members have any type.
         document: dict[str, Any] = {}
         for attribute, (name, is_optional, is_flat) in _members_of(value).items():
             item = getattr(value, attribute)
@@ -51,7 +51,7 @@ def plain(value: object) -> Any:
 
 
 def member(report: object, json_name: str) -> Any:
-    """The member that JSON shows as ``json_name``, also one of a flat member. Raises AttributeError."""
+    """The member that JSON shows as ``json_name``, also inside a flat member. Raises AttributeError."""
     attributes, flat = _attributes_of(report)
     if (attribute := attributes.get(json_name)) is not None:
         return getattr(report, attribute)
@@ -65,7 +65,7 @@ def member(report: object, json_name: str) -> Any:
 
 
 def _members_of(report: object) -> dict[str, tuple[str, bool, bool]]:
-    return _members(type(report))  # type: ignore[arg-type]  # mypy takes the hash of objects for that of the class
+    return _members(type(report))  # type: ignore[arg-type]  # mypy confuses the hash of objects with the class's hash
 
 
 @cache
@@ -88,7 +88,7 @@ def _attributes_of(report: object) -> tuple[dict[str, str], list[str]]:
 
 @cache
 def _attributes(cls: type) -> tuple[dict[str, str], list[str]]:
-    """Attribute by its name in JSON, and the flat attributes: tables look up a member of each of many rows."""
+    """Name in JSON → attribute, and the flat attributes; cached, as tables look up members of many rows."""
     members = _members(cls).items()
     return (
         {name: attribute for attribute, (name, _, is_flat) in members if not is_flat},

@@ -6,11 +6,11 @@ from dataclasses import field
 from skylark.mqcommon.errors import BrokerError, RouteNotFound
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.sdk.admin.client import Admin
-from skylark.sdk.admin.reports.problems import OnProblem, OnProgress, ReportProblem, ask_each, note_absent_queues
+from skylark.sdk.admin.reports.problems import OnProblem, OnProgress, ReportProblem, ask_each, report_absent_queues
 from skylark.sdk.admin.reports.report import OPTIONAL, named
 from skylark.sdk.admin.targets import all_targets
 
-# Topics of groups, which stand in their rows.
+# Topics of groups, which are listed with their groups.
 _HIDDEN = ("%RETRY%", "%DLQ%")
 
 
@@ -62,7 +62,7 @@ class TopicClusters:
 async def topic_status(admin: Admin, topic: str, cluster: str | None = None, *, on_problem: OnProblem) -> TopicStatus:
     """The offsets of each queue; ``cluster`` chooses other brokers than the topic's route.
 
-    ``on_problem`` hears of brokers of the route that are away: their queues are not shown.
+    ``on_problem`` is called for brokers of the route that are away: their queues are not shown.
     """
     stats = await admin.topic_stats(topic, cluster)
     queues = tuple(
@@ -70,7 +70,7 @@ async def topic_status(admin: Admin, topic: str, cluster: str | None = None, *, 
         for queue, one in sorted(stats.offset_table.items(), key=lambda item: item[0])
     )
     if cluster is None:
-        await note_absent_queues(admin, [topic], on_problem)
+        await report_absent_queues(admin, [topic], on_problem)
     return TopicStatus(topic, queues, stats.topic_put_tps)
 
 

@@ -1,4 +1,4 @@
-"""The users of brokers, and what users may do (ACL 2.0). Passwords are never told."""
+"""The users of brokers, and what users may do (ACL 2.0). Reports have no passwords."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
@@ -24,7 +24,7 @@ class UserRow:
 class PolicyRow:
     """What a user may do, or may not do, with a resource of a broker.
 
-    ``source_ips``: from where; None stands for everywhere. ``decision`` is Allow or Deny.
+    ``source_ips``: the addresses that the policy is for; None stands for all addresses. ``decision`` is Allow or Deny.
     """
 
     subject: str
@@ -42,7 +42,7 @@ async def users_at(admin: Admin, addrs: Iterable[str], part: str | None = None) 
 
 
 async def user_at(admin: Admin, addrs: Iterable[str], username: str) -> list[UserRow]:
-    """One user at each of the brokers; UserError when none knows the user."""
+    """One user at each of the brokers; UserError when no broker knows the user."""
     found = [(await admin.get_user(addr, username), addr) for addr in addrs]
     rows = [_user_row(user, addr) for user, addr in found if user is not None]
     if not rows:
@@ -53,7 +53,7 @@ async def user_at(admin: Admin, addrs: Iterable[str], username: str) -> list[Use
 async def policies_at(
     admin: Admin, addrs: Iterable[str], subject_part: str | None = None, resource_part: str | None = None
 ) -> list[PolicyRow]:
-    """The policies of users whose names contain the one text, about resources that contain the other."""
+    """The policies of users whose names contain one text, about resources that contain another text."""
     return [
         row
         for addr in addrs

@@ -1,4 +1,4 @@
-"""The names of RocketMQ's version numbers, which clients and brokers tell of themselves. Pure."""
+"""The names of RocketMQ's version numbers, which clients and brokers report. Pure."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ _FIRST = (
 
 
 # The names of RocketMQ's version numbers are in the order of its enum: 479 is ``V5_3_3``. Each release has two numbers,
-# one for its snapshot and one for itself. Minor versions 3.3 to 3.9 have no patch 0.
+# for its snapshot and for the release. Minor versions 3.3 to 3.9 have no patch 0.
 def _patches() -> Iterator[str]:
     yield from (f"V3_0_{patch}" for patch in range(1, 16))
     for major, minors in ((3, range(1, 10)), (4, range(10)), (5, range(10))):

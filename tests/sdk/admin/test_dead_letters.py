@@ -340,7 +340,7 @@ async def test_what_was_popped_goes_only_to_those_who_get_it(cluster: Servers) -
 async def test_a_rate_spaces_what_is_sent(autojump_clock: trio.testing.MockClock) -> None:
     at: list[float] = []
 
-    class Noting(Resending):
+    class TimedResending(Resending):
         async def _send(self, letter: DeadLetter) -> None:
             at.append(trio.current_time())
 
@@ -353,11 +353,11 @@ async def test_a_rate_spaces_what_is_sent(autojump_clock: trio.testing.MockClock
         async def remember(letter: DeadLetter) -> None:
             remembered.append(letter)
 
-        sending = Noting(client, "g", 4.0, None, remember, to_topic=False, dry_run=False)
+        sending = TimedResending(client, "g", 4.0, None, remember, to_topic=False, dry_run=False)
         letters = [DeadLetter("g", MessageExt(b"", 0, ""))] * 5
         began = trio.current_time()
-        await sending.take(letters[:3])
-        await sending.take(letters[3:])
+        await sending.resend(letters[:3])
+        await sending.resend(letters[3:])
     assert [time - began for time in at] == pytest.approx([0.0, 0.25, 0.5, 0.75, 1.0])
     assert remembered == letters
 
@@ -408,7 +408,7 @@ async def test_odd_numbers_of_one_message_do_not_keep_the_others_out_of_a_table(
     letters = [DeadLetter("g", message) for message in decode_messages(b"".join(made))]
     table = tmp_path / "dead.parquet"
     async with DeadLetterFile(str(table), "parquet") as rows:
-        await rows.take(letters)
+        await rows.write(letters)
     found = pq.read_table(table).to_pylist()
     assert [one["bornTimestamp"] is None for one in found] == [True, False]
     assert found[0]["failTime"] is None and found[0]["resentTimes"] == 0

@@ -68,7 +68,7 @@ def test_what_the_broker_said_to_a_send_is_told_once() -> None:
     error.__cause__ = refusal
     assert explain(error) == (
         f"message for t was not stored: {ADDR} answered code 16: Sending message to topic[t] is forbidden; "
-        "no permission: check those of the topic, the group and the broker, and who you are (--credentials)"
+        "no permission: check the permissions of the topic, the group and the broker, and who you are (--credentials)"
     )
 
 
