@@ -6,7 +6,6 @@ command.py          makes an async function into a click command; params.py: opt
 commands/           the commands, by family; doctor/: the checks of a whole cluster
 session.py          the context of one run of a command, and runs in rounds; scope.py: the brokers of -b and -c
 render.py           tables and JSON, RocketMQ's texts for values; message_text.py: for messages
-reading.py          a queue as RocketMQ's tool prints it
 reshape.py          changes a topic's number of queues, step by step; moving.py: copies messages of removed queues
 securing.py         the files of a guarded cluster
 reference.py        generates docs/mqadmin.md

@@ -1,4 +1,4 @@
-"""The command ``mqadmin``, also as ``python -m mqadmin``."""
+"""The command ``mqadmin``, also as ``python -m skylark.mqadmin``."""
 
 from skylark.mqcommon.daemons.start import start
 

@@ -1,6 +1,7 @@
 """The command line ``mqadmin``: RocketMQ's commands under RocketMQ's names, in families.
 
-This module does not import the SDK: a command imports it when it runs, so help and shell completion are fast.
+This module imports neither the SDK's clients nor the protocol: a command imports them when it runs, so help and shell
+completion are fast.
 Command names are case-insensitive, as in RocketMQ's tool; for a mistyped name the error suggests the nearest command.
 Exit codes: 0 done, 1 an operation failed (one line on stderr says what to do), 2 the command line is wrong.
 """
@@ -43,6 +44,7 @@ from skylark.mqadmin.commands import (
 )
 from skylark.mqadmin.render import to_json
 from skylark.mqcommon.daemons.output import OutputFailed, guard_stdout
+from skylark.sdk.admin.failures import ErrorReport
 
 # RocketMQ's commands (4.9 and 5.3) that are not implemented here yet, for error messages and docs.
 _NAMES = """
@@ -139,7 +141,7 @@ class JsonUsageError(click.UsageError):
     """A usage error that is printed as one line of JSON."""
 
     def show(self, file: IO[Any] | None = None) -> None:
-        click.echo(to_json({"error": self.message, "code": None, "addr": None}, one_line=True), file=file, err=True)
+        click.echo(to_json(ErrorReport(self.message, None, None), one_line=True), file=file, err=True)
 
 
 @contextmanager

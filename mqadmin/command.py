@@ -1,8 +1,8 @@
 """Makes an async function into a click command: ``@command(name, *params, show=...)``.
 
-The function gets a Session and its options, and returns plain data (rows, a dict, or None when ``session.say`` has
-printed everything). ``show`` turns the data into the lines of a table; with ``--output json`` the data is printed as
-JSON. Options and the types of their values are in `params`.
+The function gets a Session and its options, and returns a report (a dataclass, a list or a table of them, or None when
+``session.say`` has printed everything). ``show`` turns the report into the lines of a table; with ``--output json`` the
+report is printed as JSON. Options and the types of their values are in `params`.
 """
 
 import os

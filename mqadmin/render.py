@@ -8,10 +8,13 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.sdk.admin.reports.report import plain
+
+if TYPE_CHECKING:
+    from skylark.mqcommon.message.queue import MessageQueue
 
 Row = Any
 
@@ -33,7 +36,7 @@ class Table:
         return head_format % tuple(head for head, _ in self.columns)
 
     def row(self, row: Row, **texts: object) -> str:
-        """One line of the report ``row``. ``texts``: cells that the report lacks, or has in another form."""
+        """One line of the report ``row``. ``texts``: cells that the report lacks."""
         return self.row_format % tuple(texts[of] if of in texts else _cell(row, of) for _, of in self.columns)
 
     def lines(self, rows: Iterable[Row]) -> Iterator[str]:
@@ -84,3 +87,10 @@ def java_object(name: str, members: Mapping[str, Any], brackets: str = "[]") -> 
     """``Name [a=1, b=true]``, the format of RocketMQ's toString; with ``{}`` there is no blank."""
     inside = ", ".join(f"{key}={java_value(value)}" for key, value in members.items())
     return f"{name}{' ' if brackets == '[]' else ''}{brackets[0]}{inside}{brackets[1]}"
+
+
+def queue_text(queue: "MessageQueue") -> str:
+    """RocketMQ's ``MessageQueue.toString``."""
+    return java_object(
+        "MessageQueue", {"topic": queue.topic, "brokerName": queue.broker_name, "queueId": queue.queue_id}
+    )

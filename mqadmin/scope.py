@@ -72,10 +72,10 @@ async def at_servers(
     """As `at_each`, for servers of any kind; ``made`` is the kind of the results, as in `change_each`."""
     from skylark.sdk.admin.reports.changes import change_each
 
-    def heard(addr: str, error: SkylarkError | None) -> None:
+    def on_result(addr: str, error: SkylarkError | None) -> None:
         if error is not None:
             session.fail(error, doing)
         elif done is not None:
             session.say(done(addr))
 
-    return await change_each(addrs, act, made, heard)
+    return await change_each(addrs, act, made, on_result)

@@ -1,8 +1,8 @@
 """One run of one command, or rounds of it (-i, --watch): the open Admin, its output, and whether anything failed.
 
-A command's function gets a Session and returns its result as plain data, which is printed as a table or as one JSON
-document. It prints lines of a table while it works with ``say``, and reports a failure at one of several servers with
-``fail``, which sets exit code 1. Tests replace ``Clients`` with fakes.
+A command's function gets a Session and returns its result as a report (a dataclass, or a list of them). The report is
+printed as a table or as one JSON document. The function prints lines of a table while it works with ``say``, and
+reports a failure at one of several servers with ``fail``, which sets exit code 1. Tests replace ``Clients`` with fakes.
 """
 
 import sys

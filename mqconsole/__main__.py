@@ -1,4 +1,4 @@
-"""The command ``mqconsole``, also as ``python -m mqconsole``."""
+"""The command ``mqconsole``, also as ``python -m skylark.mqconsole``."""
 
 from skylark.mqcommon.daemons.start import start
 

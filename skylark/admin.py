@@ -106,7 +106,7 @@ from skylark.sdk.admin.reports.queues import (
     queue_entries,
     search_offsets,
 )
-from skylark.sdk.admin.reports.reading import OldestMessages, ReadQueue, message_at, oldest_messages
+from skylark.sdk.admin.reports.reading import OldestMessages, ReadCallbacks, ReadQueue, message_at, oldest_messages
 from skylark.sdk.admin.reports.topics import (
     QueueStatus,
     TopicClusters,
@@ -119,8 +119,8 @@ from skylark.sdk.admin.reports.topics import (
 )
 from skylark.sdk.admin.reports.users import PolicyRow, UserRow, policies_at, policies_of, user_at, users_at
 from skylark.sdk.admin.scope import Scope
-from skylark.sdk.admin.topic_changes import TopicDeletion, TopicPut, delete_topic, put_topic
-from skylark.sdk.admin.topology import BrokerSet, ClusterSets, GroupLag, SetMember, TopicLag, Topology
+from skylark.sdk.admin.topic_changes import EachNameServer, TopicDeletion, TopicPut, delete_topic, put_topic
+from skylark.sdk.admin.topology import BrokerSet, ClusterSets, GroupLag, QueueNumbers, SetMember, TopicLag, Topology
 
 __all__ = [
     "AccessAnswer",
@@ -150,6 +150,7 @@ __all__ = [
     "DeadLetterChoice",
     "DeadLetterReport",
     "DirectResult",
+    "EachNameServer",
     "ExportedLetters",
     "GroupConfig",
     "GroupConfigs",
@@ -172,11 +173,13 @@ __all__ = [
     "PoppedQueue",
     "ProducerConnections",
     "QueueEntries",
+    "QueueNumbers",
     "QueueOffset",
     "QueueProgress",
     "QueueReset",
     "QueueRollback",
     "QueueStatus",
+    "ReadCallbacks",
     "ReadQueue",
     "ReplicaSet",
     "ReportProblem",

@@ -1,4 +1,4 @@
-"""Errors that the SDK raises; the most used ones are in `skylark`, too. See docs/sdk.md, "Errors"."""
+"""Errors that the SDK raises; the most used ones are in `skylark`, too. See docs/sdk.md, "Results and errors"."""
 
 from skylark.mqcommon.errors import (
     BrokerError,

@@ -4,11 +4,13 @@ topics                    single topics; lists of topics, ordered topics, shares
 cluster, brokers          all brokers with their load; state, options, slaves and files of a broker
 groups, offsets           groups, their progress and modes of consumption; the offsets of groups
 clients                   connected producers and consumers, and what they say of themselves
-message_queries, queues   finding messages by id, key, unique key, offset and time; how a message was consumed
-messages                  sending one message, handing one to a consumer, printing messages of queues
-dead_letters              delivering dead letters again, and writing them to files
+message_queries, queues   finding messages, who consumed a message, handing a message to a consumer
+messages, dead_letters    sending and printing messages; delivering dead letters again, writing them to files
 stats                     counters of topics and groups, test messages, what is not consumed
 namesrvs, controllers     options and key-value store of NameServers; write permission of brokers; Controllers
+shrinking, static_topics  draining brokers, fewer queues of a topic; topics with a fixed number of queues
+clone, topology           a broker's topics on another broker; sets, topics and groups as a table and a picture
+route_diff, securing      differences between NameServers; the files of a guarded cluster
 users, accounts           who may do what: users of brokers with their policies, accounts in files
 logs, doctor, export      levels of loggers; a check of the whole cluster; topics and groups written to files
 """

@@ -173,16 +173,14 @@ _VERSIONS = Table(
         ("#Broker Addr", "broker_addr"),
         ("#AclFilePath", "file"),
         ("#AclConfigVersionNum", "counter"),
-        ("#AclLastUpdateTime", "changed_text"),
+        ("#AclLastUpdateTime", lambda row: seconds_text(row.changed_ms)),
     ),
     "%-16s  %-22s  %-22s  %-40s  %-20s  %-22s",
 )
 
 
 def _version_lines(rows: "Sequence[AccountFile]") -> Iterator[str]:
-    yield _VERSIONS.head()
-    for row in rows:
-        yield _VERSIONS.row(row, changed_text=seconds_text(row.changed_ms))
+    yield from _VERSIONS.lines(rows)
 
 
 @command("clusterAclConfigVersion", *where("query acl config version for"), show=_version_lines)
@@ -249,6 +247,8 @@ async def explain_acl(
     """Say whether a client may send a request, and which rule decides, by the rules that are in force."""
     from skylark.sdk.admin.reports.accounts import explain_access
 
+    if topic is None and group is None and request is None:
+        raise UserError("give a topic (-t), a group (-g), or a request (-q)")
     addrs = await chosen_addrs(session, scope)
     return await explain_access(
         session.admin, addrs, access_key, remote_address, topic=topic, group=group, request=request

@@ -141,21 +141,21 @@ def _is_closing(permission: str) -> bool:
     return permission.strip().isdecimal() and not int(permission) & PERM_WRITE
 
 
+def _speed(bytes_per_second: int) -> str:
+    return f"{bytes_per_second / 1024:.2f}"
+
+
 _SLAVES = Table(
     (
         ("#SlaveAddr", "addr"),
         ("#SlaveAckOffset", "slave_ack_offset"),
         ("#Diff", "diff"),
-        ("#TransferSpeed(KB/s)", "speed_text"),
-        ("#Status", "status_text"),
+        ("#TransferSpeed(KB/s)", lambda slave: _speed(slave.transferred_byte_in_second)),
+        ("#Status", lambda slave: "OK" if slave.in_sync else "Fall Behind"),
         ("#TransferFromWhere", "transfer_from_where"),
     ),
     "%-32s  %-16d %16d %16s %16s %16d",
 )
-
-
-def _speed(bytes_per_second: int) -> str:
-    return f"{bytes_per_second / 1024:.2f}"
 
 
 def _master_lines(row: "HaStatus") -> Iterator[str]:
@@ -164,10 +164,7 @@ def _master_lines(row: "HaStatus") -> Iterator[str]:
     yield f"#MasterCommitLogMaxOffset\t{row.status.master_commit_log_max_offset}"
     yield f"#SlaveNum\t{len(slaves)}"
     yield f"#InSyncSlaveNum\t{row.status.in_sync_slave_nums}"
-    yield _SLAVES.head()
-    for slave in slaves:
-        speed, status = _speed(slave.transferred_byte_in_second), "OK" if slave.in_sync else "Fall Behind"
-        yield _SLAVES.row(slave, speed_text=speed, status_text=status)
+    yield from _SLAVES.lines(slaves)
 
 
 def _slave_lines(client: "HAClientRuntimeInfo") -> Iterator[str]:

@@ -1,6 +1,6 @@
 """clusterList: every broker of every cluster, with its load."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from skylark.mqadmin.command import command
@@ -15,71 +15,60 @@ _PLACE = (
     ("#Cluster Name", "cluster_name"),
     ("#Broker Name", "broker_name"),
 )
+
+
+def _in(row: "ClusterRow") -> str:
+    load = row.load
+    return f"{load.in_tps:9.2f}({load.send_queue_size},{load.send_wait_ms}ms)"
+
+
+def _out(row: "ClusterRow") -> str:
+    load = row.load
+    pull, ack = f"{load.pull_queue_size},{load.pull_wait_ms}ms", f"{load.ack_queue_size},{load.ack_wait_ms}ms"
+    return f"{load.out_tps:9.2f}({pull}|{ack})"
+
+
+def _timer(row: "ClusterRow") -> str:
+    load = row.load
+    rates = f"{load.timer_enqueue_tps:.1f}, {load.timer_dequeue_tps:.1f}"
+    congested = load.timer_congested_messages / 10000
+    return f"{load.timer_behind_s}-{load.timer_offset_behind}({congested:.1f}w, {rates})"
+
+
 _BASE = Table(
     (
         *_PLACE,
         ("#BID", "broker_id"),
         ("#Addr", "broker_addr"),
-        ("#Version", "version"),
-        ("#InTPS(LOAD)", "in_text"),
-        ("#OutTPS(LOAD)", "out_text"),
-        ("#Timer(Progress)", "timer_text"),
-        ("#PCWait(ms)", "page_cache_lock_ms"),
-        ("#Hour", "hour_text"),
-        ("#SPACE", "space_text"),
-        ("#ACTIVATED", "active_text"),
+        ("#Version", lambda row: row.load.version),
+        ("#InTPS(LOAD)", _in),
+        ("#OutTPS(LOAD)", _out),
+        ("#Timer(Progress)", _timer),
+        ("#PCWait(ms)", lambda row: row.load.page_cache_lock_ms),
+        ("#Hour", lambda row: f"{row.load.stored_hours:2.2f}"),
+        ("#SPACE", lambda row: f"{row.load.commit_log_disk_ratio:.4f}"),
+        ("#ACTIVATED", lambda row: "true" if row.load.is_active else "false"),
     ),
     "%-22s  %-22s  %-4s  %-22s %-16s  %16s  %30s  %-22s  %11s  %-12s  %-8s  %10s",
 )
-_LAG = Table((*_BASE.columns, ("#LAG(bytes)", "lag_text"), ("#LAG(s)", "lag_s_text")), f"{_BASE.row_format}  %14s  %8s")
+_LAG = Table(
+    (
+        *_BASE.columns,
+        ("#LAG(bytes)", lambda row: "-" if row.lag.lag_bytes is None else str(row.lag.lag_bytes)),
+        ("#LAG(s)", lambda row: "-" if row.lag.lag_ms is None else f"{row.lag.lag_ms / 1000:.1f}"),
+    ),
+    f"{_BASE.row_format}  %14s  %8s",
+)
 _MORE = Table(
     (
         *_PLACE,
-        ("#InTotalYest", "in_yesterday"),
-        ("#OutTotalYest", "out_yesterday"),
-        ("#InTotalToday", "in_today"),
-        ("#OutTotalToday", "out_today"),
+        ("#InTotalYest", lambda row: row.totals.in_yesterday),
+        ("#OutTotalYest", lambda row: row.totals.out_yesterday),
+        ("#InTotalToday", lambda row: row.totals.in_today),
+        ("#OutTotalToday", lambda row: row.totals.out_today),
     ),
     "%-16s  %-32s %14d %14d %14d %14d",
 )
-
-
-def _load_lines(rows: "Sequence[ClusterRow]", form: Table) -> Iterator[str]:
-    yield form.head()
-    for row in rows:
-        load, lag = row.load, row.lag
-        send = f"{load.send_queue_size},{load.send_wait_ms}ms"
-        pull, ack = f"{load.pull_queue_size},{load.pull_wait_ms}ms", f"{load.ack_queue_size},{load.ack_wait_ms}ms"
-        timer = (
-            f"{load.timer_behind_s}-{load.timer_offset_behind}({load.timer_congested_messages / 10000:.1f}w, "
-            f"{load.timer_enqueue_tps:.1f}, {load.timer_dequeue_tps:.1f})"
-        )
-        yield form.row(
-            row,
-            version=load.version,
-            in_text=f"{load.in_tps:9.2f}({send})",
-            out_text=f"{load.out_tps:9.2f}({pull}|{ack})",
-            timer_text=timer,
-            page_cache_lock_ms=load.page_cache_lock_ms,
-            hour_text=f"{load.stored_hours:2.2f}",
-            space_text=f"{load.commit_log_disk_ratio:.4f}",
-            active_text="true" if load.is_active else "false",
-            lag_text="-" if lag.lag_bytes is None else str(lag.lag_bytes),
-            lag_s_text="-" if lag.lag_ms is None else f"{lag.lag_ms / 1000:.1f}",
-        )
-
-
-def _totals_lines(rows: "Sequence[ClusterTotals]") -> Iterator[str]:
-    yield _MORE.head()
-    for row in rows:
-        every = row.totals
-        yield _MORE.row(
-            row,
-            in_yesterday=every.in_yesterday,
-            out_yesterday=every.out_yesterday,
-            in_today=every.in_today,
-            out_today=every.out_today,
-        )
 
 
 def _complain(session: Session, found: "ClusterReport") -> None:
@@ -135,13 +124,10 @@ async def cluster_list(
     async def totals() -> "Sequence[ClusterTotals]":
         return (await fetch()).totals
 
-    def lines(rows: "Sequence[ClusterRow]") -> Iterable[str]:
-        return _load_lines(rows, _LAG if lag else _BASE)
-
-    every = watch or interval
+    every, table = watch or interval, _LAG if lag else _BASE
     if more_stats:
-        return await in_rounds(session, every, totals, _totals_lines, clears=watch is not None)
-    return await in_rounds(session, every, rows, lines, clears=watch is not None)
+        return await in_rounds(session, every, totals, _MORE.lines, clears=watch is not None)
+    return await in_rounds(session, every, rows, table.lines, clears=watch is not None)
 
 
 FAMILIES = {

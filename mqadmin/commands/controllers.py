@@ -45,8 +45,8 @@ def _metadata_lines(rows: "Sequence[ControllerMetadata]") -> Iterator[str]:
     for row in rows:
         yield ""
         yield f"#ControllerGroup\t{row.group.group}"
-        yield f"#ControllerLeaderId\t{row.group.controller_leader_id}"
-        yield f"#ControllerLeaderAddress\t{row.group.controller_leader_address}"
+        yield f"#ControllerLeaderId\t{java_value(row.group.controller_leader_id)}"
+        yield f"#ControllerLeaderAddress\t{java_value(row.group.controller_leader_address)}"
         for peer in filter(None, (row.group.peers or "").split(";")):
             yield f"#Peer:\t{peer}"
 

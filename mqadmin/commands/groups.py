@@ -22,6 +22,7 @@ from skylark.mqadmin.session import Session, in_rounds, watch_option
 from skylark.mqcommon.errors import UserError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.sdk.admin.reports.report import named
+from skylark.sdk.admin.scope import is_known
 
 if TYPE_CHECKING:
     from skylark.remoting.protocol.requests.groups import GroupRetryPolicy, SubscriptionGroupConfig
@@ -238,12 +239,10 @@ async def delete_sub_group(session: Session, scope: Scope, group_name: str, remo
     Without -r true a later group of the same name goes on at this group's offsets. The group's %DLQ% topic is kept:
     delete the topic with deleteTopic.
     """
-    from skylark.sdk.admin.reports.groups import is_group_known
-
     # Brokers accept a request to delete an unknown group. Look the group up before, to report a misspelt name.
     of_cluster = f" in cluster [{scope.cluster_name}]" if scope.cluster_name is not None else ""
     addrs = await chosen_addrs(session, scope)
-    was_known = await is_group_known(session.admin, addrs, group_name)
+    was_known = await is_known(addrs, lambda addr: session.admin.group_config(addr, group_name))
     results = await at_each(
         session,
         addrs,
@@ -317,7 +316,8 @@ async def consumer_progress(
 ) -> "GroupProgress | list[GroupSummary] | None":
     """Show how far a group has consumed each queue; without -g, show the progress of all groups.
 
-    The exit code is 1 when a broker is away: its queues are missing.
+    With -g the exit code is 1 when a broker that has queues of these topics is away: its queues are missing. With -c
+    brokers that are away are not looked for.
     """
     if group_name is None and show_lag_time:
         raise click.UsageError("-l/--showLagTime needs -g/--groupName: only a group's queues have a lag in time.")

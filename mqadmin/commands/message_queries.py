@@ -17,6 +17,7 @@ from skylark.mqadmin.message_text import detail_lines, save_body
 from skylark.mqadmin.params import Charset, broker_name, option, route_cluster, time_option, topic_option
 from skylark.mqadmin.render import Table, java_object, seconds_text
 from skylark.mqadmin.session import Session
+from skylark.mqcommon.arguments import LONG_MAX
 from skylark.mqcommon.errors import SkylarkError, UserError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.message.ids import parse_unique_key
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from skylark.sdk.admin.reports.message_report import MessageReport
     from skylark.sdk.admin.reports.messages import DirectResult, MessageTrack, TraceStep, TrackedMessage
 
-LONG_MAX = 2**63 - 1
 # The most messages of one batch that are shown.
 MAX_SHOWN = 32
 
@@ -62,7 +62,8 @@ async def _show(
             session.say(line)
     if (reason := body_error(message)) is not None:
         session.warn(f"the body is shown as it is stored: {reason}")
-    # The message is already printed. A failure to find out who consumed it is only a warning.
+    # The message is already printed. A failure to find out who consumed it is
+    # reported, and does not take the message away.
     try:
         tracks = await message_tracks(session.admin, message)
     except SkylarkError as error:

@@ -12,8 +12,7 @@ import click
 from skylark.mqadmin.command import command
 from skylark.mqadmin.message_text import print_line
 from skylark.mqadmin.params import BrokerName, Charset, broker_name, option, time_option, topic_option
-from skylark.mqadmin.reading import queue_text
-from skylark.mqadmin.render import Table, java_value
+from skylark.mqadmin.render import Table, java_value, queue_text
 from skylark.mqadmin.session import Session
 from skylark.mqcommon.errors import SkylarkError, UserError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
@@ -181,7 +180,7 @@ async def consume_message(
             begin_ms=begin_timestamp,
             end_ms=end_timestamp,
             most=message_number,
-            heard=_Consumed(session),
+            callbacks=_Consumed(session),
             on_progress=session.progress,
         )
     shown = tuple(message_report(message) for message in found.messages) if session.json else ()

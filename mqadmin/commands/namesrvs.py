@@ -17,6 +17,7 @@ from skylark.mqadmin.session import Session
 from skylark.mqcommon.errors import UserError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.sdk.admin.order_records import refuse_if_ordered
+from skylark.sdk.admin.reports.problems import report_unanswered
 from skylark.sdk.admin.reports.report import FLAT
 
 if TYPE_CHECKING:
@@ -130,8 +131,7 @@ async def get_namesrv_config(session: Session) -> list[NameServerConfig]:
         return (await session.admin.namesrv_config([addr]))[addr]
 
     answers = await session.each(session.namesrv_addrs, ask)
-    for addr, error in answers.errors.items():
-        session.fail(error, f"NameServer {addr}")
+    report_unanswered("NameServer", answers, session.report_problem)
     return [NameServerConfig(addr, config) for addr, config in answers.values.items()]
 
 

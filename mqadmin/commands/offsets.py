@@ -7,9 +7,10 @@ import click
 
 from skylark.mqadmin.command import command
 from skylark.mqadmin.params import ResetTime, broker_addr, option, topic_option
-from skylark.mqadmin.render import Table
+from skylark.mqadmin.render import Table, time_text
 from skylark.mqadmin.session import Session
 from skylark.mqcommon.errors import UserError
+from skylark.sdk.admin.scope import is_known
 
 if TYPE_CHECKING:
     from skylark.sdk.admin.reports.offsets import ClonedOffsets, MemberOffset, QueueOffset, QueueRollback
@@ -123,7 +124,6 @@ async def reset_offset_by_time_old(
 
     For brokers that cannot reset offsets themselves; use resetOffsetByTime for all others.
     """
-    from skylark.sdk.admin.reports.groups import is_group_known
     from skylark.sdk.admin.reports.offsets import roll_back_offsets
 
     session.say(
@@ -132,7 +132,7 @@ async def reset_offset_by_time_old(
     )
     brokers = (await session.admin.topic_route(topic)).broker_datas
     addrs = [broker.broker_addrs[min(broker.broker_addrs)] for broker in brokers if broker.broker_addrs]
-    if not await is_group_known(session.admin, addrs, group):
+    if not await is_known(addrs, lambda addr: session.admin.group_config(addr, group)):
         raise UserError(f"no broker of topic {topic} knows group {group}: check its name with mqadmin consumerProgress")
     return await roll_back_offsets(session.admin, group, topic, timestamp, force=force)
 
@@ -184,8 +184,6 @@ async def get_consumer_status(
 
 
 def _shown(timestamp: int) -> str:
-    from skylark.mqadmin.render import time_text
-
     return time_text(timestamp) or str(timestamp)
 
 

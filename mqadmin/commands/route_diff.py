@@ -26,7 +26,13 @@ T = TypeVar("T")
 
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 _TABLE = Table(
-    (("#Kind", "kind"), ("#Name", "name"), ("#What", "what"), ("#NameServer", "namesrv_addr"), ("#Value", "text")),
+    (
+        ("#Kind", "kind"),
+        ("#Name", lambda row: visible(row.name)),
+        ("#What", lambda row: visible(row.what)),
+        ("#NameServer", "namesrv_addr"),
+        ("#Value", "text"),
+    ),
     "%-11s %-32s %-28s %-22s %s",
 )
 
@@ -58,8 +64,6 @@ def _lines(found: RouteDifferences) -> Iterator[str]:
         for addr, value in row.values.items():
             yield _TABLE.row(
                 row,
-                name=visible(row.name),
-                what=visible(row.what),
                 namesrv_addr=visible(addr),
                 text=visible("-" if value is None else value),
             )

@@ -1,7 +1,7 @@
 """Commands about the load: counters, timed test messages, and in rounds the backlog of all groups."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
@@ -9,14 +9,13 @@ import click
 
 from skylark.mqadmin.command import command
 from skylark.mqadmin.params import broker_name, option, topic_option
-from skylark.mqadmin.reading import queue_text
-from skylark.mqadmin.render import Table, java_object, seconds_text
+from skylark.mqadmin.render import Table, java_object, queue_text, seconds_text
 from skylark.mqadmin.session import Session, in_rounds
 from skylark.mqcommon.errors import BrokerError, RouteNotFound, SkylarkError, UserError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.names import DLQ_PREFIX, RETRY_PREFIX
 from skylark.sdk.admin.failures import explain
-from skylark.sdk.admin.reports.all_groups import ProgressOfGroups, TopicTraffic, progress_of_groups
+from skylark.sdk.admin.reports.all_groups import ProgressOfGroups, progress_of_groups
 from skylark.sdk.admin.reports.backlog import UndoneTopic, undone_of
 from skylark.sdk.admin.reports.report import OPTIONAL, named
 from skylark.sdk.admin.targets import all_targets
@@ -24,7 +23,7 @@ from skylark.sdk.admin.targets import all_targets
 if TYPE_CHECKING:
     from skylark.mqcommon.message.message import Message
     from skylark.mqcommon.message.queue import MessageQueue
-    from skylark.sdk.admin.reports.counters import CountedMessages, CounterRow
+    from skylark.sdk.admin.reports.counters import CounterRow
     from skylark.sdk.producer.producer import Producer
     from skylark.sdk.producer.result import SendResult
 
@@ -67,10 +66,8 @@ async def stats_all(session: Session, active_topic: bool, topic: str | None) -> 
     # For a single topic, ask for each of its few groups.
     bulk = None
     if topic is None:
-        bulk = _BulkCounters(
-            await progress_of_groups(
-                session.admin, traffic=True, on_problem=session.report_problem, on_progress=session.progress
-            )
+        bulk = await progress_of_groups(
+            session.admin, traffic=True, on_problem=session.report_problem, on_progress=session.progress
         )
     answers = await session.each(
         every if topic is None else [name for name in every if name == topic] or [topic],
@@ -88,43 +85,23 @@ async def stats_all(session: Session, active_topic: bool, topic: str | None) -> 
     return [row for row in rows if not active_topic or row.in_of_day or row.out_of_day]
 
 
-class _BulkCounters:
-    """Counters and lags of all topics and groups, from one answer of each broker."""
-
-    def __init__(self, progress: ProgressOfGroups) -> None:
-        self._progress = progress
-
-    def sums(self, topic: str, masters: Sequence[str], sets: int) -> "Mapping[str, CountedMessages] | None":
-        traffic = self._progress.traffic
-        answers = [traffic[addr] for addr in masters if addr in traffic]
-        if len(answers) < sets:
-            return None
-        readers = sorted({group for one in answers for group in one.readers.get(topic, ())})
-        return {group: _sum(answers, topic, group) for group in ("", *readers)}
-
-    def lag(self, group: str, topic: str, broker_names: Sequence[str]) -> int | None:
-        return self._progress.lag(group, topic, broker_names)
-
-
-def _sum(answers: Sequence[TopicTraffic], topic: str, group: str) -> "CountedMessages":
-    from skylark.sdk.admin.reports.counters import CountedMessages
-
-    rows = [row for one in answers if (row := one.counted.get((topic, group))) is not None]
-    return CountedMessages(sum((row.tps for row in rows), 0.0), sum(row.of_day for row in rows))
-
-
 _GROUP = "TOOLS_PRODUCER"
 _COUNT = click.IntRange(min=1)
 _SIZE = click.IntRange(min=1)
 _SENT = Table(
-    (("#Broker Name", "broker_name"), ("#QID", "queue_id"), ("#Send Result", "ok_text"), ("#RT", "rt_ms")),
+    (
+        ("#Broker Name", "broker_name"),
+        ("#QID", "queue_id"),
+        ("#Send Result", lambda row: "true" if row.ok else "false"),
+        ("#RT", "rt_ms"),
+    ),
     "%-32s  %-4s  %-20s    %s",
 )
 _CLUSTER = Table(
     (
         ("#Cluster Name", "cluster_name"),
         ("#Broker Name", "broker_name"),
-        ("#RT", "rt_text"),
+        ("#RT", lambda row: f"{row.rt_ms:.2f}"),
         ("#successCount", "success_count"),
         ("#failCount", "fail_count"),
     ),
@@ -274,7 +251,7 @@ async def check_msg_send_rt(session: Session, topic: str, amount: int, size: int
                 raise sent.error  # there is no queue to send to
             place = ("", -1) if sent.queue is None else (sent.queue.broker_name, sent.queue.queue_id)
             row = QueueSend(*place, sent.error is None, sent.took_ms)
-            session.say(_SENT.row(row, ok_text="true" if row.ok else "false"))
+            session.say(_SENT.row(row))
             rows.append(row if sent.error is None else replace(row, error=session.fail(sent.error)))
     average = _average_ms([row.rt_ms for row in rows])
     session.say(f"Avg RT: {average:.2f}")
@@ -313,7 +290,7 @@ async def cluster_rt(
                 names = (row.cluster_name, row.broker_name)
                 yield "|".join((seconds_text(row.timestamp_ms), machine_room, *names, f"{row.rt_ms:.0f}"))
             else:
-                yield _CLUSTER.row(row, rt_text=f"{row.rt_ms:.2f}")
+                yield _CLUSTER.row(row)
 
     async with session.producer(_GROUP) as producer:
         await in_rounds(session, interval, lambda: _probe(session, producer, cluster, amount, size), lines)

@@ -85,13 +85,13 @@ async def update_topic(
         attributes=attributes or {},
     )
 
-    def heard(addr: str, error: SkylarkError | None) -> None:
+    def on_result(addr: str, error: SkylarkError | None) -> None:
         if error is None:
             session.say(f"create topic to {addr} success.")
         else:
             session.fail(error, f"create topic {topic}")
 
-    found = await put_topic(session.admin, scope, config, heard=heard, on_progress=session.progress)
+    found = await put_topic(session.admin, scope, config, on_result=on_result, on_progress=session.progress)
     if found.order_conf is not None:
         kind = "cluster" if scope.broker_addr is None else "broker"
         session.say(f"set {kind} orderConf. isOrder=true, orderConf=[{found.order_conf}]")
@@ -111,11 +111,11 @@ async def remove_topic(session: Session, topic: str, cluster_name: str) -> "Topi
     """Delete a topic from the brokers of a cluster, then, if all succeed, from the NameServers. May be run again."""
     from skylark.sdk.admin.topic_changes import delete_topic
 
-    def heard(addr: str, error: SkylarkError | None) -> None:
+    def on_result(addr: str, error: SkylarkError | None) -> None:
         if error is not None:
             session.fail(error, f"delete topic {topic}")
 
-    found = await delete_topic(session.admin, session, topic, cluster_name, heard=heard)
+    found = await delete_topic(session.admin, session, topic, cluster_name, on_result=on_result)
     for error in found.failures():
         session.fail(error)
     if found.namesrvs:
@@ -222,10 +222,9 @@ async def list_topics(session: Session, cluster_model: bool) -> "TopicList":
     """List all topics that the NameServer knows."""
     from skylark.sdk.admin.reports.topics import topic_list
 
-    found = await topic_list(
+    return await topic_list(
         session.admin, uses=cluster_model, on_problem=session.report_problem, on_progress=session.progress
     )
-    return found
 
 
 _ROUTE = Table(
@@ -290,16 +289,14 @@ _STATUS = Table(
         ("#QID", "queue_id"),
         ("#Min Offset", "min_offset"),
         ("#Max Offset", "max_offset"),
-        ("#Last Updated", "last_update_text"),
+        ("#Last Updated", lambda row: time_text(row.last_update_ms)),
     ),
     "%-32s  %-4d  %-20d  %-20d    %s",
 )
 
 
 def _status_lines(status: "TopicStatus") -> Iterator[str]:
-    yield _STATUS.head()
-    for row in status.queues:
-        yield _STATUS.row(row, last_update_text=time_text(row.last_update_ms))
+    yield from _STATUS.lines(status.queues)
     yield ""
     yield f"Topic Put TPS: {status.put_tps}"
 

@@ -28,7 +28,12 @@ _SETS = Table(
     "%-22s  %-32s  %-16s  %8d  %12d  %12d  %12d",
 )
 _LAGS = Table(
-    (("#Topic", "topic"), ("#WriteQueues", "write_queues"), ("#ReadQueues", "read_queues"), ("#Lag", "lag")),
+    (
+        ("#Topic", lambda row: visible(row.topic)),
+        ("#WriteQueues", "write_queues"),
+        ("#ReadQueues", "read_queues"),
+        ("#Lag", "lag"),
+    ),
     "%-64s  %12d  %12d  %12d",
 )
 
@@ -40,9 +45,7 @@ def _lines(found: "Topology", top: int) -> Iterator[str]:
             ids = [f"{each.broker_id}{'' if each.error is None else '!'}" for each in one.brokers]
             yield _SETS.row(one, cluster_name=cluster.cluster_name, brokers=",".join(ids))
     yield ""
-    yield _LAGS.head()
-    for row in found.topics[:top]:
-        yield _LAGS.row(row, topic=visible(row.topic))
+    yield from _LAGS.lines(found.topics[:top])
     if rest := found.topics[top:]:
         yield f"and {len(rest):,} more topics with a lag of {sum(row.lag for row in rest):,}"
 

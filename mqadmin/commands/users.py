@@ -140,7 +140,7 @@ async def delete_user(session: Session, scope: Scope, username: str) -> UserChan
 _USERS = Table(
     (
         ("#UserName", "username"),
-        ("#Password", "hidden_password"),
+        ("#Password", lambda row: "******"),
         ("#UserType", "kind"),
         ("#UserStatus", "status"),
     ),
@@ -149,9 +149,7 @@ _USERS = Table(
 
 
 def _user_lines(rows: "Sequence[UserRow]") -> Iterator[str]:
-    yield _USERS.head()
-    for row in rows:
-        yield _USERS.row(row, hidden_password="******")
+    yield from _USERS.lines(rows)
 
 
 @command(
@@ -380,8 +378,8 @@ _ACLS = Table(
         ("#Subject", "subject"),
         ("#PolicyType", "policy_type"),
         ("#Resource", "resource"),
-        ("#Actions", "actions_text"),
-        ("#SourceIp", "source_ips_text"),
+        ("#Actions", lambda row: java_value(row.actions)),
+        ("#SourceIp", lambda row: java_value(row.source_ips)),
         ("#Decision", "decision"),
     ),
     "%-16s  %-10s  %-22s  %-20s  %-24s  %-10s",
@@ -389,9 +387,7 @@ _ACLS = Table(
 
 
 def _policy_lines(rows: "Sequence[PolicyRow]") -> Iterator[str]:
-    yield _ACLS.head()
-    for row in rows:
-        yield _ACLS.row(row, actions_text=java_value(row.actions), source_ips_text=java_value(row.source_ips))
+    yield from _ACLS.lines(rows)
 
 
 @command("getAcl", *where("get acl for"), _subject("get", required=True), show=_policy_lines)

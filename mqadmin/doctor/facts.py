@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.names import MASTER_ID
 from skylark.remoting.protocol.group_subscriptions import Wanted
-
-MASTER_ID = 0
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -20,9 +19,9 @@ class NameServerFacts:
     addr: str
     error: str | None = None
     refused: bool = False
-    #: (broker name, broker id) → address.
+    #: Broker name → broker id → address.
     brokers: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
-    #: (broker name, broker id) → address of a second broker that registered under this name and id.
+    #: Broker name → broker id → address of a second broker that registered there.
     contested: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     topics: frozenset[str] = frozenset()
     #: Whether only users that its conf file names may register brokers.

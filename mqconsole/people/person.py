@@ -6,7 +6,7 @@ for any number of windows.
 """
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, Final, Generic, TypeVar, cast
 
@@ -86,11 +86,15 @@ class Person:
         self._answers: OrderedDict[str, _Answer[Any]] = OrderedDict()
         self.admin = Admin(client, timeout_ms=cluster.timeout_ms)
 
-    async def at_masters(self, cluster: str, doing: str, act: Callable[[str], Awaitable[object]]) -> None:
-        """Await ``act`` for the master of each set of ``cluster``. ChangeFailed names ``doing``."""
+    async def masters(self, cluster: str) -> list[str]:
+        """The address of the master of each set; UserError when no set has one."""
         addrs = await self.admin.brokers_of_cluster(cluster)
         if not addrs:
-            raise UserError(f"cluster {cluster} has no master now")
+            raise UserError(f"cluster {cluster} has no master now; see the page Replicas")
+        return addrs
+
+    async def at_each(self, addrs: Sequence[str], doing: str, act: Callable[[str], Awaitable[object]]) -> None:
+        """Await ``act`` for each address. ChangeFailed names ``doing``."""
         failed = (await ask_each(addrs, act)).errors.values()
         if failed:
             raise ChangeFailed("; ".join(str(ReportProblem(doing, error)) for error in failed))

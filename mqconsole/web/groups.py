@@ -28,11 +28,12 @@ from skylark.sdk.admin.dead_letters import DeadLetter, DeadLetterChoice
 from skylark.sdk.admin.failures import explain
 from skylark.sdk.admin.reports.dead_letters import DeadLetterReport, letter_report
 from skylark.sdk.admin.reports.dead_letters import resend_dead_letters as resend
-from skylark.sdk.admin.reports.groups import GroupConfig, group_configs, group_progress, is_group_known
+from skylark.sdk.admin.reports.groups import GroupConfig, group_configs, group_progress
 from skylark.sdk.admin.reports.letter_lines import line_of
 from skylark.sdk.admin.reports.members import ConsumerConnections, consumer_connections, members_status
 from skylark.sdk.admin.reports.offsets import reset_offsets, reset_preview
 from skylark.sdk.admin.reports.report import FLAT, plain
+from skylark.sdk.admin.scope import is_known
 
 GROUPS = (
     Column("group", "Group"),
@@ -222,8 +223,10 @@ async def _put(ask: Asked, group: str) -> None:
         retry_max_times=fields.number("retryMaxTimes", 16, -1, 1_000),
         attributes={},
     )
-    await ask.person.at_masters(
-        ask.cluster(), f"create subscription group {group}", lambda addr: admin.create_group(addr, config)
+    await ask.person.at_each(
+        await ask.person.masters(ask.cluster()),
+        f"create subscription group {group}",
+        lambda addr: admin.create_group(addr, config),
     )
 
 
@@ -342,14 +345,14 @@ async def change_group(ask: Asked, group: str) -> Done:
 
 async def remove_group(ask: Asked, group: str) -> Done:
     ask.fields.confirmed(group)
-    admin, cluster = ask.person.admin, ask.cluster()
+    admin, masters = ask.person.admin, await ask.person.masters(ask.cluster())
     # A broker deletes a group that it does not know without an error, and what is left of the group with it.
-    was_known = await is_group_known(admin, await admin.brokers_of_cluster(cluster), group)
-    await ask.person.at_masters(
-        cluster, f"delete subscription group {group}", lambda addr: admin.delete_group(addr, group, clean_offset=True)
+    was_known = await is_known(masters, lambda addr: admin.group_config(addr, group))
+    await ask.person.at_each(
+        masters, f"delete subscription group {group}", lambda addr: admin.delete_group(addr, group, clean_offset=True)
     )
     if not was_known:
-        raise UserError(f"there is no group {group}")
+        raise UserError(f"there is no group {group}: see the page Groups for the names")
     return Done("/groups", f"group {group}, its offsets and what would come back to it are deleted")
 
 

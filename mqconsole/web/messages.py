@@ -7,6 +7,7 @@ import trio
 
 from skylark import Admin, Message
 from skylark.mqcommon.addresses import format_address, is_address, split_address
+from skylark.mqcommon.arguments import LONG_MAX
 from skylark.mqcommon.errors import InvalidArgument, RouteNotFound, SkylarkError, UserError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.message.ids import parse_offset_msg_id
@@ -25,7 +26,6 @@ from skylark.sdk.admin.failures import explain
 from skylark.sdk.admin.reports.message_report import body_error, message_report
 from skylark.sdk.admin.reports.message_report import body_of as stored_body
 from skylark.sdk.admin.reports.messages import (
-    LONG_MAX,
     MessageTrack,
     TrackedMessage,
     consume_directly,

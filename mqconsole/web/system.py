@@ -6,7 +6,7 @@ from functools import partial
 from typing import Final
 
 from skylark import Admin
-from skylark.mqadmin.commands.doctor import examine
+from skylark.mqadmin.doctor.examine import examine
 from skylark.mqcommon.errors import BrokerError, SkylarkError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqconsole.people.person import Person

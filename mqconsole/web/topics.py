@@ -17,6 +17,7 @@ from skylark.mqconsole.web.site import Site
 from skylark.remoting.protocol.requests.routes import BrokerData, TopicRouteData
 from skylark.remoting.protocol.requests.topics import TopicConfig
 from skylark.sdk.admin.failures import explain
+from skylark.sdk.admin.reports.changes import BrokerChange, NameServerChange
 from skylark.sdk.admin.reports.counters import CounterRow, TopicCounters, topic_counters
 from skylark.sdk.admin.reports.report import FLAT
 from skylark.sdk.admin.reports.topics import QueueStatus, topic_status
@@ -172,7 +173,11 @@ async def change_topic(ask: Asked, topic: str) -> Done:
 async def remove_topic(ask: Asked, topic: str) -> Done:
     ask.fields.confirmed(topic)
     found = await delete_topic(ask.person.admin, ask.person, topic, ask.cluster())
-    check_done(f"delete topic {topic}", [*found.brokers, *found.namesrvs])
-    if failures := found.failures():
-        raise ChangeFailed("; ".join(map(explain, failures)))
+    asked: list[BrokerChange | NameServerChange] = [*found.brokers, *found.namesrvs]
+    errors = [f"delete topic {topic}: {one.error}" for one in asked if not one.ok]
+    errors += map(explain, found.failures())
+    if may_have := found.may_have_it():
+        errors.append(f"{', '.join(may_have)} may still have topic {topic}: delete it again when they are back")
+    if errors:
+        raise ChangeFailed("; ".join(errors))
     return Done("/topics", f"topic {topic} and its messages are deleted")

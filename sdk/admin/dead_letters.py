@@ -227,7 +227,7 @@ class DeadLetters:
                     counts.read += min(result.next_offset, span.end) - at
                     at = min(result.next_offset, span.end)
                     if self._goes_on and not dry_run:
-                        await self._commit(span.mq, at)
+                        await self._store_position(span.mq, at)
                     if on_progress is not None:
                         on_progress(counts)
         counts.missing = [one for one in self._choice.ids or () if one in left]
@@ -248,8 +248,22 @@ class DeadLetters:
             )
             raise
 
+    async def _store_position(self, mq: MessageQueue, offset: int) -> None:
+        """After a part of a queue whose letters were sent, or left out: go on from there the next time."""
+        try:
+            await self._commit(mq, offset)
+        except (BrokerError, RemotingError, RouteNotFound) as error:
+            error.add_note(
+                f"Broker {mq.broker_name} could not note how far the resend is: run it again when the broker has a "
+                "master. No letter that was sent is sent once more"
+            )
+            raise
+
     async def _commit(self, mq: MessageQueue, offset: int) -> None:
-        """Store the position of a resend without a choice at the master; the reader would keep it in memory only."""
+        """Store the position of a resend without a choice at the master.
+
+        While the master is away, the reader would only keep the position in memory.
+        """
         stamp = self._stamps.get(mq.broker_name)
         await _ask_master(
             self._client,

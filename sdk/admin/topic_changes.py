@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import field
 from typing import Protocol
 
-from skylark.mqcommon.errors import BrokerError, UserError
+from skylark.mqcommon.errors import BrokerError, SkylarkError, UserError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.names import MASTER_ID, is_light
 from skylark.remoting.protocol.codes import ResponseCode
@@ -63,19 +63,25 @@ class TopicDeletion:
     masterless: Sequence[str]
     #: Whether any broker or NameServer knew the topic before.
     was_known: bool = field(metadata=NOT_PRINTED)
+    #: Why the record of an ordered topic is still there; None when it is gone, or there was none.
+    order_failure: SkylarkError | None = field(default=None, metadata=NOT_PRINTED)
 
     def may_have_it(self) -> list[str]:
         """Brokers and masters that may still have the topic, for people."""
         return [*self.left, *(f"the master of {name}" for name in self.masterless)]
 
-    def failures(self) -> list[UserError]:
-        """Why the topic is not gone for good, though all brokers that answered have deleted it."""
-        found = [
+    def failures(self) -> list[SkylarkError]:
+        """Failures that no server's result has: sets without a master, which bring the topic back; the record of an
+        ordered topic; a name that nobody knew.
+        """
+        found: list[SkylarkError] = [
             UserError(f"the master of {name} is away: it brings topic {self.topic} back when it returns")
             for name in self.masterless
         ]
         if not self.was_known and not self.may_have_it():
             found.append(UserError(f"there is no topic {self.topic}: check its name with mqadmin topicList"))
+        if self.order_failure is not None:
+            found.append(self.order_failure)
         return found
 
 
@@ -84,12 +90,13 @@ async def put_topic(
     scope: Scope,
     config: TopicConfig,
     *,
-    heard: OnResult | None = None,
+    on_result: OnResult | None = None,
     on_progress: OnProgress | None = None,
 ) -> TopicPut:
     """Make a topic on the brokers of ``scope``, or change it to ``config``.
 
-    UserError, and nothing is changed, when sends of an ordered topic would fail.
+    UserError, and nothing is changed, when sends of an ordered topic would fail. UserError after the change when no
+    NameServer knows the broker at the address of ``scope``: the order of the topic is not recorded then.
     """
     topic = config.topic_name
     # Read before the change, for `is_resized`: with another number of queues, keys map to other queues.
@@ -98,7 +105,7 @@ async def put_topic(
         queues = config.write_queue_nums if config.perm & PERM_WRITE else 0
         await refuse_fewer_queues(admin, {topic: queues}, await broker_names_of(admin, addrs))
     known = await ask_each(addrs, lambda addr: config_at(admin, addr, topic), on_progress)
-    results = await change_each(addrs, lambda addr: admin.create_topic(addr, config), BrokerChange, heard)
+    results = await change_each(addrs, lambda addr: admin.create_topic(addr, config), BrokerChange, on_result)
     order_conf = None
     # The record has each broker's number of queues, so it is written only when all brokers have changed.
     if config.order and all_ok(results):
@@ -126,7 +133,7 @@ async def _put_order(admin: Admin, topic: str, queues: int, scope: Scope) -> str
 
 
 async def delete_topic(
-    admin: Admin, name_servers: EachNameServer, topic: str, cluster: str, *, heard: OnResult | None = None
+    admin: Admin, name_servers: EachNameServer, topic: str, cluster: str, *, on_result: OnResult | None = None
 ) -> TopicDeletion:
     """Delete a topic from the brokers of a cluster, then, if all succeed, from the NameServers. May be run again."""
     # Slaves delete the topic, too: a slave that stands in for a lost master would register the topic again.
@@ -135,7 +142,7 @@ async def delete_topic(
     with_master = {one.broker_name for one in targets if one.broker_id == MASTER_ID}
     masterless = sorted({one.broker_name for one in targets} - with_master)
     was_known = await _is_topic_known(admin, name_servers, topic, addrs, cluster)
-    brokers = await change_each(addrs, lambda addr: admin.delete_topic_in_broker(addr, topic), BrokerChange, heard)
+    brokers = await change_each(addrs, lambda addr: admin.delete_topic_in_broker(addr, topic), BrokerChange, on_result)
 
     async def forget(namesrv_addr: str) -> None:
         async with name_servers.admin_at(namesrv_addr) as own:
@@ -144,11 +151,15 @@ async def delete_topic(
 
     left = [result.broker_addr for result in brokers if not result.ok]
     namesrvs: list[NameServerChange] = []
+    order_failure: SkylarkError | None = None
     # A broker that still has the topic would register its route again.
     if was_known and not left and not masterless:
-        namesrvs = await change_each(name_servers.namesrv_addrs, forget, NameServerChange, heard)
-        await end_order(admin, topic, with_master)
-    return TopicDeletion(topic, brokers, namesrvs, left, masterless, was_known)
+        namesrvs = await change_each(name_servers.namesrv_addrs, forget, NameServerChange, on_result)
+        try:
+            await end_order(admin, topic, with_master)
+        except SkylarkError as error:
+            order_failure = error
+    return TopicDeletion(topic, brokers, namesrvs, left, masterless, was_known, order_failure)
 
 
 async def _is_topic_known(

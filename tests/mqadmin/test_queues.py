@@ -85,7 +85,10 @@ def test_without_a_broker_the_route_names_one() -> None:
     world = World(entries={MASTER: entries(1), OTHER: entries(1)}, routes={"T": two})
     first = run(world, "queryCq", "-t", "T", "-q", "0", "-i", "0")
     assert first.exit_code == 0
-    assert first.stderr == "mqadmin: asking broker-a; for another broker that has the queue (broker-b) give -b\n"
+    assert (
+        first.stderr
+        == "mqadmin: asking broker-a; for another broker that has the queue (broker-b) name the broker (mqadmin: -b)\n"
+    )
     assert run(world, "queryCq", "-t", "T", "-q", "3", "-i", "0").stderr == ""
     assert [call[0] for call in world.called("query_consume_queue")] == [MASTER, OTHER]
     assert "no broker of topic T has queue 9" in run(world, "queryCq", "-t", "T", "-q", "9", "-i", "0").stderr

@@ -1,4 +1,4 @@
-"""Tables, JSON, times, Java's spellings, and version numbers."""
+"""Tables, JSON, times and Java's spellings."""
 
 import json
 from typing import Any, NamedTuple
@@ -74,6 +74,3 @@ def test_both_kinds_of_json_say_the_same(document: Any) -> None:
 def test_json_has_no_nan() -> None:
     with pytest.raises(ValueError):
         to_json(float("nan"))
-
-
-# --- Version numbers against those that are known

@@ -10,6 +10,7 @@ from skylark.mqcommon.message.queue import MessageQueue
 from skylark.remoting.protocol.requests.groups import ConsumeOffset, ConsumeStats
 from skylark.remoting.protocol.requests.topics import TopicConfig
 from tests.mqadmin.fake import MASTER, SLAVE, World, run
+from tests.sdk.admin.test_topology import texts
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def test_the_command_asks_masters_and_draws(world: World, tmp_path: Path) -> Non
         (0, 3.5, None),
         (1, 0.0, 10),
     ]
-    assert "slave 1" in file.read_text(encoding="utf-8")
+    assert "slave 1" in " ".join(texts(file.read_text(encoding="utf-8")))
     assert world.called("all_topic_config") == [(MASTER,)]
     lines = run(world, "clusterTopology").stdout.splitlines()
     assert lines[1].split() == ["DefaultCluster", "broker-a", "0,1", "1", "2", "2", "6"]

@@ -92,7 +92,7 @@ async def explain_access(
     """
     if request is None:
         if topic is None and group is None:
-            raise UserError("give a topic (-t), a group (-g), or a request (-q)")
+            raise UserError("give a topic, a group, or a request")
         request = request_code("SEND_MESSAGE_V2" if group is None else "PULL_MESSAGE")
     return [
         AccessAnswer(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from skylark.mqcommon.errors import BrokerError
-from skylark.sdk.admin.reports.problems import OnProblem, OnProgress, ReportProblem, ask_each
+from skylark.sdk.admin.reports.problems import OnProblem, OnProgress, ask_each, report_unanswered
 from skylark.sdk.admin.targets import all_targets
 
 if TYPE_CHECKING:
@@ -78,8 +78,7 @@ async def progress_of_groups(
     for target in all_targets(await admin.cluster_info()):
         first.setdefault((target.cluster, target.broker_name), target.addr)
     answers = await ask_each(first.values(), ask, on_progress)
-    for addr, error in answers.errors.items():
-        on_problem(ReportProblem(f"groups of broker {addr}", error))
+    report_unanswered("groups of broker", answers, on_problem)
     return _merged(answers.values, is_whole=not answers.errors)
 
 

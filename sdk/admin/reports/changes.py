@@ -54,7 +54,7 @@ async def change_each(
     addrs: Iterable[str],
     act: Callable[[str], Awaitable[object]],
     made: Callable[[str, bool, str | None], C],
-    heard: OnResult | None = None,
+    on_result: OnResult | None = None,
 ) -> list[C]:
     """Run ``act`` for each address in turn. A failure at one server does not stop the others.
 
@@ -67,8 +67,8 @@ async def change_each(
             await act(addr)
         except SkylarkError as error:
             failure = error
-        if heard is not None:
-            heard(addr, failure)
+        if on_result is not None:
+            on_result(addr, failure)
         results.append(made(addr, failure is None, None if failure is None else explain(failure)))
     return results
 

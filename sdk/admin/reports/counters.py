@@ -1,14 +1,14 @@
 """How many messages go into a topic, and out of it to each group: a second, in the last day, and how many wait."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import field
-from typing import Protocol
 
 from skylark.mqcommon.errors import BrokerError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.names import MASTER_ID
 from skylark.remoting.protocol.requests.brokers import BrokerStatsData
 from skylark.sdk.admin.client import Admin
+from skylark.sdk.admin.reports.all_groups import ProgressOfGroups
 from skylark.sdk.admin.reports.report import named
 
 
@@ -45,23 +45,13 @@ class TopicCounters:
     absent: tuple[str, ...]
 
 
-class KnownCounters(Protocol):
-    """Counters of many topics that are already known, from answers about whole brokers."""
-
-    def sums(self, topic: str, masters: Sequence[str], sets: int) -> Mapping[str, CountedMessages] | None:
-        """Group → messages, "" → messages sent to the topic; None unless the masters of all ``sets`` answered."""
-
-    def lag(self, group: str, topic: str, broker_names: Sequence[str]) -> int | None:
-        """How many messages wait for the group; None unless all the brokers have answered."""
-
-
-async def topic_counters(admin: Admin, topic: str, known: KnownCounters | None = None) -> TopicCounters:
-    """The counters of a topic. Without ``known`` its brokers are asked for each of its groups."""
+async def topic_counters(admin: Admin, topic: str, known: ProgressOfGroups | None = None) -> TopicCounters:
+    """The counters of a topic. Without ``known``, the answers of whole brokers, brokers are asked for each group."""
     route = await admin.topic_route(topic)
     masters = [one.broker_addrs[MASTER_ID] for one in route.broker_datas if MASTER_ID in one.broker_addrs]
     broker_names = [one.broker_name for one in route.broker_datas]
-    sums_known = None if known is None else known.sums(topic, masters, len(broker_names))
-    sums = dict(await _asked_sums(admin, masters, topic) if sums_known is None else sums_known)
+    sums_known = None if known is None else _known_sums(known, topic, masters, len(broker_names))
+    sums = await _asked_sums(admin, masters, topic) if sums_known is None else sums_known
     put = sums.pop("")
     rows: list[CounterRow] = []
     for group, got in sums.items():
@@ -73,6 +63,22 @@ async def topic_counters(admin: Admin, topic: str, known: KnownCounters | None =
         rows.append(CounterRow(topic, max(left, 0), put.tps, put.of_day, group, got.tps, got.of_day))
     absent = tuple(one.broker_name for one in route.absent_brokers or ())
     return TopicCounters(tuple(rows) or (CounterRow(topic, 0, put.tps, put.of_day, None, 0.0, 0),), absent)
+
+
+def _known_sums(
+    known: ProgressOfGroups, topic: str, masters: Sequence[str], sets: int
+) -> dict[str, CountedMessages] | None:
+    """Group → messages, "" → messages sent to the topic; None unless the masters of all ``sets`` answered."""
+    answers = [known.traffic[addr] for addr in masters if addr in known.traffic]
+    if len(answers) < sets:
+        return None
+
+    def total(group: str) -> CountedMessages:
+        rows = [row for one in answers if (row := one.counted.get((topic, group))) is not None]
+        return CountedMessages(sum((row.tps for row in rows), 0.0), sum(row.of_day for row in rows))
+
+    readers = sorted({group for one in answers for group in one.readers.get(topic, ())})
+    return {group: total(group) for group in ("", *readers)}
 
 
 async def _asked_sums(admin: Admin, masters: Sequence[str], topic: str) -> dict[str, CountedMessages]:

@@ -11,7 +11,14 @@ from skylark.mqcommon.names import MASTER_ID, RETRY_PREFIX
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.requests.groups import ConsumeStats, GroupMembers, SubscriptionGroupConfig
 from skylark.sdk.admin.reports.all_groups import ProgressOfGroups, progress_of_groups
-from skylark.sdk.admin.reports.problems import OnProblem, OnProgress, ReportProblem, ask_each, report_absent_queues
+from skylark.sdk.admin.reports.problems import (
+    OnProblem,
+    OnProgress,
+    ReportProblem,
+    ask_each,
+    report_absent_queues,
+    report_unanswered,
+)
 from skylark.sdk.admin.reports.report import named
 from skylark.sdk.admin.reports.versions import version_name
 from skylark.sdk.admin.targets import all_targets
@@ -226,8 +233,7 @@ async def group_summaries(
     if not progress.is_whole:
         groups = [group for group in groups if group in progress.stats]
     answers = await ask_each(groups, summarize, on_progress)
-    for group, error in answers.errors.items():
-        on_problem(ReportProblem(f"group {group}", error))
+    report_unanswered("group", answers, on_problem)
     for one in (await admin.cluster_info()).absent_brokers or ():
         on_problem(ReportProblem(f"broker {one.broker_name} is away: what groups have not read there is not counted"))
     return list(answers.values.values())
@@ -271,8 +277,7 @@ async def group_configs(
             raise
 
     answers = await ask_each(masters, config_at, on_progress)
-    for addr, error in answers.errors.items():
-        on_problem(ReportProblem(f"broker {addr}", error))
+    report_unanswered("broker", answers, on_problem)
     configs = [
         GroupConfig(masters[addr].cluster, masters[addr].broker_name, config)
         for addr, config in answers.values.items()
@@ -281,23 +286,6 @@ async def group_configs(
     if not configs and not answers.errors:
         raise UserError(f"no broker knows group {group}; create it with mqadmin updateSubGroup")
     return GroupConfigs(group, tuple(configs))
-
-
-async def is_group_known(admin: "Admin", addrs: Iterable[str], group: str) -> bool:
-    """Whether one of these brokers has the group. As in RocketMQ, deletes succeed even for unknown names.
-
-    A broker that fails counts as knowing the group: the change that follows reports what is wrong with that broker.
-    """
-    for addr in addrs:
-        try:
-            await admin.group_config(addr, group)
-        except BrokerError as error:
-            if error.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
-                continue
-        except SkylarkError:
-            pass
-        return True
-    return False
 
 
 async def broker_progress(

@@ -14,7 +14,7 @@ from skylark.remoting.protocol.requests.clients import (
     ProcessQueueInfo,
     SubscriptionData,
 )
-from skylark.sdk.admin.reports.problems import OnProblem, OnProgress, ReportProblem, ask_each
+from skylark.sdk.admin.reports.problems import OnProblem, OnProgress, ask_each, report_unanswered
 from skylark.sdk.admin.reports.report import OPTIONAL, named
 from skylark.sdk.admin.reports.versions import version_name
 
@@ -217,8 +217,7 @@ async def members_status(
     answers = await ask_each(
         sorted(versions), lambda name: admin.consumer_running_info(group, name, jstack=jstack), on_progress
     )
-    for name, error in answers.errors.items():
-        on_problem(ReportProblem(f"consumer {name}", error))
+    report_unanswered("consumer", answers, on_problem)
     members = tuple(
         _status(name, info, number, versions[name])
         for number, (name, info) in enumerate(sorted(answers.values.items()), 1)

@@ -2,8 +2,9 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from skylark.mqcommon.arguments import LONG_MAX
 from skylark.mqcommon.errors import BrokerError, SkylarkError, UserError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.names import TRACE_TOPIC
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from skylark.remoting.protocol.requests.clients import ConsumerConnection
     from skylark.sdk.admin.client import Admin
     from skylark.sdk.traces.records import Step
-
-LONG_MAX: Final = 2**63 - 1
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -225,7 +224,7 @@ async def message_trace(
     ]
     steps = timeline(msg_id, records)
     if not steps:
-        text = f"topic {trace_topic} has no trace of {msg_id}; check the id and -t, and that clients trace"
+        text = f"topic {trace_topic} has no trace of {msg_id}; check the id and the trace topic, and that clients trace"
         on_problem(ReportProblem("", UserError(text)))
     return [_step(step) for step in steps]
 

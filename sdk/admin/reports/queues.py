@@ -111,7 +111,11 @@ async def _first_with(admin: "Admin", topic: str, queue_id: int, on_problem: OnP
         raise UserError(f"no broker of topic {topic} has queue {queue_id}; see mqadmin topicRoute")
     if len(having) > 1:
         others = ", ".join(having[1:])
-        on_problem(ReportProblem(f"asking {having[0]}; for another broker that has the queue ({others}) give -b"))
+        on_problem(
+            ReportProblem(
+                f"asking {having[0]}; for another broker that has the queue ({others}) name the broker (mqadmin: -b)"
+            )
+        )
     return str(addrs[having[0]])
 
 

@@ -130,7 +130,7 @@ async def oldest_messages(
     begin_ms: int | None = None,
     end_ms: int | None = None,
     most: int,
-    heard: ReadCallbacks | None = None,
+    callbacks: ReadCallbacks | None = None,
     on_progress: OnProgress | None = None,
 ) -> OldestMessages:
     """At most ``most`` messages of the topic, queue by queue, the oldest of each queue.
@@ -143,8 +143,8 @@ async def oldest_messages(
 
     def collect(_: "PullResult", found: "list[MessageExt]") -> None:
         messages.extend(found)
-        if heard is not None:
-            heard.pulled(found)
+        if callbacks is not None:
+            callbacks.pulled(found)
 
     for queue in await chosen_queues(consumer, topic, broker_name, queue_id):
         left = most - len(messages)
@@ -154,12 +154,12 @@ async def oldest_messages(
         start = max(first, offset or 0)
         if end - start > left:
             end = start + left
-            if heard is not None:
-                heard.cut(queue, left)
+            if callbacks is not None:
+                callbacks.cut(queue, left)
         status, at = await read_queue(consumer, queue, start, end, collect, on_progress=on_progress)
         queues.append(ReadQueue(queue.broker_name, queue.queue_id, status, at))
-        if heard is not None:
-            heard.ended(queue, queues[-1])
+        if callbacks is not None:
+            callbacks.ended(queue, queues[-1])
     return OldestMessages(tuple(messages), tuple(queues))
 
 

@@ -33,6 +33,8 @@ def plain(value: object) -> Any:
     """
     if (sent := getattr(value, "to_wire", None) or getattr(value, "to_ext", None)) is not None:
         return plain(sent())
+    if value is None or type(value) in (str, int, float, bool):
+        return value
     if is_dataclass(value) and not isinstance(value, type):
         # The result is a JSON document, whose members have any type.
         document: dict[str, Any] = {}

@@ -5,6 +5,7 @@ from typing import Any
 
 from click.testing import CliRunner, Result
 
+from skylark import blocking
 from skylark.mqadmin.cli import mqadmin
 from skylark.mqadmin.doctor.facts import BrokerFacts
 from skylark.mqadmin.doctor.gather import ports_of
@@ -15,7 +16,6 @@ from skylark.remoting.protocol.requests.clients import (
     ConsumerRunningInfo,
     SubscriptionData,
 )
-from skylark.sdk import blocking
 from skylark.sdk.testing import Cluster
 from tests.mqadmin.fake import MASTER, SLAVE, World
 from tests.mqadmin.fake import run as run_at

@@ -11,21 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 import trio
 
+from skylark import Admin, ConsumeFrom, Producer, PullConsumer, SimpleConsumer, blocking
 from skylark.mqcommon.errors import BrokerError, InvalidArgument, RouteNotFound, UserError
 from skylark.mqcommon.message.message import Message, MessageExt, decode_messages
 from skylark.mqcommon.message.properties import FAIL_REASON, FAIL_TIME, RESENT_TIMES, encode_properties
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
-from skylark.sdk import (
-    Admin,
-    ConsumeFrom,
-    Producer,
-    PullConsumer,
-    SimpleConsumer,
-    blocking,
-    broker_api,
-)
+from skylark.sdk import broker_api
 from skylark.sdk.admin import dead_letter_files, resent_marks
 from skylark.sdk.admin.dead_letter_files import DeadLetterFile
 from skylark.sdk.admin.dead_letters import DeadLetter, DeadLetterCounts, Resending

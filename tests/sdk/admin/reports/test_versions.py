@@ -1,3 +1,5 @@
+"""Version numbers against known names."""
+
 import pytest
 
 from skylark.sdk.admin.reports.versions import VERSION_NAMES, version_name
