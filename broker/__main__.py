@@ -1,4 +1,4 @@
-"""The command ``broker``, also as ``python -m broker``."""
+"""The command ``broker``, also as ``python -m skylark.broker``."""
 
 from skylark.mqcommon.daemons.start import start
 

@@ -1,7 +1,7 @@
 """RocketMQ's broker keys (4.9 and 5.3) that this broker accepts and does not use; each gives a warning.
 
 Most of these keys set the sizes of Java's thread pools, buffers and page cache. A key that cannot be ignored safely is
-in options.py, where it is refused (`_MISSING_FEATURES`). A key that comes into use moves to options.py.
+in options.py, where `BrokerOptions._refuse_missing_features` refuses it. A key that comes into use moves there.
 """
 
 _KEYS = """

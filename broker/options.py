@@ -4,8 +4,8 @@ Keys and defaults are RocketMQ's, except ``forceRegister`` (off: a NameServer is
 topics), ``inSyncReplicas`` with ``totalReplicas`` (2: with RocketMQ 5's 1 a SYNC_MASTER waits for no slave),
 ``controllerHeartBeatTimeoutMills`` (10,000 in RocketMQ) and ``allAckInSyncStateSet`` (false in RocketMQ). Options
 that may change while the broker runs (``mutable``) are read at each use.
-Options of features that this broker lacks are refused if ignoring them would be unsafe (`_MISSING_FEATURES`), and
-otherwise accepted with a warning (ignored_keys.py).
+Options of features that this broker lacks are refused if ignoring them would be unsafe (`_refuse_missing_features`).
+Otherwise they are accepted with a warning (ignored_keys.py).
 """
 
 import json

@@ -77,7 +77,7 @@ _SYSTEM_TOPICS = frozenset(
     }
 )
 # RocketMQ's system groups: those listed in its tool, and all with this prefix.
-_SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 _SYSTEM_GROUPS = frozenset(
     {
         "DEFAULT_CONSUMER", "DEFAULT_PRODUCER", TOOLS_GROUP, "SCHEDULE_CONSUMER", "FILTERSRV_CONSUMER",
@@ -196,7 +196,7 @@ def is_system_topic(topic: str) -> bool:
 
 def is_system_group(name: str) -> bool:
     """Whether RocketMQ or its tools made the group for themselves."""
-    return name in _SYSTEM_GROUPS or name.startswith(_SYSTEM_GROUP_PREFIX)
+    return name in _SYSTEM_GROUPS or name.startswith(SYSTEM_GROUP_PREFIX)
 
 
 def is_retry_topic(topic: str) -> bool:

@@ -1,4 +1,4 @@
-"""The command ``mqproxy``, also as ``python -m mqproxy``."""
+"""The command ``mqproxy``, also as ``python -m skylark.mqproxy``."""
 
 from skylark.mqcommon.daemons.start import start
 

@@ -1,11 +1,9 @@
 """Names of topics and groups in calls, checked as RocketMQ's proxy does. Pure."""
 
 from skylark.mqcommon.errors import RequestRefused
-from skylark.mqcommon.names import check_group, check_topic, is_system_topic
+from skylark.mqcommon.names import SYSTEM_GROUP_PREFIX, check_group, check_topic, is_system_topic
 from skylark.mqproxy.statuses import Refused
 from skylark.mqproxy.wire import messaging_pb2 as wire
-
-_SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 
 
 def topic_of(resource: wire.Resource) -> str:
@@ -25,7 +23,7 @@ def group_of(resource: wire.Resource) -> str:
         check_group(resource.name)
     except RequestRefused as refusal:
         raise Refused(wire.ILLEGAL_CONSUMER_GROUP, refusal.remark) from None
-    if resource.name.startswith(_SYSTEM_GROUP_PREFIX):
+    if resource.name.startswith(SYSTEM_GROUP_PREFIX):
         raise Refused(wire.ILLEGAL_CONSUMER_GROUP, "cannot use system consumer group")
     return resource.name
 

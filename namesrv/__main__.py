@@ -1,4 +1,4 @@
-"""The command ``namesrv``, also as ``python -m namesrv``."""
+"""The command ``namesrv``, also as ``python -m skylark.namesrv``."""
 
 from skylark.mqcommon.daemons.start import start
 

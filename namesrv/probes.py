@@ -35,7 +35,7 @@ class Probes(Generic[C]):
     def poll(self, now: float, heard: Iterable[tuple[C, float]]) -> Verdict[C]:
         """Which connections to probe now.
 
-        ``heard``: each connection of brokers that answer, and when it last read something.
+        ``heard``: each connection of a broker that can be probed, and when something last came from it.
         """
         if now - self._polled_at > 2 * INTERVAL_S + 1:
             # This process was stopped, not the brokers: their answers wait in the sockets. Start over.

@@ -32,7 +32,7 @@ from skylark.broker.store.reader import GetStatus
 from skylark.broker.store.store import MessageStore, StoreOptions
 from skylark.mqcommon.clock import Clock, SystemClock
 from skylark.mqcommon.disk.files import FileSystem, OsFiles
-from skylark.mqcommon.errors import DiskFull, ProtocolError, StoreLocked, UserError
+from skylark.mqcommon.errors import ProtocolError, StoreLocked, UserError
 from skylark.mqcommon.message.columns import record_starts
 from skylark.mqcommon.message.ids import encode_host
 from skylark.mqcommon.message.properties import find_property
@@ -110,7 +110,7 @@ def hand_over(
         raise UserError(f"{options.directory} is open in a broker: stop it first") from None
     try:
         if report.unwritten:
-            raise DiskFull(report.unwritten)
+            raise UserError(f"queue entries cannot be written: {report.unwritten}; make room and run this again")
         metadata = Metadata(fs, f"{options.directory}/config", clock, BrokerOptions())
         metadata.recover(must_exist=read_inventory(fs, options.directory)[1])
         offsets: dict[str, dict[int, int]] = {}

@@ -16,7 +16,7 @@ from skylark.broker.meta.table import Applier, Change, JournalledTable, Journall
 from skylark.broker.options import BrokerOptions
 from skylark.mqcommon.clock import Clock
 from skylark.mqcommon.errors import DiskFull, RequestRefused
-from skylark.mqcommon.names import TOOLS_GROUP, can_have_retry_topic, check_group, is_light
+from skylark.mqcommon.names import SYSTEM_GROUP_PREFIX, TOOLS_GROUP, can_have_retry_topic, check_group, is_light
 from skylark.remoting.protocol.body import DataVersion
 from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
 
@@ -31,7 +31,6 @@ FORMAT = TableFormat(
     SubscriptionGroupConfig.from_wire,
 )
 FORBIDDEN = "groups-forbidden"
-SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 SYSTEM_GROUPS = (
     TOOLS_GROUP,
     "FILTERSRV_CONSUMER",

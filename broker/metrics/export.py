@@ -102,7 +102,7 @@ class HealthPages(Part):
     def unready(self) -> str:
         """Why clients should not be sent to this broker; "" if they may be."""
         if reason := self._admission.no_room:
-            return f"the store takes no messages: {reason}"
+            return f"no messages are accepted, as the disk has no room: {reason}"
         if self._options.has_namesrvs and not self._registered():
             return "not registered with a NameServer yet"
         if self._role.now.kind is RoleKind.TAKING_OVER:

@@ -17,12 +17,12 @@ from skylark.broker.store.store import MessageStore
 from skylark.mqcommon.clock import Clock
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.metrics.metric import Column, flag
-from skylark.mqcommon.names import is_retry_topic, is_system_topic
+from skylark.mqcommon.names import SYSTEM_GROUP_PREFIX, is_retry_topic, is_system_topic
 from skylark.remoting.net.steps import Steps
 
 # Pairs that one step handles: about two milliseconds.
 PAIRS = 200
-_SYSTEM_GROUPS = "cid_rmq_sys_"
+_SYSTEM_GROUP_PREFIX = SYSTEM_GROUP_PREFIX.lower()
 
 _Place = tuple[str, int, int]
 
@@ -53,7 +53,7 @@ class Lags:
 
 def is_system(topic: str, group: str = "") -> str:
     """The label ``is_system``."""
-    return flag(is_system_topic(topic) or group.lower().startswith(_SYSTEM_GROUPS))
+    return flag(is_system_topic(topic) or group.lower().startswith(_SYSTEM_GROUP_PREFIX))
 
 
 class LagReader:

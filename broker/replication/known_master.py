@@ -27,7 +27,7 @@ class KnownMaster:
         #: Called when the master can be reached again.
         self.on_return: list[Callable[[], object]] = []
         #: Called when the master was lost: NameServers may know another one.
-        self.ask_again: Callable[[], None] = _leave_masterless
+        self.ask_again: Callable[[], None] = _ask_nothing
         self._reported: dict[str, MasterAddress] = {}  # by NameServer
         self._answers = True
 
@@ -87,5 +87,5 @@ class KnownMaster:
             self.ask_again()
 
 
-def _leave_masterless() -> None:
-    """Does nothing: without NameServers nobody can be asked for the master."""
+def _ask_nothing() -> None:
+    """The default of `KnownMaster.ask_again`, until the registrar or the membership replaces it: does nothing."""

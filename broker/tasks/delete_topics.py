@@ -122,6 +122,8 @@ class TopicRemoval(Part):
 
     async def _finish_all(self) -> None:
         async with self.lock:
+            # A call that comes while this round runs belongs to the next round, which also has its marks.
+            then, self._then = self._then, []
             for mark in self._deletions.unfinished():
                 try:
                     await self._finish(mark)
@@ -129,8 +131,8 @@ class TopicRemoval(Part):
                     logger.error("the deletion of topic %s is unfinished, tried again soon: %s", mark.name, error)
                 else:
                     logger.info("the deletion of topic %s, which had begun before, is finished", mark.name)
-        while self._then:
-            self._then.pop()()
+        for call in then:
+            call()
 
     async def _finish(self, mark: TopicDeletion) -> None:
         name, before = mark.name, mark.log_end if mark.log_end >= 0 else None

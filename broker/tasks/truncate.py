@@ -65,7 +65,7 @@ class LogTruncation:
         self._flusher.log_ends_at(offset)
         await self._flusher.checkpoint(note_ends=True)
         if store.durable_end != log.end or store.entries_waiting:
-            why = self._flusher.unwritten
+            why = self._flusher.unwritten or f"{store.entries_waiting} entries wait in memory"
             raise DiskFull(f"the log cannot be cut at {offset} before its queues are on disk: {why}")
         # The order is the safety argument: a crash at any step leaves the old log or the cut one, never a mixture.
         async with self._flusher.alone():

@@ -67,7 +67,7 @@ logger = logging.getLogger(__name__)
 HELLO_S = 3.0
 PLAIN_HELLO_S = 10.0
 # How often a slave in Controller mode checks whether it copies its master's log; only then it copies tables.
-LOOK_S = 0.02
+POLL_S = 0.02
 
 
 @lazy_dataclass(frozen=True)
@@ -109,7 +109,7 @@ def wire_replication(
 
     async def copying() -> None:
         # Before this broker copies, its own log may have a tail that the master lacks and that must be cut first.
-        await poll_until(lambda: bool(slaves and slaves[-1].following), math.inf, LOOK_S)
+        await poll_until(lambda: bool(slaves and slaves[-1].following), math.inf, POLL_S)
 
     online = acting.hand_over.master_is_online if acting.hand_over else trio.lowlevel.checkpoint
     if core.elected is not None:

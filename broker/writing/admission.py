@@ -10,13 +10,14 @@ that stops (remoting/net/server.py); a put whose file cannot be made, which only
 
 The store itself checks no reason: it stores every message it is given, as it does for a slave's replica and for tools.
 Neighbours: writer.py asks for each message, send_handlers.py for each request; durability.py implements `Copies`.
+delivery/pop/log.py and delivery/recall.py ask whether this broker stores messages at all; metrics/ shows `no_room`.
 """
 
 from enum import Enum, auto
 from typing import Protocol
 
 from skylark.broker.writing.elected import Elected
-from skylark.broker.writing.refusals import no_room
+from skylark.broker.writing.refusals import no_room_refusal
 from skylark.broker.writing.waits import skips_waiting
 from skylark.mqcommon.errors import RequestRefused
 from skylark.mqcommon.names import DLQ_RESENT_TOPIC
@@ -32,7 +33,7 @@ class Reason(Enum):
     ================= ========================================== =================================================
     NOT_MASTER        wiring/core.py: the role is not MASTER     wiring/core.py: the role is MASTER
     TOPIC_DELETION    wiring/replication.py: a new master has    wiring/replication.py: tasks/delete_topics.py has
-                      deletions of topics to finish              tried all of them
+                      deletions of topics to finish              tried all of them; or a new master has none
     DRAIN             admin/draining.py: the time that clients   admin/draining.py: the drain was ended
                       have to find other brokers is over
     DISK_FULL         tasks/clean.py: the disk is too full       tasks/clean.py: the disk has room
@@ -174,6 +175,9 @@ class Admission:
             raise RequestRefused(*self._of_role)
 
     def check_room(self) -> None:
-        """RequestRefused for any message, while there is no room. Asked last: errors of the message come first."""
+        """RequestRefused for any message, while there is no room.
+
+        Asked after the checks of the Writer. The store checks its limits of size after it.
+        """
         if self.no_room:
-            raise no_room(self.no_room)
+            raise no_room_refusal(self.no_room)

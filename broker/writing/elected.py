@@ -3,11 +3,12 @@
 Replication sets its attributes; Durability and the reads for consumers use them.
 - Consumers see no message that ends after ``confirm_offset``: every log that an election can choose has all messages
   before this offset.
-- Without its lease this broker stores no message, not even with WAIT=false, and answers FLUSH_SLAVE_TIMEOUT instead of
-  SUCCESS: another master may have been elected. The lease is checked at the moment of the answer, since this process
-  may have been stopped for long.
-- The master waits as a SYNC_MASTER does, whatever its brokerRole. With allAckInSyncStateSet it waits until the message
-  is confirmed, so until all members of the SyncStateSet have it; inSyncReplicas has no effect then.
+- Without its lease this broker stores no message of a client, not even with WAIT=false, and answers FLUSH_SLAVE_TIMEOUT
+  (in a DLedger group SYSTEM_ERROR) instead of SUCCESS: another master may have been elected. The lease is checked at
+  the put, and again at the moment of the answer, since this process may have been stopped for long.
+- The master waits as a SYNC_MASTER does, whatever its brokerRole. With allAckInSyncStateSet, and always in a DLedger
+  group, it waits until the message is confirmed: in Controller mode until all members of the SyncStateSet have it.
+  inSyncReplicas has no effect then.
 - minInSyncReplicas counts the members of the SyncStateSet. As in RocketMQ, it does not refuse sends with WAIT=false. By
   default it is as high as the loss of one broker allows, but at most 2: 2 in a set of three or more, 1 in a smaller
   set.

@@ -16,10 +16,10 @@ def no_space(error: DiskFull) -> RequestRefused:
     """The refusal when the disk is full or file descriptors are used up."""
     if isinstance(error, OutOfDescriptors):
         return _not_available(f"the broker is out of file descriptors: {error}")
-    return no_room(str(error))
+    return no_room_refusal(str(error))
 
 
-def no_room(why: str) -> RequestRefused:
+def no_room_refusal(why: str) -> RequestRefused:
     """The refusal while messages cannot be kept on the disk: "disk full", the only such reason that producers know."""
     return _not_available(f"the broker's disk is full: {why}")
 

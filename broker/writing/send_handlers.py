@@ -2,7 +2,7 @@
 
 A request's fields become a message for the Writer, and the Writer's result becomes an answer. The order of the checks,
 the codes and the texts are RocketMQ's. A producer is answered when its message is safe, see writing/durability.py.
-Neighbour: writing/writer.py (stores the messages).
+Neighbours: writing/admission.py (whether a request may send now), writing/writer.py (stores the messages).
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""The command ``controller``, also as ``python -m namesrv.controller``."""
+"""The command ``controller``, also as ``python -m skylark.namesrv.controller``."""
 
 from skylark.mqcommon.daemons.start import start
 

@@ -162,7 +162,9 @@ async def test_a_broker_stops_and_starts_on_a_full_disk(how: str) -> None:
         assert await offset_of(client, addr, GET_MAX_OFFSET.code, "t") == stored + 1
 
 
-async def test_a_broker_whose_start_cannot_write_queues_refuses_sends_until_it_can() -> None:
+async def test_a_broker_whose_start_cannot_write_queues_refuses_sends_until_it_can(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     fs = MemoryFiles()
     async with running(fs) as (client, addr):
         await client.invoke(addr, send_request("t", b"first"))
@@ -180,6 +182,7 @@ async def test_a_broker_whose_start_cannot_write_queues_refuses_sends_until_it_c
             "service not available now. It may be caused by one of the following reasons: the broker's disk is full:"
             " no room for a queue",
         )
+        assert "sends are refused: entries of consume queues cannot be written: no room for a queue" in caplog.messages
         assert (await client.invoke(addr, pull_request("t", 0))).code == ResponseCode.SUCCESS
         fs.before_call = None
         while refused.code:

@@ -40,7 +40,7 @@ SAVE_S = 1.0
 HORIZON_ROUNDS = 5
 # The pause after a failure: of one check point, or of all work.
 PAUSE_MS, PAUSE_S = 1_000, 1.0
-_NOT_NOTED = "offsets that others have set for pop consumers are not noted"
+_NOT_WRITTEN = "offsets that others have set for pop consumers are not written"
 # Refusals that concern one topic: it is not writable, or cannot be made. Copies for other topics are stored.
 _OF_ONE_TOPIC = (ResponseCode.NO_PERMISSION, ResponseCode.SYSTEM_ERROR)
 # Check points that are written again at a time, see `MAX_BEHIND`.
@@ -84,7 +84,7 @@ class Reviving(Part):
         self._failures = Failures(logger)
         self._stopping = False
         # The count of offset changes up to which foreign offsets were written to the revive log.
-        self._noted_changes = -1
+        self._written_changes = -1
         # When the lease that was postponed last is tried again.
         self._retry_ms = 0
         # How many steps of the clock were applied to the leases.
@@ -155,7 +155,7 @@ class Reviving(Part):
             await self._persist()
         await self._takeover.take_over(await self._log.read(self._is_deleted))
         self._positions.begin()
-        self._noted_changes = -1
+        self._written_changes = -1
         self._store.check_clock()
         self._steps = self._store.clock_steps.count
         self._log.inflight.take_over(self._clock.now_ms())
@@ -166,7 +166,7 @@ class Reviving(Part):
         self._stopping = True
         self._role_scope.cancel()
         if self._log.is_ready and self._is_master():
-            await self._try(_NOT_NOTED, self._write_foreign_offsets)
+            await self._try(_NOT_WRITTEN, self._write_foreign_offsets)
 
     @property
     def open_checkpoints(self) -> int:
@@ -321,7 +321,7 @@ class Reviving(Part):
             await trio.sleep(SAVE_S)
             rounds += 1
             self._renew()
-            await self._try(_NOT_NOTED, self._write_foreign_offsets)
+            await self._try(_NOT_WRITTEN, self._write_foreign_offsets)
             if horizon is None and rounds % HORIZON_ROUNDS == 0:
                 horizon = Horizon(self._log.inflight.needed_from(self._log.end), self._store.log.end)
             await self._try("offsets of pop consumers are not saved", self._flush_log)
@@ -339,7 +339,7 @@ class Reviving(Part):
     async def _write_foreign_offsets(self) -> None:
         """Write to the revive log which offsets others have set."""
         changes = self._offsets.changes
-        if changes == self._noted_changes:
+        if changes == self._written_changes:
             return
         found: list[Queue] = []
         for queues in self._positions.set_by_others():
@@ -350,7 +350,7 @@ class Reviving(Part):
             await self._persist()
         for queue in found:
             self._positions.release(queue)
-        self._noted_changes = changes
+        self._written_changes = changes
 
     async def _flush_log(self) -> None:
         if self._safe_end() < self._store.log.end:

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from skylark.broker.cli import main
-from skylark.broker.commands.json_metadata import export, import_files
+from skylark.broker.commands.json_metadata import export, hand_over, import_files
 from skylark.broker.meta import json_files
 from skylark.broker.meta.metadata import Metadata, MetadataReport
 from skylark.broker.options import BrokerOptions
@@ -17,6 +17,7 @@ from skylark.mqcommon.errors import StoreCorrupt, UserError
 from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
 from skylark.remoting.protocol.requests.topics import TopicConfig
 from tests.broker.meta.support import DIRECTORY, MetadataDir
+from tests.broker.store.support import SMALL, open_store, put
 from tests.support.clock import ManualClock
 from tests.support.golden_store import unpack
 from tests.support.memory_files import MemoryFiles
@@ -94,6 +95,20 @@ def test_a_running_broker_is_left_alone() -> None:
         export(meta.fs, meta.clock, "/store")
     lock.close()
     assert export(meta.fs, meta.clock, "/store") == [f"{DIRECTORY}/{name}" for name in NAMES]
+
+
+def test_queue_entries_that_find_no_room_are_one_line_that_says_what_to_do() -> None:
+    meta = MetadataDir()
+    meta.topics.put(TopicConfig("T", 1, 1))
+    meta.journal.close()
+    store = open_store(meta.fs)
+    put(store, "T", 0, b"body")
+    store.log.flush()
+    meta.kill()
+    meta.journal.close()
+    meta.fs.capacity = meta.fs.used()
+    with pytest.raises(UserError, match=r"^queue entries cannot be written: .*; make room and run this again$"):
+        hand_over(meta.fs, meta.clock, SMALL, 1_000, lambda line: None)
 
 
 def test_java_files_that_were_never_taken_over_are_not_overwritten(tmp_path: Path) -> None:

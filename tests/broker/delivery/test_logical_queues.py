@@ -5,6 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from skylark import (
+    Admin,
+    Message,
+    MessageQueue,
+    Producer,
+    PullConsumer,
+    SimpleConsumer,
+    TransactionProducer,
+    TransactionState,
+)
 from skylark.broker.delivery import logical_queues
 from skylark.mqcommon.errors import BrokerError, RouteNotFound, SkylarkError
 from skylark.remoting.net.call import Remote, call
@@ -25,16 +35,6 @@ from skylark.remoting.protocol.requests.offsets import (
     UpdateConsumerOffsetRequestHeader,
 )
 from skylark.remoting.protocol.requests.topics import LogicQueueMappingItem, TopicConfig, TopicQueueMappingDetail
-from skylark.sdk import (
-    Admin,
-    Message,
-    MessageQueue,
-    Producer,
-    PullConsumer,
-    SimpleConsumer,
-    TransactionProducer,
-    TransactionState,
-)
 from skylark.sdk.admin.remapping import BLOCK, State, begun, changed_parts, decided, given_away, grown, levelled
 from tests.support.daemons import Cluster, in_threads
 from tests.support.waiting import until

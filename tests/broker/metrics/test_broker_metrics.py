@@ -196,7 +196,10 @@ async def test_a_broker_whose_disk_has_no_room_is_not_ready(caplog: pytest.LogCa
 
     fs.before_call = no_room
     async with measured(caplog, fs=fs) as (_, _, pages):
-        assert await get(pages, "/readyz") == (503, "the store takes no messages: no room for a queue\n")
+        assert await get(pages, "/readyz") == (
+            503,
+            "no messages are accepted, as the disk has no room: no room for a queue\n",
+        )
         found = samples((await get(pages, "/metrics"))[1], *COMMON)
         assert found["skylark_store_writable", frozenset()] == 0
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from skylark import Admin, testing
 from skylark.mqcommon.errors import BrokerError
 from skylark.remoting.protocol.requests.topics import TopicConfig
 from skylark.remoting.protocol.signature import Credentials
-from skylark.sdk import Admin, testing
 from tests.broker.security.accounts.acl_files import ADMIN, SECRET, account, write
 from tests.support.waiting import until
 

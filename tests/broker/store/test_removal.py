@@ -19,7 +19,7 @@ from tests.support.amounts import share_of
 from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles
 
-SEEDS = tuple(share_of(range(30)))
+SEEDS = tuple(share_of(range(30), 10))
 
 
 def filled(fs: MemoryFiles, count: int = 200) -> tuple[MessageStore, list[bytes]]:
