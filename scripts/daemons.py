@@ -186,6 +186,11 @@ class Daemon:
         pages = Path(f"/proc/{self.pid}/statm").read_text(encoding="ascii").split()[1]
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
+    def anonymous_bytes(self) -> int:
+        """The daemon's memory without the pages of files: what it has mapped of its log is no memory that it needs."""
+        status = Path(f"/proc/{self.pid}/status").read_text(encoding="ascii")
+        return int(status.partition("RssAnon:")[2].split()[0]) * 1024
+
     @property
     def logged(self) -> bytes:
         """The daemon's log since its last start."""

@@ -220,7 +220,7 @@ def autojump_clock() -> Iterator[MockClock]:
 
 @pytest.fixture(scope="session", autouse=True)
 def each_module_is_loaded_once() -> Iterator[None]:
-    """The packages of ``skylark`` stand at the top of the repository, too, where importing them makes second copies."""
+    """Tests and the product import modules by their names in ``skylark``; short names are for the root of a clone."""
     yield
     tops = {place.name for place in (ROOT / "skylark").iterdir() if place.is_symlink()}
     assert [name for name in sys.modules if name.partition(".")[0] in tops] == []

@@ -16,7 +16,7 @@ import trio
 from scripts.controller_set import NAME, running
 from scripts.daemons import HOST, Daemon
 from scripts.dledger_set import DLedgerSet
-from skylark.sdk import (
+from skylark import (
     Admin,
     ConsumeFrom,
     Message,

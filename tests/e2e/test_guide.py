@@ -35,7 +35,7 @@ OTHERS = [program for program in programs("docs/consumers.md") if "Consumer(" no
 RUN_EACH = """
 import gc, json, os, sys
 import pyarrow
-from skylark.sdk import *
+from skylark import *
 from skylark.sdk.aio import *
 from skylark.sdk.blocking import *
 from skylark.sdk.testing import Cluster

@@ -29,6 +29,7 @@ from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
 from skylark.remoting.protocol.requests.topics import TopicConfig
 from tests.e2e.load import stored
 from tests.e2e.switches import QUICK
+from tests.support.amounts import amount
 from tests.support.daemons import SMALL, start, started
 from tests.support.official_programs import Balancer, Program
 from tests.support.proxies import NODE, PYTHON, languages, proxy_daemon
@@ -125,7 +126,7 @@ async def world(home: Path, random: Random) -> AsyncIterator[World]:
 
         made = World(
             at, alone, proxies, admin,
-            programs("load", pause_s=0.1),
+            programs("load", pause_s=amount(100, 20) / 1_000),
             programs("drain", push=False, group=POPPERS, invisible_s=INVISIBLE_S),
             programs("drain", push=True, group=PUSHED),
         )  # fmt: skip

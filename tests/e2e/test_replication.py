@@ -20,6 +20,7 @@ from skylark.mqcommon.message.queue import MessageQueue
 from skylark.remoting.net.client import open_client
 from skylark.remoting.protocol.requests.replication import PageRequestHeader
 from tests.e2e.load import Load, check_acknowledged, check_order, follow, stored
+from tests.support.amounts import amount
 from tests.support.daemons import NAME, BrokerSet, broker_set, start, started
 from tests.support.waiting import until
 
@@ -68,7 +69,7 @@ async def test_sync_master_what_was_acknowledged_outlives_the_masters_disk(
         home.mkdir()
         async with broker_set(home) as at:
             await at.make_topic(TOPIC)
-            load, _, _ = await load_until_the_disk_is_lost(at, random.randrange(1_500))
+            load, _, _ = await load_until_the_disk_is_lost(at, random.randrange(amount(1_500, 8_000)))
             found = await read_from_the_slave(at)
             check_acknowledged(load.acked, found)
             assert check_order(found) == 0, "something is stored twice"
@@ -86,6 +87,7 @@ async def test_async_master_no_more_is_lost_than_the_lag_that_was_reported(tmp_p
         found = await read_from_the_slave(at)
         assert check_order(found) == 0, "something is stored twice"
         lost = [body for queue, offset, body in load.acked[:acked] if found[queue][offset : offset + 1] != [body]]
+        assert any(found.values()), "the slave has nothing"
         queue = next(queue for queue, bodies in found.items() if bodies)
         async with PullConsumer(at.nameserver) as consumer:
             smallest = min([one.store_size async for one in consumer.messages(queue, 0, 1)])
@@ -126,19 +128,24 @@ def as_slave(master: Daemon) -> Daemon:
 # --- the slave dies, freezes, is slow
 
 
+# Six hundred of these are more than a master may grow by, and a slave that gets 200 kB a second is behind them.
+LARGE_BYTES = 20_000
+
+
 class Sends:
     """Sends one after the other from some tasks, and counts how they were answered."""
 
-    def __init__(self, producer: Producer) -> None:
+    def __init__(self, producer: Producer, body_bytes: int = 1_000) -> None:
         self.answers: Counter[SendStatus] = Counter()
         self.bodies: list[bytes] = []
         self.stopping = False
         self._producer = producer
+        self._body_bytes = body_bytes
 
     async def run(self, sender: int) -> None:
         number = 0
         while not self.stopping:
-            body = f"load/{sender}/{number}".encode().ljust(1000)
+            body = f"load/{sender}/{number}".encode().ljust(self._body_bytes)
             result = await self._producer.send(Message(TOPIC, body))
             self.answers[result.status] += 1
             self.bodies.append(body)
@@ -187,18 +194,18 @@ async def test_a_frozen_slave_costs_the_slave_timeout_then_counts_no_more_then_c
     async with broker_set(tmp_path, options=options) as at:
         await at.make_topic(TOPIC)
         async with patient_producer(at) as producer, trio.open_nursery() as nursery:
-            sends = Sends(producer)
+            sends = Sends(producer, LARGE_BYTES)
             for sender in range(SENDERS):
                 nursery.start_soon(sends.run, sender)
             await sends.answered(SendStatus.SEND_OK, 300)
-            before = at.master.rss_bytes()
+            before = at.master.anonymous_bytes()
             at.slave.freeze()
             try:
                 await sends.answered(SendStatus.FLUSH_SLAVE_TIMEOUT)
                 # The master takes a slave that is silent for gone.
                 await sends.answered(SendStatus.SLAVE_NOT_AVAILABLE, 1_000)
-                sys.stdout.write(f"the master grew by {(at.master.rss_bytes() - before) / MIB:.1f} MiB\n")
-                assert at.master.rss_bytes() < before + 48 * MIB
+                sys.stdout.write(f"the master grew by {(at.master.anonymous_bytes() - before) / MIB:.1f} MiB\n")
+                assert at.master.anonymous_bytes() < before + 8 * MIB
             finally:
                 at.slave.thaw()
             await sends.answered(SendStatus.SEND_OK, 300)
@@ -210,21 +217,21 @@ async def test_a_frozen_slave_costs_the_slave_timeout_then_counts_no_more_then_c
 
 
 async def test_a_slow_link_costs_the_slave_timeout_and_no_memory(tmp_path: Path) -> None:
-    options = ("--ha-max-transfer-rate", "100000", "--slave-timeout", "300")
+    options = ("--ha-max-transfer-rate", "200000", "--slave-timeout", "300")
     async with broker_set(tmp_path, master_options=options) as at:
         await at.make_topic(TOPIC)
         async with patient_producer(at) as producer, trio.open_nursery() as nursery:
-            sends = Sends(producer)
+            sends = Sends(producer, LARGE_BYTES)
             for sender in range(4 * SENDERS):
                 nursery.start_soon(sends.run, sender)
-            await sends.answered(SendStatus.FLUSH_SLAVE_TIMEOUT, 200)
-            before = at.master.rss_bytes()
+            await sends.answered(SendStatus.FLUSH_SLAVE_TIMEOUT)
+            before = at.master.anonymous_bytes()
             await sends.answered(SendStatus.FLUSH_SLAVE_TIMEOUT, 600)
-            sys.stdout.write(f"the master grew by {(at.master.rss_bytes() - before) / MIB:.1f} MiB\n")
-            assert at.master.rss_bytes() < before + 48 * MIB
+            sys.stdout.write(f"the master grew by {(at.master.anonymous_bytes() - before) / MIB:.1f} MiB\n")
+            assert at.master.anonymous_bytes() < before + 8 * MIB
             async with Admin(at.nameserver) as admin:
                 await admin.update_broker_config(at.master.addr, {"haMaxTransferRate": "0"})
-            await sends.answered(SendStatus.SEND_OK, 300)
+            await sends.answered(SendStatus.SEND_OK)
             sends.stopping = True
         await nothing_is_missing(at, sends)
 
@@ -296,7 +303,7 @@ async def test_a_reader_under_load_sees_everything_once_through_the_masters_deat
                 async with trio.open_nursery() as senders:
                     for sender in range(SENDERS):
                         senders.start_soon(load.send, sender)
-                    await load.more(300 + random.randrange(700))
+                    await load.more(300 + random.randrange(amount(700, 2_000)))
                     at.master.kill()
                     await until(lambda: len(load.failures) > 0, "sends fail: there is no other master")
                     at.master.start()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from skylark.sdk import blocking
+from skylark import blocking
 from skylark.sdk.testing import Cluster, cluster_fixture
 from tests.tidy.tree import ROOT
 

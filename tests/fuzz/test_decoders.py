@@ -1,4 +1,4 @@
-"""Each target for some seconds: nothing but the expected errors, and no memory that stays."""
+"""Each target for a moment: nothing but the expected errors. A nightly minute of each also sees memory that stays."""
 
 import gc
 import os

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from skylark import Message, blocking
 from skylark.remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
-from skylark.sdk import Message, blocking
 from skylark.sdk.testing import Cluster
 from tests.intruder.targets import INNER, LITTLE, MARK, OWN, THEIRS, WHO
 

@@ -14,11 +14,11 @@ import pytest
 import trio
 from click.testing import CliRunner
 
+from skylark import Admin, Credentials, Message, Producer, blocking
 from skylark.mqadmin.cli import mqadmin
 from skylark.mqproxy.service import SERVICE
 from skylark.mqproxy.wire import messaging_pb2 as wire
 from skylark.remoting.protocol.requests.auth import UserInfo
-from skylark.sdk import Admin, Credentials, Message, Producer, blocking
 from skylark.sdk.testing import Cluster
 from tests.broker.running import running
 from tests.intruder.fake_servers import CHALLENGE, LIES, REFUSES, WAYS, FakeServer, Frame, ask, fake_server, request

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from skylark import blocking
 from skylark.remoting.protocol.requests.groups import CustomizedRetryPolicy, GroupRetryPolicy, SubscriptionGroupConfig
 from skylark.remoting.protocol.requests.topics import TopicConfig
-from skylark.sdk import blocking
 from skylark.sdk.testing import Cluster, cluster_fixture
 from tests.conftest import CLIENTS_GOT
 from tests.support.proxies import NODE, PYTHON, Proxy, official, proxy

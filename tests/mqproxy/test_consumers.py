@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 import trio
 
+from skylark import Admin, Message, blocking
 from skylark.mqcommon.errors import RouteNotFound
 from skylark.remoting.protocol.requests.groups import ExponentialRetryPolicy, GroupRetryPolicy
-from skylark.sdk import Admin, Message, blocking
 from skylark.sdk.testing import Cluster
 from tests.mqproxy.conftest import EVERY_SECOND
 from tests.mqproxy.test_producer import Client, Got, read

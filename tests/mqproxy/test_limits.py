@@ -10,11 +10,11 @@ import grpc
 import pytest
 import trio
 
+from skylark import Message, blocking
 from skylark.mqproxy import relay
 from skylark.mqproxy.options import ProxyOptions
 from skylark.mqproxy.service import SERVICE
 from skylark.mqproxy.wire import messaging_pb2 as wire
-from skylark.sdk import Message, blocking
 from skylark.sdk.testing import Cluster
 from tests.mqproxy.test_ports import answers
 from tests.support.proxies import Proxy, call, proxy

@@ -18,6 +18,7 @@ import grpc
 import pytest
 from click.testing import CliRunner
 
+from skylark import blocking
 from skylark.mqcommon.errors import ConfigError, UserError
 from skylark.mqproxy.cli import main
 from skylark.mqproxy.options import ProxyOptions
@@ -26,7 +27,6 @@ from skylark.mqproxy.sessions import Session
 from skylark.mqproxy.statuses import Refused
 from skylark.mqproxy.wire import messaging_pb2 as wire
 from skylark.remoting.net.tls.contexts import self_signed
-from skylark.sdk import blocking
 from skylark.sdk.testing import Cluster
 from tests.support.proxies import Proxy, call, message, proxy
 from tests.support.waiting import DEADLINE_S

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from skylark.sdk import ConsumeFrom, MessageExt, blocking
+from skylark import ConsumeFrom, MessageExt, blocking
 from skylark.sdk.testing import Cluster
 from tests.support.proxies import Proxy
 

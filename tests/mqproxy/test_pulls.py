@@ -6,9 +6,9 @@ from typing import Any
 import grpc
 import pytest
 
+from skylark import Message, blocking
 from skylark.mqproxy.service import SERVICE
 from skylark.mqproxy.wire import messaging_pb2 as wire
-from skylark.sdk import Message, blocking
 from skylark.sdk.testing import Cluster
 from tests.support.proxies import Proxy, call, proxy
 

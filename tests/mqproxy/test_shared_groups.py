@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from skylark.sdk import Message, blocking
+from skylark import Message, blocking
 from skylark.sdk.testing import Cluster
 from tests.conftest import CLIENTS_GOT
 from tests.support.official_programs import Program

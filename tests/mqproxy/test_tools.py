@@ -7,9 +7,9 @@ import grpc
 import pytest
 import trio
 
+from skylark import Admin, ConsumeFrom, Message, PushConsumer, blocking
 from skylark.mqcommon.errors import BrokerError, SkylarkError
 from skylark.mqproxy.wire import messaging_pb2 as wire
-from skylark.sdk import Admin, ConsumeFrom, Message, PushConsumer, blocking
 from skylark.sdk.testing import Cluster
 from tests.support.proxies import Proxy, Telling, call, proxy, started
 from tests.support.waiting import until

@@ -13,13 +13,13 @@ import trio
 from google.protobuf import message_factory
 from google.protobuf.message import Message
 
+from skylark import Credentials, blocking
 from skylark.mqcommon.errors import ConfigError
 from skylark.mqproxy.options import ProxyOptions
 from skylark.mqproxy.service import SERVICE
 from skylark.mqproxy.wire import messaging_pb2 as wire
 from skylark.remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from skylark.remoting.protocol.requests.topics import TopicConfig
-from skylark.sdk import Credentials, blocking
 from skylark.sdk.testing import Cluster, cluster_fixture
 from tests.mqproxy.test_consumers import route_is_there
 from tests.mqproxy.test_producer import Client, Got

@@ -22,6 +22,8 @@ FREE_PORTS = ["--namesrv-ports", "0,0", "--broker-ports", "0,0"]
 QUICKSTART = [sys.executable, "-m", "scripts.demo", "--without-spark", *FREE_PORTS]
 # With forked daemons, and a tenth of the messages that the quickstart sends by default.
 SWITCHING = [sys.executable, "-m", "tests.support.warm_demo", "--tasks", "200", "--messages", "6000"]
+# The commands themselves, and as many messages as a user sees.
+WHOLE = pytest.param([sys.executable, "-m", "scripts.demo", "--tasks", "200"], marks=pytest.mark.nightly, id="whole")
 
 
 @pytest.mark.nightly
@@ -147,8 +149,9 @@ def test_the_quickstart_runs(tmp_path: Path, tmp_path_factory: pytest.TempPathFa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_quickstart_with_controllers_runs(tmp_path: Path) -> None:
-    command = [*SWITCHING, "--controller", "--dir", str(tmp_path)]
+@pytest.mark.parametrize("switching", [pytest.param(SWITCHING, id="small"), WHOLE])
+def test_the_quickstart_with_controllers_runs(tmp_path: Path, switching: list[str]) -> None:
+    command = [*switching, "--controller", "--dir", str(tmp_path)]
     run = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300)
     assert run.returncode == 0, run.stdout + run.stderr
     for said in ("the master of epoch 1", "took over: elected in epoch 2", "failed sends: 0", "is back: it follows"):
@@ -158,8 +161,9 @@ def test_the_quickstart_with_controllers_runs(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_quickstart_with_a_dledger_group_runs(tmp_path: Path) -> None:
-    command = [*SWITCHING, "--dledger", "--dir", str(tmp_path)]
+@pytest.mark.parametrize("switching", [pytest.param(SWITCHING, id="small"), WHOLE])
+def test_the_quickstart_with_a_dledger_group_runs(tmp_path: Path, switching: list[str]) -> None:
+    command = [*switching, "--dledger", "--dir", str(tmp_path)]
     run = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300)
     assert run.returncode == 0, run.stdout + run.stderr
     for said in ("the master of its group, as n", "took over: elected in its group, as n", "is back: it follows"):

@@ -5,9 +5,7 @@ import json
 import pytest
 import trio
 
-from skylark.mqcommon.errors import BrokerError, SendFailed
-from skylark.remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
-from skylark.sdk import (
+from skylark import (
     Admin,
     ConsumeFrom,
     Credentials,
@@ -20,6 +18,8 @@ from skylark.sdk import (
     SimpleConsumer,
     TopicConfig,
 )
+from skylark.mqcommon.errors import BrokerError, SendFailed
+from skylark.remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from skylark.sdk.consumer import read_retry
 from skylark.sdk.testing import Cluster
 from tests.support.in_process import until_known

@@ -6,8 +6,9 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 import trio
 
+from skylark import Admin, Client, Producer, PullConsumer
 from skylark.mqcommon.errors import NoNameServer, SkylarkError
-from skylark.sdk import Admin, Client, Producer, PullConsumer, nameservers
+from skylark.sdk import nameservers
 from tests.sdk.fakes import FakeBroker, FakeNamesrv, serving
 from tests.support.waiting import DEADLINE_S
 

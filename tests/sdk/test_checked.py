@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 import pytest
 
 import skylark
+from skylark import blocking
 from skylark.mqcommon.errors import InvalidArgument
 from skylark.mqcommon.message.queue import MessageQueue
-from skylark.sdk import blocking
 from skylark.sdk.checked import Bounds, checked, checked_methods
 from tests.sdk.fakes import queue
 

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from skylark.mqcommon.errors import InvalidArgument, UserError
-from skylark.sdk import (
+from skylark import (
     Admin,
     Client,
     Credentials,
@@ -19,6 +18,7 @@ from skylark.sdk import (
     blocking,
     read_credentials,
 )
+from skylark.mqcommon.errors import InvalidArgument, UserError
 from skylark.sdk.credentials import credentials_in
 
 

@@ -7,11 +7,12 @@ import pytest
 import trio
 import trio.testing
 
+from skylark import Admin, Message, Producer, PushConsumer
 from skylark.mqcommon.backoff import Backoff
 from skylark.mqcommon.errors import BrokerError, ConnectFailed, SendFailed
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.command import Command
-from skylark.sdk import Admin, Message, Producer, PushConsumer, membership
+from skylark.sdk import membership
 from skylark.sdk.consumer import read_retry
 from skylark.sdk.consumer.read_retry import REFUSALS_A_LINE, FailureLines, read_with_retry
 from tests.sdk.fakes import FakeBroker, FakeNamesrv, serving

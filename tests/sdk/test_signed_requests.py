@@ -8,6 +8,20 @@ from typing import NamedTuple
 import pytest
 import trio
 
+from skylark import (
+    Admin,
+    Client,
+    ConsumeFrom,
+    Credentials,
+    Message,
+    MessageExt,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+    SimpleConsumer,
+    TopicConfig,
+    TransactionProducer,
+)
 from skylark.remoting.net.channel import Channel
 from skylark.remoting.net.server import Server
 from skylark.remoting.protocol.command import CBOR, Command
@@ -26,20 +40,6 @@ from skylark.remoting.protocol.requests.sends import SEND_BATCH_MESSAGE, SEND_ME
 from skylark.remoting.protocol.requests.topics import UPDATE_AND_CREATE_TOPIC
 from skylark.remoting.protocol.requests.transactions import END_TRANSACTION
 from skylark.remoting.protocol.signature import ACCESS_KEY_FIELD
-from skylark.sdk import (
-    Admin,
-    Client,
-    ConsumeFrom,
-    Credentials,
-    Message,
-    MessageExt,
-    Producer,
-    PullConsumer,
-    PushConsumer,
-    SimpleConsumer,
-    TopicConfig,
-    TransactionProducer,
-)
 from skylark.sdk.testing import Cluster
 from tests.support.waiting import DEADLINE_S
 

@@ -6,10 +6,7 @@ from typing import Any
 import pytest
 import trio
 
-from skylark.mqcommon.errors import BrokerError, NoNameServer, NotNameServer
-from skylark.remoting.protocol.codes import ResponseCode
-from skylark.remoting.protocol.requests.groups import ConsumerIdList
-from skylark.sdk import (
+from skylark import (
     Client,
     Problem,
     Producer,
@@ -20,6 +17,9 @@ from skylark.sdk import (
     aio,
     blocking,
 )
+from skylark.mqcommon.errors import BrokerError, NoNameServer, NotNameServer
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.requests.groups import ConsumerIdList
 from skylark.sdk.starting import check_start_timeout
 from tests.sdk.fakes import FakeBroker, FakeNamesrv, serving
 from tests.support.waiting import DEADLINE_S, until

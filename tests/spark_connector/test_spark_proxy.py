@@ -11,11 +11,11 @@ import grpc
 import pytest
 from pyspark.sql import Row, SparkSession
 
+from skylark import Message, blocking
 from skylark.mqcommon.message.properties import RESERVED
 from skylark.mqproxy.service import SERVICE
 from skylark.mqproxy.wire import messaging_pb2 as wire
 from skylark.remoting.protocol.requests.topics import TopicConfig
-from skylark.sdk import Message, blocking
 from skylark.sdk.testing import Cluster
 from tests.mqproxy.test_producer import read
 from tests.support.proxies import Proxy, call, message, proxy

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from scripts.daemons import Daemon, broker_daemon, namesrv_daemon, reserve
+from skylark import Admin, testing
 from skylark.broker.replication.master_api import MasterClient as BrokerTables
 from skylark.mqcommon.errors import BrokerError, RemotingError, RouteNotFound
 from skylark.remoting.net.client import open_client
 from skylark.remoting.protocol.requests.brokers import HARuntimeInfo
 from skylark.remoting.protocol.requests.topics import TopicConfig
-from skylark.sdk import Admin, testing
 from tests.support.waiting import until
 
 # Files so small that a test fills several of them.

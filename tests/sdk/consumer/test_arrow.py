@@ -11,11 +11,11 @@ import pytest
 import trio
 
 import skylark.aio
+from skylark import Admin, ConsumeFrom, ConsumeResult, LightMessage, Producer, PullConsumer, PushConsumer, blocking
 from skylark.mqcommon.errors import InvalidArgument, ProtocolError, UserError
 from skylark.mqcommon.message.message import Message, decode_messages
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.remoting.protocol.requests.topics import TopicConfig
-from skylark.sdk import Admin, ConsumeFrom, ConsumeResult, LightMessage, Producer, PullConsumer, PushConsumer, blocking
 from skylark.sdk.arrow import decode
 from skylark.sdk.arrow.schema import COLUMNS, USUAL
 from tests.sdk.consumer.push_cluster import push_cluster

@@ -10,6 +10,7 @@ from skylark import Admin, ConsumeFrom, Producer, PullConsumer, PushConsumer, Si
 from skylark.mqcommon.message.message import Message, MessageExt
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.remoting.protocol.requests.topics import TopicConfig
+from skylark.sdk.admin.reports.reading import read_queue
 from tests.sdk.consumer.push_cluster import push_cluster
 from tests.sdk.fakes import until
 from tests.support.in_process import Servers, until_known
@@ -105,4 +106,7 @@ async def test_administrators_see_messages(cluster: Servers) -> None:
         together = await admin.view_messages(message.offset_msg_id)
         assert message.body in [each.body for each in together] and len(together) > 1
         assert [each.queue_offset for each in await admin.query_by_unique_key("b", message.msg_id)] == [27]
+        taken: list[MessageExt] = []
+        _, at = await read_queue(consumer, mq, 3, COUNT, lambda _, found: taken.extend(found), most=30)
+        assert ([message.body for message in taken], at) == (BODIES[3:33], 33)
         assert await consumer.search_offset(mq, message.store_timestamp + 1_000_000) == COUNT

@@ -6,10 +6,7 @@ from typing import Any
 import pytest
 import trio
 
-from skylark.mqcommon.message.failure import FailureNote
-from skylark.mqcommon.message.message import Message, MessageExt
-from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
-from skylark.sdk import (
+from skylark import (
     Admin,
     ConsumeFrom,
     ConsumeResult,
@@ -20,6 +17,9 @@ from skylark.sdk import (
     PushConsumer,
     RetryPolicy,
 )
+from skylark.mqcommon.message.failure import FailureNote
+from skylark.mqcommon.message.message import Message, MessageExt
+from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
 from tests.sdk.fakes import until
 from tests.support.in_process import Servers, until_known
 from tests.support.waiting import DEADLINE_S

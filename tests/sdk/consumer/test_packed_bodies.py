@@ -7,13 +7,7 @@ from collections.abc import Callable
 import pytest
 import trio
 
-from skylark.mqcommon.errors import ProtocolError
-from skylark.mqcommon.message import compression
-from skylark.mqcommon.message import message as message_module
-from skylark.mqcommon.message.compression import COMPRESSIONS, compressed, decompressed
-from skylark.mqcommon.message.flags import COMPRESSED, COMPRESSION_MASK, TRANSACTION_COMMIT
-from skylark.mqcommon.message.message import Message, MessageExt
-from skylark.sdk import (
+from skylark import (
     Admin,
     ConsumeFrom,
     Producer,
@@ -24,6 +18,12 @@ from skylark.sdk import (
     aio,
     blocking,
 )
+from skylark.mqcommon.errors import ProtocolError
+from skylark.mqcommon.message import compression
+from skylark.mqcommon.message import message as message_module
+from skylark.mqcommon.message.compression import COMPRESSIONS, compressed, decompressed
+from skylark.mqcommon.message.flags import COMPRESSED, COMPRESSION_MASK, TRANSACTION_COMMIT
+from skylark.mqcommon.message.message import Message, MessageExt
 from skylark.sdk.consumer.decompression import INLINE_BYTES
 from skylark.sdk.producer import packing
 from skylark.sdk.testing import Cluster

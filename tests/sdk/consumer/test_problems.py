@@ -10,10 +10,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from skylark import Admin, Client, ConsumeFrom, Message, MessageExt, Problem, Producer, PushConsumer, aio, blocking
 from skylark.broker.meta.client_handlers import MAX_NEW_GROUPS
 from skylark.mqcommon.errors import SkylarkError
 from skylark.remoting.protocol.requests.topics import TopicConfig
-from skylark.sdk import Admin, Client, ConsumeFrom, Message, MessageExt, Problem, Producer, PushConsumer, aio, blocking
 from skylark.sdk.consumer import rebalance
 from skylark.sdk.consumer.failures import Failures, HandlerErrors
 from skylark.sdk.consumer.problems import MAX_PROBLEMS, QUIET_S, Problems

@@ -7,12 +7,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from skylark.mqcommon.errors import BrokerError, InvalidArgument
-from skylark.mqcommon.message.message import Message, MessageExt, decode_messages
-from skylark.mqcommon.message.queue import MessageQueue
-from skylark.remoting.protocol.requests.clients import Connection
-from skylark.remoting.protocol.requests.topics import TopicConfig
-from skylark.sdk import (
+from skylark import (
     Admin,
     Client,
     ConsumeFrom,
@@ -23,6 +18,11 @@ from skylark.sdk import (
     PushConsumer,
     blocking,
 )
+from skylark.mqcommon.errors import BrokerError, InvalidArgument
+from skylark.mqcommon.message.message import Message, MessageExt, decode_messages
+from skylark.mqcommon.message.queue import MessageQueue
+from skylark.remoting.protocol.requests.clients import Connection
+from skylark.remoting.protocol.requests.topics import TopicConfig
 from tests.support.in_process import servers, until_known
 from tests.support.waiting import DEADLINE_S
 

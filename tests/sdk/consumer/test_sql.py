@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 import trio
 
+from skylark import Admin, Problem, Producer, PullConsumer, PullStatus, PushConsumer, Sql, aio, blocking
 from skylark.mqcommon.errors import BrokerError, InvalidArgument
 from skylark.mqcommon.message.message import Message, MessageExt
 from skylark.remoting.net.client import open_client
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.command import Command
 from skylark.remoting.protocol.requests.clients import CHECK_CLIENT_CONFIG
-from skylark.sdk import Admin, Problem, Producer, PullConsumer, PullStatus, PushConsumer, Sql, aio, blocking
 from tests.support.in_process import Servers, servers
 from tests.support.waiting import DEADLINE_S, until
 

@@ -9,9 +9,7 @@ from typing import Any, cast
 import pytest
 import trio
 
-from skylark.mqcommon.errors import SkylarkError
-from skylark.mqcommon.message.message import Message, MessageExt, decode_messages
-from skylark.sdk import (
+from skylark import (  # fmt: skip
     Admin,
     Client,
     ConsumeFrom,
@@ -22,7 +20,9 @@ from skylark.sdk import (
     TransactionProducer,
     TransactionState,
     blocking,
-)  # fmt: skip
+)
+from skylark.mqcommon.errors import SkylarkError
+from skylark.mqcommon.message.message import Message, MessageExt, decode_messages
 from skylark.sdk.consumer.tracing import Tracing
 from skylark.sdk.traces.entries import Consumed, Consuming, Entry
 from skylark.sdk.traces.records import Step, decode_records, timeline

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from functools import partial, wraps
 from typing import Any
 
-from skylark.sdk import aio, blocking
+from skylark import aio, blocking
 from skylark.sdk.aio.portal import Portal
 from skylark.sdk.blocking.loop import ClientLoop
 

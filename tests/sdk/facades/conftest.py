@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from skylark.sdk import MessageQueue, blocking
+from skylark import MessageQueue, blocking
 from skylark.sdk.consumer.outcome import ConsumeFrom
 from skylark.sdk.testing import Cluster, cluster_fixture
 from tests.sdk.facades.adapter import Facades

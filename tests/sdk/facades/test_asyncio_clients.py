@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from skylark import ConsumeFrom, Message, MessageQueue, aio
 from skylark.mqcommon.errors import SendFailed, SkylarkError
-from skylark.sdk import ConsumeFrom, Message, MessageQueue, aio
 from skylark.sdk.testing import Cluster
 from tests.sdk.facades.adapter import Facades, in_asyncio
 from tests.support.waiting import DEADLINE_S

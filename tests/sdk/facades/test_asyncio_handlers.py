@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from skylark.sdk import MessageExt, MessageQueue, aio
+from skylark import MessageExt, MessageQueue, aio
 from skylark.sdk.aio.handlers import AsyncioHandlers
 from skylark.sdk.consumer.window import Window
 from skylark.sdk.consumer.workers import Job

@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 import trio
 
+from skylark import aio, blocking
 from skylark.mqcommon.message.message import MessageExt
-from skylark.sdk import aio, blocking
 from skylark.sdk.aio.consumer import batches_of, messages_of
 from skylark.sdk.aio.portal import Portal
 from skylark.sdk.blocking import consumer as blocking_consumer

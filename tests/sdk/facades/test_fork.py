@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from skylark import MessageExt, MessageQueue, blocking
 from skylark.mqcommon.errors import SkylarkError
 from skylark.mqcommon.message.message import Message
-from skylark.sdk import MessageExt, MessageQueue, blocking
 from skylark.sdk.testing import Cluster
 from tests.sdk.facades.adapter import Facades
 from tests.sdk.facades.test_portals import skylark_threads

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from skylark import Message, aio
 from skylark.mqcommon.errors import SkylarkError
 from skylark.mqcommon.message.queue import MessageQueue
-from skylark.sdk import Message, aio
 from skylark.sdk.aio import gathering
 from skylark.sdk.aio.gathering import GatheringLoop
 from skylark.sdk.testing import Cluster

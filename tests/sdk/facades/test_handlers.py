@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from skylark.sdk import MessageExt, MessageQueue, blocking
+from skylark import MessageExt, MessageQueue, blocking
 from skylark.sdk.consumer.outcome import ConsumeResult, Later
 from skylark.sdk.testing import Cluster
 from tests.sdk.facades.adapter import Facades, in_asyncio

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from skylark import blocking
 from skylark.mqcommon.errors import InvalidArgument, SkylarkError
-from skylark.sdk import blocking
 from skylark.sdk.testing import Cluster
 from tests.sdk.facades.adapter import Facades, in_asyncio
 

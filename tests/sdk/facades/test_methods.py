@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import skylark
-from skylark.sdk import aio, blocking
+from skylark import aio, blocking
 
 CLASSES = ["Admin", "Client", "Producer", "PullConsumer", "PushConsumer", "SimpleConsumer", "TransactionProducer"]
 # Parameters of constructors that have types of their own in facades.

@@ -11,9 +11,9 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skylark import MessageExt, MessageQueue, blocking
 from skylark.mqcommon.errors import BufferFull, SendFailed, SkylarkError
 from skylark.mqcommon.message.message import Message
-from skylark.sdk import MessageExt, MessageQueue, blocking
 from skylark.sdk.blocking.handlers import ThreadHandlers
 from skylark.sdk.blocking.loop import ClientLoop
 from skylark.sdk.consumer.outcome import ConsumeResult

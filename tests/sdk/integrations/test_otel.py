@@ -17,8 +17,7 @@ from opentelemetry.semconv._incubating.attributes import messaging_attributes as
 from opentelemetry.semconv._incubating.metrics import messaging_metrics as metric_names
 from opentelemetry.trace import SpanKind, StatusCode
 
-from skylark.mqcommon.message.message import Message, MessageExt
-from skylark.sdk import (
+from skylark import (
     BufferFull,
     ConsumeFrom,
     ConsumeResult,
@@ -32,6 +31,7 @@ from skylark.sdk import (
     aio,
     blocking,
 )
+from skylark.mqcommon.message.message import Message, MessageExt
 from skylark.sdk.integrations.otel import SkylarkInstrumentor, processing, telemetry
 from skylark.sdk.runtime import SendsFailed
 from tests.sdk.fakes import until

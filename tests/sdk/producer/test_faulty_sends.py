@@ -9,12 +9,12 @@ import trio
 
 import skylark.sdk.producer.lane
 import skylark.sdk.producer.pending
+from skylark import blocking
 from skylark.mqcommon.errors import SkylarkError
 from skylark.mqcommon.message.message import Message
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.remoting.protocol.command import Command
 from skylark.remoting.protocol.requests.sends import SEND_BATCH_MESSAGE, SEND_MESSAGE_V2
-from skylark.sdk import blocking
 from skylark.sdk.producer import Producer
 from tests.sdk.producer.test_producer import bodies, two_brokers
 from tests.support.waiting import DEADLINE_S

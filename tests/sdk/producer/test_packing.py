@@ -10,11 +10,11 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skylark import ConsumeFrom, Producer, PullConsumer, PushConsumer, aio, blocking
 from skylark.mqcommon.arguments import INT_MAX
 from skylark.mqcommon.errors import InvalidArgument, SendFailed
 from skylark.mqcommon.message.compression import COMPRESSIONS, decompressed
 from skylark.mqcommon.message.message import Message, MessageExt
-from skylark.sdk import ConsumeFrom, Producer, PullConsumer, PushConsumer, aio, blocking
 from skylark.sdk.producer import packing
 from skylark.sdk.producer.packing import COMPRESSION_LEVEL, THREAD_BYTES, PackedMessage, Packing
 from tests.support.clock import passing_time

@@ -6,11 +6,11 @@ from functools import partial
 import pytest
 import trio
 
+from skylark import Client, ConsumeFrom, Producer, PullConsumer, PushConsumer, aio, blocking
 from skylark.mqcommon.errors import InvalidArgument, ReplyTimeout, SendFailed
 from skylark.mqcommon.message.flags import COMPRESSED
 from skylark.mqcommon.message.message import Message, MessageExt
 from skylark.remoting.protocol.requests.clients import HEART_BEAT
-from skylark.sdk import Client, ConsumeFrom, Producer, PullConsumer, PushConsumer, aio, blocking
 from tests.sdk.fakes import until
 from tests.sdk.producer.test_producer import bodies, two_brokers
 from tests.support.in_process import Servers

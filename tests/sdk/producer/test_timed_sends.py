@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import trio
 
+from skylark import Message, Producer, PullConsumer, SendResult, blocking
 from skylark.mqcommon.errors import BrokerError, InvalidArgument, SendFailed
 from skylark.mqcommon.message.ids import RecallHandle
 from skylark.remoting.net.client import RemotingClient
 from skylark.remoting.protocol.command import Command
 from skylark.remoting.protocol.requests.sends import SEND_BATCH_MESSAGE, SEND_MESSAGE_V2
-from skylark.sdk import Message, Producer, PullConsumer, SendResult, blocking
 from skylark.sdk.producer.timed import timed
 from tests.sdk.consumer.push_cluster import push_cluster
 from tests.support.in_process import Servers

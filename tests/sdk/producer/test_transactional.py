@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 import trio
 
-from skylark.sdk import (
+from skylark import (
     Client,
     InvalidArgument,
     Message,

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import trio
 
+from skylark import Admin, Message, Producer, PullConsumer, PullStatus, blocking
 from skylark.mqcommon.errors import ConfigError, RouteNotFound, SendFailed, SkylarkError
-from skylark.sdk import Admin, Message, Producer, PullConsumer, PullStatus, blocking
 from skylark.sdk.testing import Cluster, Node
 from tests.support.forks import in_child
 from tests.support.waiting import DEADLINE_S

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from skylark.sdk import Message, Producer, blocking
+from skylark import Message, Producer, blocking
 from skylark.sdk.testing import Cluster, cluster, cluster_fixture
 
 pair = cluster_fixture(brokers=2, options={"autoCreateTopicEnable": False}, scope="module")

@@ -10,18 +10,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from skylark import ConsumeFrom, JsonLinesSink, Producer, PullConsumer, PushConsumer, TransactionProducer, aio, blocking
 from skylark.mqcommon.errors import InvalidArgument
 from skylark.mqcommon.message.message import Message
-from skylark.sdk import (
-    ConsumeFrom,
-    JsonLinesSink,
-    Producer,
-    PullConsumer,
-    PushConsumer,
-    TransactionProducer,
-    aio,
-    blocking,
-)
 from skylark.sdk.testing import Cluster
 from skylark.sdk.traces.entries import ConsumedMessage, Consuming
 from skylark.sdk.traces.records import SUB_BEFORE

@@ -9,8 +9,7 @@ from threading import Event
 import pytest
 import trio
 
-from skylark.mqcommon.message.message import Message, MessageExt
-from skylark.sdk import (
+from skylark import (
     Admin,
     ConsumeFrom,
     InvalidArgument,
@@ -23,6 +22,7 @@ from skylark.sdk import (
     blocking,
     read_value,
 )
+from skylark.mqcommon.message.message import Message, MessageExt
 from tests.sdk.fakes import until
 from tests.support.in_process import Servers, until_known
 from tests.support.waiting import DEADLINE_S

@@ -24,8 +24,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from skylark import ConsumeFrom, Credentials, Message, MessageExt, RetryPolicy, Tls, aio
 from skylark.mqcommon.errors import InvalidArgument
-from skylark.sdk import ConsumeFrom, Credentials, Message, MessageExt, RetryPolicy, Tls, aio
 from skylark.sdk.integrations.faststream import RocketBroker, RocketMessage, RocketResponse, ValueCodec, annotations
 from skylark.sdk.integrations.faststream.subscriber import RocketSubscriber
 from skylark.sdk.integrations.otel import SkylarkInstrumentor

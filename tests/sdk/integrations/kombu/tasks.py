@@ -9,6 +9,8 @@ from typing import Any
 from celery import Celery, Task, shared_task
 from celery.exceptions import Reject
 
+from tests.support.waiting import until_true
+
 BROKER, BACKEND, VISIBILITY_S = "CELERY_TEST_BROKER", "CELERY_TEST_BACKEND", "CELERY_TEST_VISIBILITY_S"
 
 
@@ -84,8 +86,7 @@ def rejected_once(self: Task, path: str) -> str:
 
 def wait_for(path: str) -> None:
     """Wait until the test makes the file."""
-    while not Path(path).exists():
-        threading.Event().wait(0.01)
+    until_true(Path(path).exists, f"{path} is there")
 
 
 @shared_task(acks_late=True, reject_on_worker_lost=True)

@@ -8,12 +8,10 @@ import os
 import re
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 from celery import Celery, chain, chord, group
@@ -21,10 +19,11 @@ from celery.contrib.testing.worker import start_worker
 from celery.exceptions import TaskRevokedError
 from celery.result import AsyncResult
 
-from skylark.sdk import blocking
+from skylark import blocking
 from skylark.sdk.testing import Cluster
 from tests.sdk.integrations.kombu import tasks
 from tests.support.celery_workers import Worker, running
+from tests.support.waiting import until_true
 from tests.tidy.tree import ROOT
 
 TIMEOUT_S = 60
@@ -32,15 +31,6 @@ TIMEOUT_S = 60
 POLL_S = 0.05
 # The pool forks again and again while the worker is connected.
 REFORK = ("--max-tasks-per-child", "30")
-
-
-def until(reached: Callable[[], Any]) -> Any:
-    """Wait until the result of ``reached`` is true, and return it."""
-    deadline = time.monotonic() + TIMEOUT_S
-    while not (found := reached()):
-        assert time.monotonic() < deadline
-        threading.Event().wait(0.01)
-    return found
 
 
 def lines(path: Path) -> list[str]:
@@ -62,7 +52,7 @@ def environment(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> d
 def worker(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
     made = Worker(tmp_path_factory.mktemp("worker"), "w@test", environment, "-c", "2", "-E", *REFORK)
     with running(made):
-        until(made.is_ready)
+        until_true(made.is_ready)
         yield made
         made.terminate()
         assert made.wait() == 0, made.said()
@@ -117,7 +107,7 @@ def test_replaced_tasks_links_and_errors(app: Celery, tmp_path: Path) -> None:
     done = tmp_path / "done"
     tasks.add.apply_async((1, 1), link=tasks.note.si("linked", str(done)))
     tasks.fail.apply_async(("x",), link_error=tasks.note.si("failed", str(done)))
-    until(lambda: sorted(lines(done)) == ["failed", "linked"])
+    until_true(lambda: sorted(lines(done)) == ["failed", "linked"])
 
 
 # --- retries and times
@@ -172,7 +162,7 @@ def test_queues_are_added_and_cancelled_while_a_worker_runs(app: Celery) -> None
     assert "ok" in app.control.cancel_consumer("urgent.mail", reply=True, limit=1, timeout=TIMEOUT_S)[0]["w@test"]
     # The worker answers first, and cancels then.
     inspect = app.control.inspect(destination=["w@test"], timeout=TIMEOUT_S, limit=1)
-    until(lambda: [queue["name"] for queue in inspect.active_queues()["w@test"]] == ["celery"])
+    until_true(lambda: [queue["name"] for queue in inspect.active_queues()["w@test"]] == ["celery"])
     late = tasks.add.apply_async((1, 2), queue="urgent.mail")
     assert tasks.add.delay(1, 1).get(TIMEOUT_S, interval=POLL_S) == 2 and late.state == "PENDING"
 
@@ -188,7 +178,7 @@ def test_revoked_tasks_do_not_run(app: Celery, worker: Worker) -> None:
 def test_a_task_that_runs_is_terminated(app: Celery, tmp_path: Path) -> None:
     done = tmp_path / "done"
     result = tasks.gated.delay(1, str(tmp_path / "never"), str(done))
-    until(lambda: lines(done) == ["begin-1"])
+    until_true(lambda: lines(done) == ["begin-1"])
     result.revoke(terminate=True)
     with pytest.raises(TaskRevokedError, match="terminated"):
         result.get(TIMEOUT_S, interval=POLL_S)
@@ -216,9 +206,9 @@ def test_a_warm_shutdown_finishes_tasks_and_gives_back_what_was_prefetched(
     with running(stopped):
         for number in range(4):
             tasks.gated.apply_async((number, str(gate), str(done)), queue="shutdown")
-        until(lambda: len(lines(done)) == 1)
+        until_true(lambda: len(lines(done)) == 1)
         stopped.terminate()
-        until(lambda: "Warm shutdown" in stopped.said())
+        until_true(lambda: "Warm shutdown" in stopped.said())
         gate.touch()
         assert stopped.wait() == 0
     begun = lines(done)
@@ -226,7 +216,7 @@ def test_a_warm_shutdown_finishes_tasks_and_gives_back_what_was_prefetched(
         line[-1] for line in begun if "end" in line
     }
     app.control.add_consumer("shutdown", destination=["w@test"], reply=True, limit=1, timeout=TIMEOUT_S)
-    until(lambda: sum(line.startswith("end") for line in lines(done)) == 4)
+    until_true(lambda: sum(line.startswith("end") for line in lines(done)) == 4)
     app.control.cancel_consumer("shutdown", destination=["w@test"], reply=True, limit=1, timeout=TIMEOUT_S)
     # None was done twice.
     assert sorted(lines(done)) == sorted(f"{what}-{number}" for what in ("begin", "end") for number in range(4))
@@ -247,7 +237,7 @@ def test_results_by_rpc(cluster: Cluster, pool: str) -> None:
         with pytest.raises(tasks.Oops, match="far away"):
             tasks.fail.delay("far away").get(TIMEOUT_S, interval=POLL_S)
         polled = tasks.add.delay(2, 2)
-        until(lambda: polled.state == "SUCCESS")
+        until_true(lambda: polled.state == "SUCCESS")
         assert polled.get(TIMEOUT_S, interval=POLL_S) == 4
         assert group(tasks.add.s(1, 1), tasks.add.s(2, 2)).delay().get(TIMEOUT_S, interval=POLL_S) == [2, 4]
         with pytest.raises(NotImplementedError, match="chords"):
@@ -260,7 +250,7 @@ def test_a_task_is_found_by_its_id(app: Celery, cluster: Cluster) -> None:
     result: AsyncResult = tasks.add.delay(1, 1)
     assert result.get(TIMEOUT_S, interval=POLL_S) == 2
     with blocking.Admin(cluster.nameserver) as admin:
-        (message,) = until(lambda: admin.query_message_by_key("celery", result.id, 10))
+        (message,) = until_true(lambda: admin.query_message_by_key("celery", result.id, 10))
     assert message.tags == f"{tasks.__name__}.add".replace(".", "_") + message.tags[-9:]
 
 

@@ -25,9 +25,9 @@ from kombu.exceptions import ChannelError, OperationalError
 from kombu.pools import producers
 from kombu.utils import compat
 
+from skylark import blocking
 from skylark.mqcommon.errors import BrokerError, InvalidArgument, NoNameServer, RouteNotFound, UserError
 from skylark.mqcommon.names import is_retry_topic
-from skylark.sdk import blocking
 from skylark.sdk.integrations.kombu import Transport, feed, session, stream
 from skylark.sdk.integrations.kombu.feed import Feed
 from skylark.sdk.integrations.kombu.names import queue_topic
@@ -35,6 +35,7 @@ from skylark.sdk.integrations.kombu.session import ClusterSession
 from skylark.sdk.integrations.kombu.sessions import SESSIONS
 from skylark.sdk.testing import Cluster
 from tests.support.forks import in_child
+from tests.support.waiting import until_true
 
 PATIENCE_S = 30
 # For what must not come. A longer time would not find more: it has come, or it is hidden for a minute.
@@ -86,14 +87,6 @@ def send(connection: Any, queue: str, *bodies: Any, **options: Any) -> None:
         producer.publish(body, routing_key=queue, declare=[Queue(queue)], **options)
 
 
-def until(reached: Callable[[], bool]) -> None:
-    """Ask the broker until it says so."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not reached():
-        assert time.monotonic() < deadline
-        threading.Event().wait(0.01)
-
-
 def bodies(messages: list[Any]) -> list[Any]:
     return sorted(message.payload for message in messages)
 
@@ -118,7 +111,7 @@ def test_messages_go_to_one_consumer_each_and_are_gone_when_acknowledged(connect
         for reader in readers:
             reader.close()
     # The offset of popped messages is committed once a second.
-    until(lambda: connection.default_channel.queue_declare(queue, passive=True).message_count == 0)
+    until_true(lambda: connection.default_channel.queue_declare(queue, passive=True).message_count == 0)
 
 
 def test_a_prefetch_count_bounds_what_a_channel_has(connection: Any, queue: str) -> None:
@@ -215,7 +208,7 @@ def test_what_was_given_back_is_there_for_the_next_get(
         message.requeue()
         # What the consumer has got and the program has not.
         reader = Reader(connection, queue)
-        until(lambda: len(connection.transport.mailbox))
+        until_true(lambda: len(connection.transport.mailbox))
         reader.cancel()
         message = Queue(queue)(channel).get()
         channel.close()
@@ -250,8 +243,8 @@ def test_consumers_that_come_and_go_on_a_channel_leave_nothing(connection: Any, 
         # It is acknowledged after its consumer is gone.
         assert message.payload == number and len(channel._feeds) == 1
         message.ack()
-        until(lambda: not channel._feeds)
-    until(lambda: not connection.transport.shared.opened.client._consumers)
+        until_true(lambda: not channel._feeds)
+    until_true(lambda: not connection.transport.shared.opened.client._consumers)
 
 
 def test_queues_that_nobody_has_any_more_are_forgotten(
@@ -266,7 +259,7 @@ def test_queues_that_nobody_has_any_more_are_forgotten(
         with connection.SimpleQueue(f"{queue}-{number}") as simple:
             simple.put(number)
             simple.get(timeout=PATIENCE_S).ack()
-        until(lambda: not connection.transport.shared.opened.client._consumers)
+        until_true(lambda: not connection.transport.shared.opened.client._consumers)
     assert connection.transport.shared.call(groups) == 2
 
 
@@ -305,13 +298,13 @@ def test_what_was_given_back_is_counted_and_purged_and_what_is_timed_is_named(
         # Gives them back.
         reader.close()
         with blocking.Admin(cluster.nameserver, namespace=namespace) as admin:
-            until(lambda: _came_back(admin, queue_topic(queue)) == 4)
+            until_true(lambda: _came_back(admin, queue_topic(queue)) == 4)
         # The offset of popped messages is committed once a second: until then they count twice.
-        until(lambda: channel.queue_declare(queue, passive=True).message_count == 6)
+        until_true(lambda: channel.queue_declare(queue, passive=True).message_count == 6)
         assert channel.queue_purge(queue) == 6
         assert channel.queue_declare(queue, passive=True).message_count == 0
         send(connection, queue, "later", headers=eta(3600))
-        until(lambda: channel.queue_purge(queue) == 0 and "until they are due" in caplog.text)
+        until_true(lambda: channel.queue_purge(queue) == 0 and "until they are due" in caplog.text)
         caplog.clear()
         Queue(f"{queue}.now", auto_delete=True)(channel).declare()
         channel.queue_delete(f"{queue}.now")
@@ -356,7 +349,7 @@ def test_a_listener_that_is_slow_leaves_messages_at_the_broker(
         for number in range(200):
             producer.publish(number)
         mailbox = listening.transport.mailbox
-        until(lambda: len(mailbox) >= 20)
+        until_true(lambda: len(mailbox) >= 20)
         while len(reader.messages) < 200:
             assert len(mailbox) < 20 + 10
             reader.connection.drain_events(timeout=PATIENCE_S)
@@ -446,7 +439,7 @@ def test_an_auto_deleted_queue_is_asked_counted_and_purged(connection: Any, url:
         for number in range(3):
             Producer(publisher).publish(number, routing_key=made.name)
         assert made.get(no_ack=True).payload in range(3)
-        until(lambda: channel.queue_declare(made.name, passive=True).message_count == 2)
+        until_true(lambda: channel.queue_declare(made.name, passive=True).message_count == 2)
         assert made.purge() == 2 and made.get() is None
         made.delete()
         channel.close()
@@ -745,11 +738,11 @@ def test_what_a_process_has_does_not_come_to_it_again_when_its_lease_was_not_ren
         readers = [Reader(connection, queue)]
         found = readers[0].get(6)
         readers.append(Reader(connection, queue))
-        until(lambda: caplog.text.count("was delivered again") >= 6)
+        until_true(lambda: caplog.text.count("was delivered again") >= 6)
         assert readers[0].gets_nothing() and not readers[1].messages
         for message in found:
             message.ack()
-        until(lambda: connection.default_channel.queue_declare(queue, passive=True).message_count == 0)
+        until_true(lambda: connection.default_channel.queue_declare(queue, passive=True).message_count == 0)
         assert readers[0].gets_nothing() and not readers[1].messages
         for reader in readers:
             reader.close()
@@ -789,7 +782,7 @@ def test_a_connection_that_is_made_again_binds_its_queues_again(connection: Any,
         session.nursery.start_soon(broken)
 
     connection.transport.shared.call(end)
-    until(lambda: not connection.connected)
+    until_true(lambda: not connection.connected)
     reader = Reader(connection, news)
     with Connection(url) as other:
         Producer(other, exchange).publish("news")
