@@ -49,6 +49,8 @@ class Side:
 
     def __init__(self, tree: Path, home: Path) -> None:
         """``home``: an empty folder for the Python, which takes its libraries from this process's environment."""
+        if sys.prefix == sys.base_prefix:
+            raise SystemExit("run this with .venv/bin/python, which scripts/test makes")
         self.tree = tree
         self._bin = home / "bin"
         self._bin.mkdir(parents=True)
@@ -96,7 +98,9 @@ def measure(side: Side, bench: str, options: Sequence[str]) -> Iterator[tuple[st
         raise SystemExit(f"bench.{bench} failed in {side.tree}")
     for line in run.stdout.splitlines():
         found = json.loads(line)
-        yield found["name"], found["unit"], found["ours"]
+        # Rows have names of packages, which were others in commits before ``skylark``.
+        name = found["name"].replace("sdk.aio", "skylark.aio").replace("sdk.blocking", "skylark.blocking")
+        yield name, found["unit"], found["ours"]
 
 
 def compare(sides: Sequence[Side], bench: str, rounds: int, options: Sequence[str]) -> tuple[Figures, Figures]:

@@ -1,4 +1,4 @@
-"""Messages a second through the clients of sdk.aio and of sdk.blocking; the limit is the clients of sdk, in trio.
+"""Messages a second by the clients of skylark.aio and skylark.blocking; the limit is the clients of skylark, in trio.
 
 One process consumes what is stored already: 128 bytes, four queues, no-op handlers. In other figures it sends. The
 broker has its own process.
@@ -20,8 +20,8 @@ import trio
 from bench import traffic
 from bench.harness import Cluster, Row, cluster, in_turn, row, show, turns
 from bench.traffic import make_topic
+from skylark import BufferFull, ConsumeFrom, Message, Producer, PushConsumer, aio, blocking
 from skylark.mqcommon.message.message import MessageExt
-from skylark.sdk import BufferFull, ConsumeFrom, Message, Producer, PushConsumer, aio, blocking
 
 TOPIC = traffic.TOPIC
 ANSWERS = "answers"

@@ -27,9 +27,9 @@ import trio
 from bench.harness import Cluster, Row, cluster, echo_server, in_turn, row, show, turns
 from bench.traffic import QUEUES, TOPIC, awaited, make_topic, nowait, one_by_one, pull, run, send_many
 from scripts.daemons import HOST, free_port
+from skylark import Producer, PushConsumer, aio
 from skylark.mqcommon.addresses import split_address
 from skylark.mqcommon.message.message import Message, MessageExt
-from skylark.sdk import Producer, PushConsumer, aio
 
 BODY = b"x" * 128
 STREAM = "bench"

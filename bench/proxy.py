@@ -21,8 +21,8 @@ from typing import IO
 from bench.harness import Row, row, show, turns
 from bench.proxy_client import QUIET, TOPIC
 from scripts.daemons import HOST, POLL_S, READY_TIMEOUT_S, Daemon, broker_daemon, namesrv_daemon, reserve, serving
+from skylark import blocking
 from skylark.remoting.protocol.requests.topics import TopicConfig
-from skylark.sdk import blocking
 
 AT_ONCE = 64
 # The most memory of all receivers together, in MB.

@@ -14,9 +14,9 @@ from typing import Any
 
 import grpc
 
+from skylark import Message, aio
 from skylark.mqproxy.service import SERVICE
 from skylark.mqproxy.wire import messaging_pb2 as wire
-from skylark.sdk import Message, aio
 
 TOPIC = "bench"
 # A topic to which nothing is sent.

@@ -258,7 +258,7 @@ def copy_tree(to: Path) -> None:
     ).stdout.splitlines()
     for name in names:
         (to / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(ROOT / name, to / name)
+        shutil.copy2(ROOT / name, to / name, follow_symlinks=False)
 
 
 def main() -> None:

@@ -16,10 +16,12 @@ from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    """Serve `from skylark import Producer` in the root of a clone."""
+    """What `from sdk import Producer` finds in the root of a clone."""
     import skylark
 
-    return getattr(skylark, name)
+    if name in skylark.__all__:
+        return getattr(skylark, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 if __name__ == "sdk":

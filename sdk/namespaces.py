@@ -19,12 +19,17 @@ from skylark.mqcommon.message.columns import record_starts
 from skylark.mqcommon.message.inner import may_hold_batches, unwrapped
 from skylark.mqcommon.message.message import MessageExt, decode_messages
 from skylark.mqcommon.message.queue import MessageQueue
-from skylark.mqcommon.names import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPIC_PREFIX, is_light, is_system_topic
+from skylark.mqcommon.names import (
+    DLQ_PREFIX,
+    RETRY_PREFIX,
+    SYSTEM_GROUP_PREFIX,
+    SYSTEM_TOPIC_PREFIX,
+    is_light,
+    is_system_topic,
+)
 from skylark.sdk.checked import check_group_name, check_topic_name
 
 SEPARATOR = "%"
-# The prefix of groups that brokers make for themselves.
-SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 C = TypeVar("C", bound=type)
 _LEGAL = re.compile(r"[a-zA-Z0-9_-]+")
 

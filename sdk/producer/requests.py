@@ -3,7 +3,7 @@
 A request is a plain message with three more properties: which client waits (REPLY_TO_CLIENT), for which reply
 (CORRELATION_ID), and for how long (TTL). The handler's consumer sends the reply to a broker of the cluster (325), which
 pushes the reply to the client (326). So before a request is sent, the brokers that may store it must know the client.
-Neighbours: sdk/broker_requests.py (where replies arrive), broker/delivery/reply.
+Neighbours: sdk/broker_requests.py (where replies arrive), broker/delivery/replies.py.
 """
 
 from collections.abc import Mapping

@@ -370,8 +370,8 @@ class StreamDriver:
         # With a limit, most waiting messages are in these queues, and the queues advance alike.
         largest = sorted(rows, key=lambda queue: -rows[queue])[:SAMPLE_QUEUES]
         starts = {queue: max(self._reached.get(queue, 0), self._seen[queue].minimum) for queue in largest}
-        looks = ask_all(lambda queue: next_messages(self._consumer, queue, starts[queue]), largest)
-        self._next = dict(zip(largest, looks, strict=True))
+        samples = ask_all(lambda queue: next_messages(self._consumer, queue, starts[queue]), largest)
+        self._next = dict(zip(largest, samples, strict=True))
         self._sampled_s = self._now()
 
     def tasks(self, start: StreamOffsets, end: StreamOffsets) -> list[ReadTask]:
