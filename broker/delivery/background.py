@@ -24,7 +24,7 @@ def _uncounted(topic: str, record: Record) -> None:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Background:
-    """The store, and permission to put messages into it while this broker is the master.
+    """What a part that stores messages without a client's request works with, while this broker is the master.
 
     Only a master stores messages: on a slave the log has one writer, the replica.
     """

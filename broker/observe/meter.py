@@ -61,7 +61,7 @@ class SampleWindow:
 
 
 class Meter:
-    """Messages, bytes and calls. Raise the attributes (``calls`` each time), and call `sample` at intervals."""
+    """Counts messages, bytes and calls: raise the attributes (``calls`` each time), and call `sample` at intervals."""
 
     __slots__ = ("_is_stored", "_sampled_calls", "_windows", "calls", "nums", "size")
 

@@ -90,7 +90,10 @@ class _NameServer:
 
 
 class Registrar(Part):
-    """Call `register_soon` when topics change, `role_changed` when the role changes."""
+    """Keeps this broker registered with all NameServers.
+
+    Call `register_soon` when topics change, `role_changed` when the role changes.
+    """
 
     def __init__(
         self,

@@ -37,12 +37,12 @@ class Role:
 
     @property
     def is_master(self) -> bool:
-        """Whether it accepts messages."""
+        """Whether a broker in this role accepts messages."""
         return self.kind is RoleKind.MASTER
 
     @property
     def follows(self) -> bool:
-        """Whether it copies a master."""
+        """Whether a broker in this role copies a master."""
         return self.kind in (RoleKind.SLAVE, RoleKind.ACTING)
 
     @property

@@ -335,7 +335,7 @@ class Flusher(Part):
 
 
 class PopulatePages(Part):
-    """Prepares the pages of one log."""
+    """Maps pages ahead of the end of one log, in a thread, so that the event loop writes to them at once."""
 
     def __init__(self, log: CommitLog) -> None:
         self._log = log

@@ -20,7 +20,7 @@ PROMOTION_LAG = 100
 
 @lazy_dataclass(frozen=True, slots=True)
 class PeerStatus:
-    """The status that another node reported."""
+    """What another node has reported: its term, and whether it keeps its votes on disk already (``begun``)."""
 
     begun: bool
     term: int

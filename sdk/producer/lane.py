@@ -575,7 +575,7 @@ class Targets:
         self.last_error: SkylarkError | None = None
 
     def took(self, addr: str) -> None:
-        """A request to ``addr`` begins."""
+        """Take a slot of ``addr``, to which a request begins."""
         if weak := self._owner.brokers.faults.weak:
             weak.requested(addr, trio.current_time() * 1000)
             self._open_at = {}
@@ -583,7 +583,7 @@ class Targets:
         self.requests += 1
 
     def released(self, addr: str) -> None:
-        """A request to ``addr`` has ended."""
+        """Give a slot of ``addr`` back, as a request has ended."""
         self._in_flight[addr] -= 1
         self.requests -= 1
 
@@ -596,7 +596,7 @@ class Targets:
         return slots - self._in_flight.get(addr, 0)
 
     def new_turn(self) -> None:
-        """Brokers may have failed since the last turn: choose the usable brokers again."""
+        """Choose the usable brokers again, as some may have failed since the last turn."""
         self._open_at = {}
 
     def next(self, failed: FailedTries | None) -> tuple[str, MessageQueue] | None:

@@ -37,7 +37,10 @@ FIRST_ID = 1
 
 
 class Identified(NamedTuple):
-    """``check_code`` is "" in the file, and names the asking broker in the temporary one."""
+    """Who this broker is, as a file has it.
+
+    ``check_code`` is "" in the file of a registered id. In the temporary file it names the broker that asks for the id.
+    """
 
     cluster: str
     broker: str

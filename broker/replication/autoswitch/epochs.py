@@ -115,7 +115,7 @@ def encode_file(epochs: Epochs) -> bytes:
 
 
 def decode_file(data: bytes) -> Epochs:
-    """ProtocolError when the bytes are not a whole epoch file."""
+    """The epochs in a file. ProtocolError when the bytes are not a whole epoch file."""
     try:
         count, crc, *lines = data.decode().splitlines()
         entries = [Epoch(*map(int, line.split("-"))) for line in lines]

@@ -143,7 +143,7 @@ class UserGuard(Part):
 
     @property
     def callers(self) -> Callers | None:
-        """None when no request has to be signed."""
+        """The users behind requests; None when no request has to be signed."""
         return UserCallers(self) if self._authenticates else None
 
     def hook(self, code: int) -> Hook | None:
