@@ -29,7 +29,7 @@ def shown(value: object) -> str:
 
 
 def wrong_type(name: str, wanted: str, value: object, hint: str = "") -> TypeError:
-    """The error to raise when argument ``name`` is not ``wanted``."""
+    """The error to raise when argument ``name`` is not ``wanted``. ``hint``: the end of its text."""
     return TypeError(f"{name} must be {wanted}, not {shown(value)}{hint}")
 
 

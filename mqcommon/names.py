@@ -105,8 +105,9 @@ def system_topics(
     broker_topic: bool = True,
     trace_topic: str = "",
 ) -> list[SystemTopic]:
-    """The list of RocketMQ 5.3, and DLQ_RESENT_TOPIC.
+    """The topics of one broker: the list of RocketMQ 5.3, and DLQ_RESENT_TOPIC.
 
+    ``cluster_topic`` and ``broker_topic``: whether clients may use the topic named after the cluster, or the broker.
     ``auto_create_queue_nums`` is None when sends do not create topics.
     """
     read_write, inherited = PERM_READ_WRITE, PERM_READ_WRITE | PERM_INHERIT

@@ -59,5 +59,5 @@ class Failures:
             self._logger.error("%s, still trying: %s", what, error, exc_info=exc_info)
 
     def succeeded(self, what: str) -> None:
-        """Work of this kind has succeeded: its next failure is logged again."""
+        """Log the next failure of ``what`` again, as this work has succeeded."""
         self._failing.discard(what)

@@ -90,7 +90,7 @@ class Meter:
         return is_raised
 
     def view(self, now_ms: int, *, of_size: bool = False) -> BrokerStatsData:
-        """Totals of the last minute, hour and day, of messages or of bytes."""
+        """Totals of the last minute, hour and day, of messages or, with ``of_size``, of bytes."""
         minute, hour, day = (self._item(window, now_ms, of_size) for window in self._windows)
         return BrokerStatsData(minute, hour, day)
 

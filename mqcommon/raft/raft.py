@@ -250,7 +250,10 @@ class Raft:
         self.role = Follower(self)
 
     def stand(self, *, pre: bool, forced: bool = False) -> None:
-        """Stand for election. ``pre``: first ask who would vote, so that a node that cannot win deposes no leader."""
+        """Stand for election. ``pre``: first ask who would vote, so that a node that cannot win deposes no leader.
+
+        ``forced``: the leader has asked for it, so that voters need not have missed the leader.
+        """
         if not self.is_voter:
             self.become_follower(self.term)
             return

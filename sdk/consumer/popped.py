@@ -249,7 +249,11 @@ async def pop(
     kind: str = TAG,
     namespace: str,
 ) -> list[ReceivedMessage]:
-    """Messages of a queue of ``topic``, by default of any queue; empty if the broker has none within ``wait_ms``."""
+    """Messages of a queue of ``topic``, by default of any queue; empty if the broker has none within ``wait_ms``.
+
+    At most ``most`` messages, hidden for ``invisible_ms``. ``init_mode``: where a new group begins, INIT_MIN or
+    INIT_MAX. ``kind``: the type of ``expression``. ``namespace`` is removed from the messages' topics.
+    """
     header = PopMessageRequestHeader(
         group, topic, queue_id, most, invisible_ms, wait_ms, now_ms, init_mode, kind, expression
     )

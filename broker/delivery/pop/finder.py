@@ -31,7 +31,11 @@ READS = 4
 
 @lazy_dataclass(slots=True)
 class PopQuery:
-    """What a pop asks for. ``topics``: the topic and its retry topics, in the order in which they are read."""
+    """What a pop asks for.
+
+    ``topics``: the topic and its retry topics, in the order in which they are read. ``init_mode``: where a group
+    without an offset begins, INIT_MIN (the start of the queue) or INIT_MAX (its end).
+    """
 
     group: str
     topic: str

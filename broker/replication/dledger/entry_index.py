@@ -227,7 +227,10 @@ class EntryIndex:
             self._fs.fsync_dir(self._directory)
 
     def append(self, term: int, kind: int, place: int, size: int, crc: int, data: bytes = b"") -> None:
-        """Add an entry of ``size`` bytes: those at `position` of the commit log, or ``data``."""
+        """Add an entry of ``size`` bytes with the CRC ``crc``: those at `position` of the commit log, or ``data``.
+
+        ``kind``: the kind of Raft's entry. ``place``: IN_LOG, or INLINE with ``data``.
+        """
         file = self._files[-1]
         entry = IndexedEntry(self.position, term, size, crc, 0, kind, place)
         if file.used + 1 + data_slots(entry) > file.slots:

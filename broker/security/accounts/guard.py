@@ -62,7 +62,7 @@ class LiveRules:
             await self._refresh()
 
     async def change(self, path: str, edit: Callable[[AccountDocument], None]) -> None:
-        """Change a file, and put it in force. UserError when the change is not possible."""
+        """Have ``edit`` change the file at ``path``, and put it in force. UserError when that is not possible."""
         async with self._lock:
             now_ms = self._clock.now_ms()
             await trio.to_thread.run_sync(self._files.change, path, edit, now_ms)

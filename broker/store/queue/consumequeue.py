@@ -192,7 +192,7 @@ class ConsumeQueue:
         )
 
     def resume(self, low: int, high: int) -> tuple[int, int] | None:
-        """Use the ends that a clean stop noted. None if the files do not agree; call `load` then.
+        """Use the ends that a clean stop noted, ``low`` and ``high``. None if the files do not agree; then call `load`.
 
         Returns (physical offset, size) of the last entry. Reads one file, as there may be 100,000 queues.
         """
