@@ -51,7 +51,7 @@ class TableRows(NamedTuple):
 class TableColumns:
     """The columns of ``data`` that become messages; ``names`` has each role's column name, or None.
 
-    Raises TypeError or InvalidArgument when ``data`` lacks a named column.
+    Raises TypeError when ``data`` is no table, InvalidArgument when a named column is missing or of a wrong type.
     """
 
     def __init__(self, data: object, names: Mapping[str, str | None], max_body_bytes: int) -> None:
