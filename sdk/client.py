@@ -431,7 +431,7 @@ class ClientInstance:
             yield
 
     def _lost(self, addr: str) -> None:
-        """A connection is lost. The broker treats this client as having left its groups, until it gets a heartbeat."""
+        """Send a heartbeat soon, as a connection is lost: the broker treats this client as gone from its groups."""
         self.membership.lost(addr)
         if self.membership.is_asked and addr in self.routes.addrs():
             self._heartbeat_due.set()

@@ -260,7 +260,7 @@ class Membership:
                 consumer.heard(addr, error)
 
     def _note_differences(self, addr: str, differences: Mapping[str, str]) -> None:
-        """The broker at ``addr`` reports the groups whose members have different subscriptions."""
+        """Note which groups have members with different subscriptions, by the broker at ``addr``."""
         for group, consumer in self._consumers.items():
             told = self._differences.get(group, {})
             before = bool(told)

@@ -94,7 +94,7 @@ class MasterSide(ABC):
             self.slave.sent_bytes += size
 
     def ended(self) -> None:
-        """The connection is closed: the slave no longer counts as a copy."""
+        """Stop counting the slave as a copy, because its connection is closed."""
         self._acks.disconnected(self._peer.addr)
 
 

@@ -201,7 +201,7 @@ class Flusher(Part):
             yield
 
     def log_ends_at(self, end: int) -> None:
-        """The log is cut at ``end``: fail the sends that wait for later bytes, which no longer count as flushed."""
+        """Fail the sends that wait for bytes after ``end``, where the log is cut: these no longer count as flushed."""
         self._commits.cut(end)
 
     async def stop(self) -> None:

@@ -68,7 +68,7 @@ MAX_SNAPSHOT_BYTES = 12 << 20
 
 
 class RaftNode:
-    """A node as its application has it.
+    """One node of a Raft group, as an application uses it.
 
     Give ``handlers`` and ``slow_handlers`` to the server at the node's address, then ``run`` until cancelled.
     """

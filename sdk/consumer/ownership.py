@@ -277,7 +277,7 @@ class QueueOwnership:
             self._rebalance_soon()
 
     def _lost(self, queue: ProcessQueue) -> None:
-        """The lock of the queue belongs to another member, or is too old."""
+        """Give up the queue, whose lock belongs to another member, or is too old."""
         if self.owned.get(queue.mq) is queue:
             logger.warning("the lock of %s is lost", queue.mq)
             assert self._nursery is not None

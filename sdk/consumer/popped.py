@@ -211,7 +211,10 @@ def _own(text: str, topic: str, group: str) -> Lease:
 
 
 def bits_by_lease(messages: Iterable[ReceivedMessage]) -> dict[Lease, int]:
-    """The bits of the messages to acknowledge."""
+    """For each lease, the bits of its messages that are among ``messages``, as acknowledgements carry them.
+
+    A message of an inner batch counts only with the last message of the batch.
+    """
     found: dict[Lease, int] = {}
     lease, bits = None, 0
     for message in messages:

@@ -305,7 +305,7 @@ class Popping:
     async def give_back(
         self, batch: Takable, number: int, message: ReceivedMessage, pause: Pause | None, reason: str
     ) -> None:
-        """A handler failed with the message: show it again after the pause, or make it a dead letter."""
+        """Show a message that a handler failed with again after ``pause``, or make it a dead letter (None)."""
         assert isinstance(batch, PopBatch)
         # The dead letter is stored before the message is acknowledged: a crash in between leaves two copies, never
         # none.

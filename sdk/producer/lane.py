@@ -464,7 +464,7 @@ class Lane:
         self._wake.set()
 
     def _release(self, addr: str) -> None:
-        """A request to ``addr`` has ended."""
+        """Give the slot of a request to ``addr`` that has ended to the next sends."""
         self._targets.released(addr)
         # The senders that this answer wakes send again in random order, and the lane's task runs among them: sends
         # queued before the task runs leave at once, later sends gather while that request is in flight.

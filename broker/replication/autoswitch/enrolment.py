@@ -134,7 +134,7 @@ class Enrolment:
         return temporary.broker_id
 
     async def forget(self) -> None:
-        """The Controllers do not know the id any more: the next `enrol` asks for a new one."""
+        """Have the next `enrol` ask for a new id: the Controllers do not know this one any more."""
         await trio.to_thread.run_sync(self.remove)
 
     async def _ask_next(self, controllers: Controllers) -> Identified:

@@ -295,7 +295,7 @@ class GroupMember(Part):
         self._changed.set()
 
     def _show_lease(self) -> None:
-        """Messages are stored from when this broker is the master, until its node does not lead any more."""
+        """Let messages be stored from when this broker is the master, until its node does not lead any more."""
         leads = self.node is not None and self.node.is_leader and self._role.now.is_master
         self._elected.lease_until = math.inf if leads else -math.inf
 

@@ -139,7 +139,7 @@ class Proposing:
         await poll_until(is_done, timeout_s)
 
     async def close(self) -> None:
-        """Nothing is open here."""
+        """Do nothing: nothing is open here."""
 
 
 def _ignore(result: object) -> None:

@@ -128,11 +128,11 @@ class AccountGuard(Part):
         await self._live.run()
 
     def may_consume(self, channel: Channel, request: Command, topic: str) -> None:
-        """A TopicCheck."""
+        """RequestRefused unless the sender of ``request`` may consume ``topic``; a TopicCheck."""
         self._check(channel, request, lambda request: needs_to_consume(topic))
 
     def may_send(self, channel: Channel, request: Command, topic: str) -> None:
-        """A TopicCheck."""
+        """RequestRefused unless the sender of ``request`` may send to ``topic``; a TopicCheck."""
         self._check(channel, request, lambda request: needs_to_send(topic))
 
     def _check(self, channel: Channel, request: Command, needs: Callable[[Command], list[Need]] = needs_of) -> None:

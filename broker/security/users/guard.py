@@ -163,11 +163,11 @@ class UserGuard(Part):
             raise
 
     def may_consume(self, channel: Channel, request: Command, topic: str) -> None:
-        """A TopicCheck."""
+        """RequestRefused unless the sender of ``request`` may consume ``topic``; a TopicCheck."""
         self._check_topic(channel, request, lambda request: needs_to_consume(topic))
 
     def may_send(self, channel: Channel, request: Command, topic: str) -> None:
-        """A TopicCheck."""
+        """RequestRefused unless the sender of ``request`` may send to ``topic``; a TopicCheck."""
         self._check_topic(channel, request, lambda request: needs_to_send(topic))
 
     def _check_topic(self, channel: Channel, request: Command, needs: Callable[[Command], list[Need]]) -> None:
