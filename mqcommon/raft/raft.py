@@ -153,7 +153,8 @@ class Raft:
     def propose(self, data: bytes) -> tuple[int, int]:
         """Append an entry with ``data``; returns the index and the term that the entry has if it gets committed.
 
-        Another entry may get the index instead, if another node becomes the leader.
+        Another entry may get the index instead, if another node becomes the leader. Raises NotLeader; Overloaded if
+        too many bytes wait to be committed or the leadership is being handed over.
         """
         return self._leading().propose(APPLICATION, data), self.term
 

@@ -34,7 +34,8 @@ class PopQuery:
     """What a pop asks for.
 
     ``topics``: the topic and its retry topics, in the order in which they are read. ``init_mode``: where a group
-    without an offset begins, INIT_MIN (the start of the queue) or INIT_MAX (its end).
+    without an offset begins, INIT_MIN (the start of the queue) or INIT_MAX (its end, or its start if the queue still
+    has all its messages, in memory); in a retry topic a group always begins at the start.
     """
 
     group: str
