@@ -69,10 +69,10 @@ class Part:
         """Called when all tasks have ended, also after a start that failed."""
 
     def channel_closed(self, channel: Channel) -> None:
-        """A client's connection has ended."""
+        """Called when a client's connection has ended."""
 
     def after_turn(self) -> None:
-        """The requests of one read from a connection are handled; their answers are sent next."""
+        """Called when the requests of one read from a connection are handled, before their answers are sent."""
 
     def tick(self) -> None:
         """Called every ``tick_interval_ms`` while the broker runs."""

@@ -28,7 +28,11 @@ _NOTHING = Shape(0, 0)
 
 @lazy_dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a command waits, and for whom. ``forgotten``: groups that the command does not wait for."""
+    """How long a command waits, and for whom.
+
+    ``deadline_s``: the time for the whole command. ``settle_s``: queues whose ends have not changed for this time get
+    no more sends of clients with old routes. ``forgotten``: groups that the command does not wait for.
+    """
 
     settle_s: float
     deadline_s: float

@@ -25,7 +25,7 @@ LEAST_KEY_CHARS = 7
 
 @lazy_dataclass(frozen=True, slots=True)
 class Account:
-    """One account. Its secret is in no repr."""
+    """One account. ``admin``: it may do everything. Its secret is in no repr."""
 
     access_key: str
     secret_key: str = field(repr=False)

@@ -29,12 +29,12 @@ def shown(value: object) -> str:
 
 
 def wrong_type(name: str, wanted: str, value: object, hint: str = "") -> TypeError:
-    """The error to raise when argument ``name`` is not ``wanted``."""
+    """The error to raise when argument ``name`` is not ``wanted``. ``hint``: the end of its text."""
     return TypeError(f"{name} must be {wanted}, not {shown(value)}{hint}")
 
 
 def check_text(name: str, value: object) -> None:
-    """``value`` must be a str that can be encoded."""
+    """TypeError unless ``value`` is a str; InvalidArgument when UTF-8 cannot hold it."""
     if not isinstance(value, str):
         raise wrong_type(name, "a str", value)
     if not value.isascii():
@@ -45,14 +45,17 @@ def check_text(name: str, value: object) -> None:
 
 
 def check_bytes(name: str, value: object) -> None:
-    """``value`` must be bytes."""
+    """TypeError unless ``value`` is bytes."""
     if not isinstance(value, bytes):
         hint = f": encode it, as in {name}.encode()" if isinstance(value, str) else ""
         raise wrong_type(name, "bytes", value, hint)
 
 
 def as_bytes(name: str, value: object) -> bytes:
-    """``value`` as bytes. A bytearray or a memoryview is copied, as its owner may change it later."""
+    """``value`` as bytes.
+
+    A bytearray or a memoryview is copied, as its owner may change it later. TypeError for others.
+    """
     if isinstance(value, bytearray | memoryview):
         return bytes(value)
     check_bytes(name, value)
@@ -61,7 +64,7 @@ def as_bytes(name: str, value: object) -> bytes:
 
 
 def check_flag(name: str, value: object) -> None:
-    """``value`` must be True or False."""
+    """TypeError unless ``value`` is True or False."""
     if not isinstance(value, bool):
         raise wrong_type(name, "True or False", value)
 
@@ -72,7 +75,7 @@ def as_long(value: int) -> int:
 
 
 def check_int(name: str, value: object, least: int = -LONG_MAX - 1, most: int = LONG_MAX) -> None:
-    """``value`` must be an int from ``least`` to ``most``."""
+    """TypeError unless ``value`` is an int; InvalidArgument unless it is from ``least`` to ``most``."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise wrong_type(name, "an int", value)
     if not least <= value <= most:
@@ -80,7 +83,7 @@ def check_int(name: str, value: object, least: int = -LONG_MAX - 1, most: int = 
 
 
 def check_milliseconds(name: str, value: object) -> None:
-    """``value`` must be a number of milliseconds that can be a timeout."""
+    """TypeError unless ``value`` is a number; InvalidArgument unless it can be a timeout in milliseconds."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise wrong_type(name, "a number of milliseconds", value)
     if not isfinite(value) or not 0 < value <= INT_MAX:

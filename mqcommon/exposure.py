@@ -79,7 +79,8 @@ def exposure(bind_address: str, named: Iterable[tuple[str, str]], conf_keys: Col
 def opened(address: str, because: str, anybody: str) -> str:
     """The line of the log about a daemon that listens on all interfaces; empty when no line is needed.
 
-    ``anybody``: what strangers can do there, and how to forbid it; empty when access is controlled.
+    ``because``: see `Exposure`. ``anybody``: what strangers can do there, and how to forbid it; empty when access is
+    controlled.
     """
     if not because and not anybody:
         return ""

@@ -10,7 +10,7 @@ from typing import Any
 
 
 def pretty(value: Any, depth: int = 0) -> str:
-    """``value`` in fastjson's pretty form; the keys of a dict serve as an ordered set."""
+    """``value`` in fastjson's pretty form, indented as at ``depth`` levels; keys of a dict serve as an ordered set."""
     if isinstance(value, Mapping):
         return _object(value, depth)
     if isinstance(value, (list, tuple)):

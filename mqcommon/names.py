@@ -105,8 +105,9 @@ def system_topics(
     broker_topic: bool = True,
     trace_topic: str = "",
 ) -> list[SystemTopic]:
-    """The list of RocketMQ 5.3, and DLQ_RESENT_TOPIC.
+    """The topics of one broker: the list of RocketMQ 5.3, and DLQ_RESENT_TOPIC.
 
+    ``cluster_topic`` and ``broker_topic``: whether clients may use the topic named after the cluster, or the broker.
     ``auto_create_queue_nums`` is None when sends do not create topics.
     """
     read_write, inherited = PERM_READ_WRITE, PERM_READ_WRITE | PERM_INHERIT
@@ -133,7 +134,7 @@ def system_topics(
 
 
 def check_topic(topic: str) -> None:
-    """Refuse a text that is not a topic name."""
+    """RequestRefused when ``topic`` is not a topic name."""
     if not topic.strip():
         raise RequestRefused(_INVALID_PARAMETER, "The specified topic is blank.")
     plain = topic.replace(_RETRY_SEPARATOR, "", 1) if is_retry_topic(topic) else topic
@@ -146,13 +147,13 @@ def check_topic(topic: str) -> None:
 
 
 def check_topic_is_users(topic: str) -> None:
-    """Refuse to create, change or delete a topic of RocketMQ's own."""
+    """RequestRefused when ``topic`` is RocketMQ's own, which nobody may create, change or delete."""
     if is_system_topic(topic):
         raise RequestRefused(_INVALID_PARAMETER, f"The topic[{topic}] is conflict with system topic.")
 
 
 def check_topic_is_sendable(topic: str) -> None:
-    """Refuse sends to topics that only the broker itself writes to."""
+    """RequestRefused when only the broker itself writes to ``topic``."""
     if topic in _UNSENDABLE_TOPICS:
         raise RequestRefused(_NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
 
@@ -163,7 +164,7 @@ def is_obeyed_by_brokers(topic: str) -> bool:
 
 
 def check_group(group: str) -> None:
-    """Refuse a text that is not a group name."""
+    """RequestRefused when ``group`` is not a group name."""
     if not group.strip():
         raise RequestRefused(_INVALID_PARAMETER, "the specified group is blank")
     if len(group) > GROUP_MAX_LENGTH:

@@ -207,7 +207,7 @@ MAX_FILTER_SERVERS = 64
 
 
 def check_broker(header: RegisterBrokerRequestHeader) -> None:
-    """Refuse a broker whose name, address or id clients could not use."""
+    """RequestRefused for a broker whose name, address or id clients could not use."""
     for name, value in (
         ("brokerName", header.broker_name),
         ("brokerAddr", header.broker_addr),
@@ -241,7 +241,7 @@ def advertised(header: RegisterBrokerRequestHeader) -> tuple[AdvertisedAddress, 
 
 
 def check_text(what: str, value: str) -> None:
-    """Refuse a name or an address that is too long, or that would not stay on one line."""
+    """RequestRefused for a name or an address that is too long, or would not stay on one line; ``what`` it is."""
     if len(value) > MAX_NAME_CHARS:
         raise _refused(f"{what} has {len(value)} characters, at most {MAX_NAME_CHARS} are taken")
     if not value.isprintable():

@@ -468,7 +468,7 @@ class RouteTable(Generic[C]):
             self.answers.clear()
 
     def _names_changed(self) -> None:
-        """The set of known brokers has changed: brokers learn of it with their next 322, and answers are made anew."""
+        """Have brokers learn with their next 322 that the set of known brokers has changed, and answers made anew."""
         self.answers.clear()
         for live in self._live.values():
             live.unchanged = None

@@ -100,7 +100,10 @@ async def pull(
     wait_ms: int = 0,
     commit_offset: int | None = None,
 ) -> PullAnswer:
-    """Stored records from ``offset`` on. If there is no message, the broker waits up to ``wait_ms`` for one."""
+    """Stored records from ``offset`` on. If there is no message, the broker waits up to ``wait_ms`` for one.
+
+    ``commit_offset``: an offset of the group to commit with the same request; None commits none.
+    """
     # Each flag says that a field of the header counts; PULL_UNWRAPS, that this client splits inner batches.
     flags = PULL_SUBSCRIPTION | PULL_UNWRAPS | (PULL_SUSPEND if wait_ms > 0 else 0)
     if commit_offset is not None:

@@ -46,12 +46,12 @@ Milliseconds = Annotated[float, check_milliseconds]
 
 
 def check_topic_name(name: str, value: object) -> None:
-    """Check that ``value`` is a topic name that brokers accept."""
+    """TypeError unless ``value`` is a str; InvalidArgument when it is no topic name that brokers accept."""
     _check_legal(check_topic, name, value)
 
 
 def check_group_name(name: str, value: object) -> None:
-    """Check that ``value`` is a group name that brokers accept."""
+    """TypeError unless ``value`` is a str; InvalidArgument when it is no group name that brokers accept."""
     _check_legal(check_group, name, value)
 
 
@@ -68,7 +68,7 @@ def _check_legal(check: Callable[[str], None], name: str, value: object) -> None
 
 
 def check_queue(name: str, value: object, topic: str | None = None) -> None:
-    """Check that ``value`` is a queue, and of ``topic`` if that is given."""
+    """TypeError unless ``value`` is a queue; InvalidArgument when its id is negative, or it is not of ``topic``."""
     if not isinstance(value, MessageQueue):
         raise wrong_type(name, "a MessageQueue", value)
     if value.queue_id < 0:
@@ -78,7 +78,7 @@ def check_queue(name: str, value: object, topic: str | None = None) -> None:
 
 
 def checked(function: F) -> F:
-    """Wrap ``function`` so that its arguments are checked before it runs."""
+    """Wrap ``function`` so that its arguments are checked, by their annotations, before it runs."""
     names = tuple(inspect.signature(function).parameters)
     # Annotations are read at the first call: at import the types that they name may not exist yet.
     checks: dict[str, Check] | None = None

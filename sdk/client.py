@@ -285,7 +285,7 @@ class ClientInstance:
         return TopicRouteData([QueueData(name, 1, 1, PERM_READ_WRITE) for name in brokers], list(brokers.values()))
 
     def drop_address(self, broker_name: str, addr: str) -> None:
-        """Another broker listens at ``addr``: drop the address, and refresh the routes that had it.
+        """Drop the address ``addr`` of a broker, as another listens there, and refresh the routes that had it.
 
         Does nothing when ``broker_name`` is known to listen there: then it refused a queue, perhaps of a static topic.
         """
@@ -412,13 +412,13 @@ class ClientInstance:
             await self.membership.beat(strangers, self.at)
 
     async def leave_producer(self, group: str, checking: TransactionChecker | None) -> None:
-        """A producer of ``group`` has stopped. If it was this client's last producer of it, unregister the group."""
+        """Count a producer of ``group`` out; after this client's last one unregister the group at the brokers."""
         if self.membership.leave_producer(group, checking):
             with self._leaving():
                 await self.membership.unregister(self.routes.addrs(), self.at, producer_group=group)
 
     async def leave_consumer(self, group: str) -> None:
-        """The consumer of ``group`` has stopped: unregister the group."""
+        """Remove the consumer of ``group``, which has stopped, and unregister the group at the brokers."""
         self.membership.leave_consumer(group)
         with self._leaving():
             await self.membership.unregister(self.routes.addrs(), self.at, consumer_group=group)
@@ -431,7 +431,7 @@ class ClientInstance:
             yield
 
     def _lost(self, addr: str) -> None:
-        """A connection is lost. The broker treats this client as having left its groups, until it gets a heartbeat."""
+        """Send a heartbeat soon, as a connection is lost: the broker treats this client as gone from its groups."""
         self.membership.lost(addr)
         if self.membership.is_asked and addr in self.routes.addrs():
             self._heartbeat_due.set()

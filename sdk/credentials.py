@@ -24,7 +24,7 @@ _KEYS: Final = {"accessKey": "access_key", "secretKey": "secret_key", "securityT
 
 
 def check_credentials(name: str, value: object) -> None:
-    """``value`` must be Credentials or None. The error does not show ``value``, which may be the secret itself."""
+    """TypeError unless ``value`` is Credentials or None. It does not show ``value``, which may be the secret itself."""
     if value is not None and not isinstance(value, Credentials):
         kind = type(value).__name__
         raise TypeError(f"{name} must be Credentials(access_key, secret_key), not {kind}")
@@ -93,7 +93,7 @@ def _unquoted(text: str) -> str:
 
 
 def check_tls(name: str, value: object) -> None:
-    """``value`` must be Tls or None."""
+    """TypeError unless ``value`` is Tls or None."""
     if value is not None and not isinstance(value, Tls):
         raise TypeError(f"{name} must be Tls(...), not {type(value).__name__}: Tls() trusts the CAs of the system")
 

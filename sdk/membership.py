@@ -40,13 +40,13 @@ class GroupMember(Protocol):
         """The consumer's status, for request 307."""
 
     def heard(self, addr: str, error: BrokerError | None) -> None:
-        """The broker at ``addr`` has accepted a heartbeat, or refuses it with ``error``."""
+        """Called when the broker at ``addr`` has accepted a heartbeat, or has refused it with ``error``."""
 
     def divided(self, differences: str) -> None:
-        """Members of the group have these different subscriptions; empty: all members subscribe alike again."""
+        """Called when members have different subscriptions: ``differences``, empty once all subscribe alike again."""
 
     def members_changed(self) -> None:
-        """Members of the group came or left (request 40)."""
+        """Called when members of the group came or left (request 40)."""
 
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Go on from these offsets (request 220). They cover all queues of ``topic`` on one broker."""
@@ -100,7 +100,7 @@ class Membership:
         self._differences: dict[str, dict[str, str]] = {}
 
     def join_producer(self, group: str, checking: TransactionChecker | None = None) -> None:
-        """A producer of ``group`` has started, which may be the producer that answers for transactions."""
+        """Count a producer of ``group`` that has started; with ``checking`` it answers for the group's transactions."""
         if checking is not None:
             if group in self._checking:
                 raise InvalidArgument(f"this client already has a producer of group {group!r} with a checker")
@@ -109,7 +109,7 @@ class Membership:
         self._version += 1
 
     def leave_producer(self, group: str, checking: TransactionChecker | None = None) -> bool:
-        """A producer of ``group`` has stopped. Returns whether it was this client's last producer of the group."""
+        """Count a producer of ``group`` out; returns whether it was this client's last producer of the group."""
         if checking is not None:
             del self._checking[group]
         left = self._producers.pop(group, 1) - 1
@@ -122,7 +122,7 @@ class Membership:
         return self._checking.get(group)
 
     def join_consumer(self, group: str, consumer: GroupMember) -> None:
-        """``consumer`` is this client's member of ``group`` now."""
+        """Make ``consumer`` this client's member of ``group``; InvalidArgument when there is one."""
         if group in self._consumers:
             raise InvalidArgument(f"this client already has a consumer of group {group!r}")
         self._consumers[group] = consumer
@@ -133,16 +133,16 @@ class Membership:
         return self._consumers.get(group)
 
     def leave_consumer(self, group: str) -> None:
-        """The member of ``group`` has stopped."""
+        """Remove this client's member of ``group``, which has stopped."""
         self._consumers.pop(group, None)
         self._differences.pop(group, None)
 
     def subscription_changed(self) -> None:
-        """A consumer reads a topic that no heartbeat has named yet."""
+        """Count earlier heartbeats as outdated: a consumer reads a topic that none of them has named."""
         self._version += 1
 
     def lost(self, addr: str) -> None:
-        """The connection to ``addr`` is lost, so the broker forgets this client."""
+        """Count ``addr`` as a broker without heartbeat: the connection is lost, so the broker forgets this client."""
         self._sent.pop(addr, None)
         self._answered.pop(addr, None)
         self._outcomes.pop(addr, None)
@@ -260,7 +260,7 @@ class Membership:
                 consumer.heard(addr, error)
 
     def _note_differences(self, addr: str, differences: Mapping[str, str]) -> None:
-        """The broker at ``addr`` reports the groups whose members have different subscriptions."""
+        """Note which groups have members with different subscriptions, by the broker at ``addr``."""
         for group, consumer in self._consumers.items():
             told = self._differences.get(group, {})
             before = bool(told)

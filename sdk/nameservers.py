@@ -191,7 +191,7 @@ class NameServers:
         return self._good
 
     def skip(self, addr: str) -> None:
-        """``addr`` does not answer: ask the next NameServer first."""
+        """Ask the NameServer after ``addr`` first, because ``addr`` does not answer."""
         if addr == self._good and addr in self._addrs:
             self._good = self._addrs[(self._addrs.index(addr) + 1) % len(self._addrs)]
 

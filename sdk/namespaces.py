@@ -51,7 +51,7 @@ def unwrap(namespace: str, name: str) -> str:
 
 
 def check_namespace(name: str, value: object) -> None:
-    """Check that ``value`` is a namespace, or empty for none."""
+    """TypeError unless ``value`` is a str; InvalidArgument unless it is a namespace, or empty for none."""
     check_text(name, value)
     assert isinstance(value, str)
     if value and not _LEGAL.fullmatch(value):

@@ -31,7 +31,7 @@ T = TypeVar("T")
 def every_namesrv_knows(
     ask: Callable[Concatenate[Endpoint, P], Awaitable[T]],
 ) -> Callable[Concatenate[Endpoint, P], Coroutine[Any, Any, T]]:
-    """``ask``, which raises NotNameServer when the server does not know the request."""
+    """Wrap ``ask`` so that it raises NotNameServer when the server does not know the request."""
 
     @wraps(ask)
     async def asking(namesrv: Endpoint, /, *args: P.args, **named: P.kwargs) -> T:

@@ -63,7 +63,7 @@ class RouteWatch:
         self._free_at = 0.0
 
     def add(self, topic: str) -> None:
-        """The client uses ``topic``: watch it, too."""
+        """Watch ``topic``, too, which the client uses now."""
         if topic not in self._watched:
             self._due.set()
             if self._scope is not None:

@@ -58,7 +58,7 @@ class Home:
         return self.forks == FORKS.count
 
     def check(self, what: str = "this client") -> None:
-        """Raise RuntimeError in a child of the process that opened the client."""
+        """Raise RuntimeError in a child of the process that opened the client; the text calls the client ``what``."""
         if self.forks != FORKS.count:
             raise RuntimeError(
                 f"{what} was opened in process {self.pid} before a fork, and its connections belong to that process: "
@@ -84,7 +84,7 @@ def check_trio() -> None:
 def survived(what: str, note: Callable[[Exception | None], None] | None = None) -> Iterator[None]:
     """Log an unexpected error with its traceback and go on: one failed request must not end the client.
 
-    ``note`` is called with the error, or with None when there was none.
+    ``what`` says in the log what has failed. ``note`` is called with the error, or with None when there was none.
     """
     try:
         yield

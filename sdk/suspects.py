@@ -63,7 +63,7 @@ class Suspects:
         self.addrs: dict[str, None] = {}
 
     def add(self, addr: str) -> bool:
-        """The broker at ``addr`` did not answer. Returns whether it is a new suspect."""
+        """Suspect the broker at ``addr``, which did not answer, and probe it. Returns whether it is a new suspect."""
         if addr in self.addrs:
             return False
         self.addrs[addr] = None
@@ -73,7 +73,7 @@ class Suspects:
         return True
 
     def discard(self, addr: str) -> None:
-        """The broker has answered: it is no longer a suspect. ``cleared`` is not called."""
+        """Suspect the broker at ``addr`` no longer, as it has answered. ``cleared`` is not called."""
         self.addrs.pop(addr, None)
 
     @enable_ki_protection

@@ -63,7 +63,7 @@ class RocketMQDataSource(DataSource):
             return kind(options, schema, local=local_rows if options.local_store_path else None)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """For ``spark.readStream``; Spark asks for it when the query starts, on the driver and for workers."""
+        """The reader for ``spark.readStream``; Spark asks when the query starts, on the driver and for workers."""
         try:
             options = ReadOptions.of_stream(self.options)
             if hasattr(DataSourceStreamReader, "getDefaultReadLimit"):
@@ -91,7 +91,7 @@ class RocketMQDataSource(DataSource):
             return writer
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """For ``writeStream``; Spark asks for it before each epoch, and after it."""
+        """The writer for ``writeStream``; Spark asks for it before each epoch, and after it."""
         if overwrite:
             _refuse('messages of a topic cannot be overwritten; use .outputMode("append") or "update"')
         with one_line():

@@ -117,7 +117,7 @@ class UserHandlers(Part):
         return request.respond()
 
     async def update(self, channel: Channel, request: Command) -> Command:
-        """3002: what the body leaves out stays as it is."""
+        """3002: change a user; what the body leaves out stays as it is."""
         name = checked_username(AUTH_UPDATE_USER.header(request).username)
         old = self._users.get(name)
         if old is None:
@@ -136,7 +136,7 @@ class UserHandlers(Part):
         return request.respond()
 
     async def delete(self, channel: Channel, request: Command) -> Command:
-        """3003: with the user's policies. To delete a user who does not exist is no error."""
+        """3003: delete a user, with the user's policies; no error when there is no such user."""
         name = checked_username(AUTH_DELETE_USER.header(request).username)
         old = self._users.get(name)
         if old is None:
@@ -153,7 +153,7 @@ class UserHandlers(Part):
         return request.respond()
 
     def get(self, channel: Channel, request: Command) -> Command:
-        """3004: no body when there is no such user, as in RocketMQ."""
+        """3004: one user; no body when there is no such user, as in RocketMQ."""
         user = self._users.get(checked_username(AUTH_GET_USER.header(request).username))
         if user is None:
             return request.respond()
@@ -170,7 +170,7 @@ class UserHandlers(Part):
         return way.answer(request.respond(body=encode_body(UserInfos(way.shown(found)), dialect_for(request))))
 
     def tables(self, channel: Channel, request: Command) -> Steps[Command]:
-        """7101: for a slave, which signs as a super user."""
+        """7101: all users and policies, for a slave, which signs as a super user."""
         way = self._way_of_passwords(channel, request)
         if not (way.has_passwords or self._logins.is_by_super(channel, request)):
             raise refuse("only a super user may copy users: set innerClientAuthenticationCredentials in the slave")
@@ -239,7 +239,7 @@ Explainer = Callable[[str, str, Sequence[Need], int], Explanation]
 
 
 class ExplainHandlers(Part):
-    """``explain`` is None without access control."""
+    """Explains the decisions of access control. ``explain`` is None without access control."""
 
     def __init__(self, explain: Explainer | None) -> None:
         self._explain = explain
@@ -329,7 +329,7 @@ class PolicyHandlers(Part):
         return request.respond()
 
     def get(self, channel: Channel, request: Command) -> Command:
-        """3009: no body when the user has no policies, as in RocketMQ."""
+        """3009: the policies of a user; no body when the user has none, as in RocketMQ."""
         acl = self._acls.get(self._subject(AUTH_GET_ACL.header(request).subject))
         return request.respond() if acl is None else answer_with(AUTH_GET_ACL, request, acl)
 

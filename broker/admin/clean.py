@@ -33,7 +33,10 @@ TOPICS = 1_000
 
 
 class CleanHandlers(Part):
-    """``delete_queues`` removes the queues of a topic unless it exists; returns whether it removed them."""
+    """Handles the requests of administrators to remove files at once.
+
+    ``delete_queues`` removes the queues of a topic unless the topic exists; returns whether it removed them.
+    """
 
     def __init__(
         self, store: MessageStore, topics: Topics, cleaner: Cleaner, delete_queues: Callable[[str], Awaitable[bool]]

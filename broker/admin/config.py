@@ -47,7 +47,7 @@ _FOR_JAVA_TOOLS = {
 
 
 class ConfigHandlers(Part):
-    """``runtime_info`` makes the table that brokerStatus shows."""
+    """Shows and changes the options of the broker. ``runtime_info`` makes the table that brokerStatus shows."""
 
     reads_disk = (GET_BROKER_RUNTIME_INFO.code,)
 

@@ -104,7 +104,7 @@ class Draining(Part):
         task_status.started()
 
     def tick(self) -> None:
-        """Refuse sends when clients with old routes have had their time."""
+        """Refuse sends if a drain has begun and clients with old routes have had their time; else allow them."""
         is_closed = bool(self._topics.drain.value.since_ms) and not self._closes_in_ms()
         if is_closed:
             self._writer.admission.refuse(Reason.DRAIN)

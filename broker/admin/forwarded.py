@@ -118,7 +118,7 @@ class ForwardedHandlers(Part):
         return wanted
 
     async def running_info(self, channel: Channel, request: Command) -> Command:
-        """307: forwarded to the consumer, whose answer is returned."""
+        """307: ask a consumer for its status, and return its answer."""
         what = GET_CONSUMER_RUNNING_INFO
         header = what.header(request)
         handed_on = Command(what.code, dict(request.ext or {}), request.body)

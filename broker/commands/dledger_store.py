@@ -43,7 +43,10 @@ def dledger_init(store_dir: str, peers: str, self_id: str) -> None:
 
 
 def init_group(fs: FileSystem, root: str, node: str, addr: str) -> int:
-    """Make the files of the group; returns how many entries there are."""
+    """Make the files of a group whose only member is ``node``, at ``addr``; returns how many entries there are.
+
+    ``root`` is the store's directory. UserError when the store cannot become one of a group.
+    """
     names = file_names(fs, f"{root}/commitlog")
     if not names:
         raise UserError(f"{root} holds no commit log: give the directory that storePathRootDir names")

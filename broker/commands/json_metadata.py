@@ -101,7 +101,10 @@ def has_messages(fs: FileSystem, root: str) -> bool:
 def hand_over(
     fs: FileSystem, clock: Clock, options: StoreOptions, precision_ms: int, say: Callable[[str], None]
 ) -> Offsets:
-    """Store the check points; returns the offsets for a Java broker that differ from this broker's."""
+    """Store the check points of pops for a Java broker; returns the offsets for it that differ from this broker's.
+
+    ``precision_ms``: the distance between two slots of the timer. ``say`` gets lines for the user.
+    """
     found = with_sizes_found(fs, options)
     store = MessageStore(fs, replace(found, index_enabled=_has_index_of(fs, found)), clock, HOST)
     try:

@@ -53,7 +53,10 @@ def verify(
     say: Callable[[str], None],
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> bool:
-    """Check the store, report damage, and repair it if asked; returns whether the store is sound afterwards."""
+    """Check the store, report damage, and repair it if asked; returns whether the store is sound afterwards.
+
+    ``say`` gets lines for the user, ``progress`` the bytes read so far and the bytes in all.
+    """
     directory = options.directory
     if not fs.is_dir(f"{directory}/commitlog") and not fs.is_dir(f"{directory}/config"):
         raise UserError(f"{directory} holds no store: give the directory that storePathRootDir names")

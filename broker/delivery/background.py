@@ -24,7 +24,7 @@ def _uncounted(topic: str, record: Record) -> None:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Background:
-    """The store, and permission to put messages into it while this broker is the master.
+    """What a part that stores messages without a client's request works with, while this broker is the master.
 
     Only a master stores messages: on a slave the log has one writer, the replica.
     """
@@ -59,5 +59,5 @@ class Failures:
             self._logger.error("%s, still trying: %s", what, error, exc_info=exc_info)
 
     def succeeded(self, what: str) -> None:
-        """Work of this kind has succeeded: its next failure is logged again."""
+        """Log the next failure of ``what`` again, as this work has succeeded."""
         self._failing.discard(what)

@@ -171,7 +171,10 @@ class DelayedDelivery(Part):
         )
 
     def forget(self) -> None:
-        """Forget the levels at a role change: before `_follow_role` runs, it may change again, and the log be cut."""
+        """Forget the levels, at a change of the role.
+
+        Not left to `_follow_role`: before it runs, the role may change again and the log may be cut.
+        """
         self._levels = []
 
     def _follow_role(self) -> None:

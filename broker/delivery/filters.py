@@ -94,7 +94,7 @@ class SubscriptionChecks(Part):
         return {CHECK_CLIENT_CONFIG.code: self.check}
 
     def check(self, channel: Channel, request: Command) -> Command:
-        """Refuse a subscription with which a pull would be refused."""
+        """46: RequestRefused for a subscription with which a pull would be refused."""
         subscription = CHECK_CLIENT_CONFIG.body(request).subscription_data
         if not subscription.is_tag:
             check_property_filter(self._options, subscription.expression_type)

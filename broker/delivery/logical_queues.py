@@ -587,7 +587,10 @@ def _unchanged(answer: Command) -> Command:
 
 @lazy_dataclass(frozen=True, slots=True)
 class _Reading:
-    """A pull from one stretch of a logical queue. ``offset``: the requested offset, in the queue of the stretch."""
+    """A pull from the stretch ``at`` of a logical queue, and the translation of its answer.
+
+    ``offset``: the requested offset, as this broker's own queue counts.
+    """
 
     queue: LogicalQueue
     at: Stretch

@@ -103,7 +103,7 @@ def _note_of(header: ConsumerSendMsgBackRequestHeader) -> FailureNote | None:
 
 
 def described(record: Record) -> str:
-    """The message id that clients log, and the topic to which the message was sent."""
+    """A text about ``record`` for the log: the message id that clients log, and the topic that it was sent to."""
     key = find_property(record.properties, _UNIQUE_KEY)
     message_id = key.decode(errors="replace") if key else offset_msg_id(record.store_host, record.physical_offset)
     origin = find_property(record.properties, _RETRY_TOPIC)

@@ -48,7 +48,7 @@ _MOST = 400
 
 
 def as_whole(text: bytes, kind: str) -> int:
-    """The text as an int or long."""
+    """The text as a whole number of ``kind``, INT or else long. ValueError if it is none, or out of range."""
     if len(text) > _MOST or not _WHOLE.fullmatch(text):
         raise ValueError(text)
     value, most = int(text), INT_MAX if kind == INT else LONG_MAX
@@ -58,7 +58,7 @@ def as_whole(text: bytes, kind: str) -> int:
 
 
 def as_double(text: bytes) -> float:
-    """The text as a double."""
+    """The text as a double. ValueError if it is none."""
     text = text.strip(_SPACES)
     if len(text) > _MOST:
         raise ValueError(text[:_MOST])

@@ -623,7 +623,10 @@ class TimedDelivery(Part):
         return TimerCheckpoint(pending.low(state.read_to), state.read_to, pending.done_slot, self._store.log.end)
 
     def _is_checkpoint_due(self, state: _State) -> bool:
-        """Whether to write a checkpoint: not within a slot, nor when nothing waits and nothing has changed."""
+        """Whether to write a checkpoint now.
+
+        Not while a slot is delivered in part, nor when nothing waits and nothing has changed.
+        """
         saved = state.saved
         if not state.pending.is_between_slots or self._store.log.end - saved.position < CHECKPOINT_BYTES:
             return False

@@ -349,7 +349,7 @@ class MemberNotices:
         self._wake = Signal()
 
     def changed(self, groups: Iterable[str]) -> None:
-        """The members of ``groups`` changed, or their subscriptions."""
+        """Notify the members of ``groups``, because the members or their subscriptions have changed."""
         if not self._options.notify_consumer_ids_changed_enable:
             return
         for name in groups:

@@ -261,7 +261,10 @@ class Journal:
     # --- changes
 
     def append(self, kind: str, payload: Any) -> None:
-        """Hand one change to the kernel. If that fails, an error is raised, and the file is as before."""
+        """Hand one change to the kernel: a record of ``kind``, see `Journalled`.
+
+        If that fails, OSError or StoreError is raised, and the file is as before.
+        """
         file = self._writable()
         # A record carries the durable length that is known when the record is written: `sync` raises this length when
         # its fsync has returned. So no record claims more than was on disk when it was written.
@@ -411,7 +414,7 @@ def _no_sync() -> None:
 
 
 def snapshot_records(fs: FileSystem, path: str, number: int) -> tuple[list[JournalRecord], int]:
-    """The records of a snapshot and its size; StoreCorrupt if it is not whole."""
+    """The records of snapshot ``number`` at ``path``, and its size in bytes; StoreCorrupt if it is not whole."""
     data = fs.read(path)
     found = scan(data, number)
     # The last record counts the other records. The repair of a file system may leave zeros after it.

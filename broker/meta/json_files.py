@@ -63,7 +63,10 @@ class JsonTables:
 
 
 def read_tables(fs: FileSystem, directory: str) -> JsonTables | None:
-    """All tables; None if there is no such file. StoreCorrupt if neither a file nor its backup can be read."""
+    """The tables in the files of ``directory``; a missing file is an empty table. None if all files are missing.
+
+    StoreCorrupt if neither a file nor its backup can be read.
+    """
     # One file is enough: a broker writes some of the files only with their first row.
     if not any(fs.exists(f"{directory}/{name}{end}") for name in NAMES for end in ("", ".bak")):
         return None

@@ -69,7 +69,7 @@ class Seals(JournalledTable[Seal]):
                 queue.sealed_at = seal.limit
 
     def drop(self, topic: str, first: int = 0) -> None:
-        """Forget the seals of queues that are removed."""
+        """Forget the seals of the topic's queues from number ``first`` on, which are removed."""
         for seal in self.of_topic(topic, first):
             self.delete(_key(topic, seal.queue_id))
 

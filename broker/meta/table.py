@@ -171,7 +171,7 @@ class JournalledTable(Generic[Row]):
 
     @property
     def data_version(self) -> DataVersion:
-        """Raised by each change, and at each start."""
+        """The version of the table, which each change and each start raises."""
         return self._version.value
 
     def names(self) -> list[str]:

@@ -22,10 +22,11 @@ MAX_MARKS = 4_000
 
 
 class TopicDeletion(NamedTuple):
-    """One mark. ``log_end`` is -1 while the topic and all its messages are being deleted on this broker.
+    """The mark of one deletion.
 
-    While the deletion is unfinished and ``log_end`` is 0 or more, only messages before ``log_end`` are being removed;
-    the topic itself is the master's present one.
+    ``log_end`` is -1 while the topic and all its messages are being deleted on this broker. While the deletion is
+    unfinished and ``log_end`` is 0 or more, only messages before ``log_end`` are being removed; the topic itself is the
+    master's present one.
     """
 
     name: str

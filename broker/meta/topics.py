@@ -195,7 +195,10 @@ class Topics(JournalledTable[TopicConfig]):
         self._changed()
 
     def create_on_send(self, name: str, default_topic: str, queue_nums: int, remote: str = "") -> TopicConfig | None:
-        """The topic; made as a copy of ``default_topic`` if missing, as in RocketMQ. None if it may not be made."""
+        """The topic; made as a copy of ``default_topic`` if missing, as in RocketMQ. None if it may not be made.
+
+        ``queue_nums``: the number of queues that the sender wants. ``remote``: the sender, for the log.
+        """
         known = self.get(name)
         if known is not None:
             return known

@@ -61,7 +61,7 @@ class SampleWindow:
 
 
 class Meter:
-    """Messages, bytes and calls. Raise the attributes (``calls`` each time), and call `sample` at intervals."""
+    """Counts messages, bytes and calls: raise the attributes (``calls`` each time), and call `sample` at intervals."""
 
     __slots__ = ("_is_stored", "_sampled_calls", "_windows", "calls", "nums", "size")
 
@@ -90,7 +90,7 @@ class Meter:
         return is_raised
 
     def view(self, now_ms: int, *, of_size: bool = False) -> BrokerStatsData:
-        """Totals of the last minute, hour and day, of messages or of bytes."""
+        """Totals of the last minute, hour and day, of messages or, with ``of_size``, of bytes."""
         minute, hour, day = (self._item(window, now_ms, of_size) for window in self._windows)
         return BrokerStatsData(minute, hour, day)
 

@@ -153,7 +153,7 @@ class BrokerStats:
     # --- counting
 
     def put(self, topic: str, count: int, size: int) -> None:
-        """``count`` messages of ``size`` stored bytes went into ``topic`` with one request."""
+        """Count ``count`` messages, of ``size`` stored bytes in all, that one request has put into ``topic``."""
         # Here and in `get` the code of the counters is inlined: a call for each would cost more than the counting.
         meter = self._topics.get(topic)
         if meter is None:
@@ -167,7 +167,7 @@ class BrokerStats:
         puts.calls += 1
 
     def get(self, group: str, topic: str, count: int, size: int) -> None:
-        """``count`` messages of ``size`` stored bytes went to ``group`` with one answer."""
+        """Count ``count`` messages, of ``size`` stored bytes in all, that one answer has given to ``group``."""
         meter = self._groups.meter(topic, group)
         meter.nums += count
         meter.size += size
@@ -178,7 +178,7 @@ class BrokerStats:
         gets.calls += 1
 
     def count(self, family: str, group: str, topic: str, count: int, size: int) -> None:
-        """``count`` messages of ``size`` stored bytes for one of the families above."""
+        """Count ``count`` messages, of ``size`` stored bytes in all, in ``family``, one of the families above."""
         meters = [self._rare[family].meter(topic, group)]
         if family == GET_FROM_DISK:
             meters.append(self._disk_gets)
@@ -362,7 +362,7 @@ class TransactionCounts:
         self.finish_ms: dict[str, Histogram] = {}
 
     def committed(self, topic: str, age_ms: int) -> None:
-        """A half of this age became a message."""
+        """Count a commit: a half of the age ``age_ms`` became a message of ``topic``."""
         self.commits[topic] += 1
         times = self.finish_ms.get(topic)
         if times is None:
@@ -370,7 +370,7 @@ class TransactionCounts:
         times.add(age_ms)
 
     def rolled_back(self, topic: str) -> None:
-        """A half ended without a message."""
+        """Count a rollback: a half ended without a message of ``topic``."""
         self.rollbacks[topic] += 1
 
     def drop_topic(self, topic: str) -> None:

@@ -26,7 +26,10 @@ FIRST_RETRY_S = 1.0
 
 
 class NameServerList(Part):
-    """``addrs`` are the present addresses, each once; ``on_change`` are called after each change of ``addrs``."""
+    """Keeps the list of NameServers up to date: ``addrs``, each once.
+
+    ``on_change`` are called after each change of ``addrs``.
+    """
 
     tick_interval_ms = 1_000
 

@@ -82,5 +82,5 @@ class Peers(Part):
         raise RequestRefused(ResponseCode.SYSTEM_BUSY, f"other brokers are not known now: {last}")
 
     def forget(self) -> None:
-        """An address did not work: ask anew at the next request."""
+        """Ask a NameServer anew at the next request, because an address did not work."""
         self._fresh_until = -math.inf

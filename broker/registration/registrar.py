@@ -79,7 +79,7 @@ class _NameServer:
         return self.registration is not None and self.registration.version is not None
 
     def forget(self) -> None:
-        """The NameServer has, or may have, dropped this broker."""
+        """Send all topics next time: the NameServer has dropped this broker, or may have."""
         if self.registration is not None:
             self.registration.forget()
 
@@ -90,7 +90,10 @@ class _NameServer:
 
 
 class Registrar(Part):
-    """Call `register_soon` when topics change, `role_changed` when the role changes."""
+    """Keeps this broker registered with all NameServers.
+
+    Call `register_soon` when topics change, `role_changed` when the role changes.
+    """
 
     def __init__(
         self,
@@ -130,17 +133,17 @@ class Registrar(Part):
         self.list_changed()
 
     def register_soon(self) -> None:
-        """The topics changed: tell all NameServers, as soon as the limits of this module allow."""
+        """Tell all NameServers that topics changed, as soon as the limits of this module allow."""
         for state in self._states.values():
             state.wake.set()
 
     def role_changed(self) -> None:
-        """This broker has another id now: tell all NameServers."""
+        """Tell all NameServers that this broker has another id now."""
         for state in self._states.values():
             state.register_anew()
 
     def list_changed(self) -> None:
-        """The list of NameServers has changed: register with new NameServers, and unregister from removed ones."""
+        """Register with NameServers that are new in the list, and unregister from removed ones."""
         before, self._states = (
             self._states,
             {addr: self._states.get(addr) or _NameServer(addr) for addr in self._namesrvs.addrs},

@@ -42,7 +42,7 @@ _Failures = (RemotingError, BrokerError, ProtocolError)
 
 
 class TopicSpread(Part):
-    """Call `created` for each topic that a send has created."""
+    """Creates topics that a send has created here on all masters of the cluster, too (autoCreateOnAllMasters)."""
 
     def __init__(self, identity: Identity, topics: Topics, options: BrokerOptions, peers: Peers) -> None:
         self._identity = identity
@@ -53,7 +53,7 @@ class TopicSpread(Part):
         self._wanted = Signal()
 
     def created(self, topic: str) -> None:
-        """A send has created ``topic`` here."""
+        """Have `run` create ``topic``, which a send has created here, on the other masters, if the options say so."""
         if not self._options.auto_create_on_all_masters:
             return
         if len(self._waiting) >= MAX_WAITING:

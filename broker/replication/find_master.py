@@ -94,7 +94,7 @@ class MasterFinder:
         )
 
     def changed(self) -> None:
-        """NameServers report another master."""
+        """Let `find` look again: NameServers report another master."""
         self._changed.set()
 
     async def _ask(self, addr: str, ha_addr: str) -> MasterTarget:
@@ -154,5 +154,5 @@ class SwitchFinder:
         raise OSError(f"the master at {addr} did not say where its HA port is: {failure}")
 
     def changed(self) -> None:
-        """The Controllers name another master."""
+        """Let `find` look again: the Controllers name another master."""
         self._changed.set()

@@ -47,7 +47,7 @@ class KnownMaster:
         self.address, self._answers = None, True
 
     def reported(self, by: str, address: MasterAddress | None) -> None:
-        """The NameServer ``by`` reports where the master is; None: it knows no master, or does not answer."""
+        """Take the address that the NameServer ``by`` reports; None: it knows no master, or does not answer."""
         if address is None:
             self._reported.pop(by, None)
             return
@@ -62,7 +62,7 @@ class KnownMaster:
                 changed()
 
     def heard(self, *, answers: bool) -> None:
-        """The master answered a request of this slave, or did not."""
+        """Record whether the master has answered a request of this slave."""
         was_reachable, self._answers = self.is_reachable, answers
         if not was_reachable:
             self._notify_of_return()
@@ -73,14 +73,14 @@ class KnownMaster:
                 callback()
 
     def returning(self, address: MasterAddress) -> None:
-        """The master itself says that it is about to come online at ``address``."""
+        """Take the address of which the master itself says that it is about to come online there."""
         if address != self.address:
             self.address = address
             for changed in self.on_change:
                 changed()
 
     def lives(self, is_alive: bool) -> None:
-        """Whether the master is alive, by the members of the set, for which NameServers are asked more often."""
+        """Record whether the master is alive, by the set's members, for which NameServers are asked more often."""
         if not is_alive:
             self._reported.clear()
         elif not self._reported:

@@ -51,7 +51,7 @@ class Found(NamedTuple):
 
 
 class Mark:
-    """The file ``path``. `begin` it once; after that `write` and `sync`. The methods block, but for `write`."""
+    """A `Marked` in the file ``path``: `begin` it once; after that `write` and `sync`. All but `write` block."""
 
     def __init__(self, fs: FileSystem, path: str) -> None:
         self._fs = fs

@@ -67,7 +67,7 @@ class HaServer:
             connection.beat()
 
     def wake(self) -> None:
-        """Called after a turn of the event loop: the log may have grown."""
+        """Send what the log has grown by; called after each turn of the event loop."""
         if self._connections and self._log.end != self._woken_end:
             self._woken_end = self._log.end
             for connection in self._connections:

@@ -33,17 +33,17 @@ class Members:
         return self.is_lowest and self._broker_id != MASTER_ID
 
     def renumbered(self, broker_id: int) -> None:
-        """The role of this broker has changed, and with it its id in the set."""
+        """Set the id of this broker in its set, which changes with its role, and forget the reports so far."""
         self._broker_id = broker_id
         self._views.clear()
         self._become(broker_id == MASTER_ID, None)
 
     def came_online(self) -> None:
-        """This master has the offsets that an acting slave had for it, and serves from now on."""
+        """Count this master as serving: it has the offsets that an acting slave had for it."""
         self._become(True, None)
 
     def reported(self, by: str, addrs: Mapping[int, str] | None) -> None:
-        """The NameServer ``by`` reports the living members; None: it does not answer.
+        """Take the living members (addresses by id) that the NameServer ``by`` reports; None: it does not answer.
 
         NameServers that do not list this broker are ignored.
         """

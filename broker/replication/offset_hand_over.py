@@ -101,5 +101,5 @@ class OffsetHandOver(Part):
             await self._changed.park()
 
     def changed(self) -> None:
-        """Other members are alive now, or offsets were handed over."""
+        """Recheck all waits: other members are alive now, or offsets were handed over."""
         self._changed.unpark_all()

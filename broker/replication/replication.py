@@ -39,22 +39,22 @@ class LogServer(Protocol):
 
     @property
     def strangers(self) -> int:
-        """Connections that ended before they became a member's."""
+        """How many connections have ended before they became a member's."""
 
     async def open(self) -> None:
-        """This broker is about to be the master."""
+        """Open what the others need: this broker is about to be the master."""
 
     async def serve(self) -> None:
         """Serve until cancelled."""
 
     async def drain(self, timeout_s: float) -> None:
-        """Wait until the others have the log, at most so long."""
+        """Wait until the others have the log, for ``timeout_s`` at most."""
 
     def wake(self) -> None:
-        """The log may have grown."""
+        """Send what the log has grown by; called after each turn of the event loop."""
 
     def beat(self) -> None:
-        """Time has passed."""
+        """Do what is due by time; called at intervals."""
 
     async def close(self) -> None: ...
 
@@ -139,7 +139,7 @@ class Replication(Part):
 
     @property
     def strangers(self) -> int:
-        """Connections to the log that ended before they became a member's."""
+        """How many connections to the log have ended before they became a member's."""
         return self._server.strangers
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -177,16 +177,16 @@ class Replication(Part):
             self._changed.set()
 
     def master_moved(self) -> None:
-        """Another broker is the master, which this one is to copy."""
+        """Begin to copy another broker, which is the master now, if this broker is a slave."""
         if self._role.now.follows:
             self._changed.set()
 
     def after_turn(self) -> None:
-        """The log may have grown."""
+        """Send what the log has grown by."""
         self._server.wake()
 
     def tick(self) -> None:
-        """Heartbeats that a set with Controllers sends early, and entries of messages that no turn has stored."""
+        """Send heartbeats that are due early, with Controllers, and in a DLedger group what no turn has proposed."""
         self._server.beat()
 
     async def stop(self) -> None:

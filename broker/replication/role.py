@@ -37,12 +37,12 @@ class Role:
 
     @property
     def is_master(self) -> bool:
-        """Whether it accepts messages."""
+        """Whether a broker in this role accepts messages."""
         return self.kind is RoleKind.MASTER
 
     @property
     def follows(self) -> bool:
-        """Whether it copies a master."""
+        """Whether a broker in this role copies a master."""
         return self.kind in (RoleKind.SLAVE, RoleKind.ACTING)
 
     @property
@@ -68,28 +68,28 @@ class RoleMachine:
         self._observers.append(observer)
 
     def demoted(self, broker_id: int) -> None:
-        """Another broker is the master from now on; this one follows it, with an id of its own above 0."""
+        """MASTER to SLAVE: another broker is the master, and this one follows it, with an id of its own above 0."""
         if broker_id <= MASTER_ID:
             raise ValueError(f"{broker_id} is not a slave's id, these are above {MASTER_ID}")
         self._change((RoleKind.MASTER,), Role(RoleKind.SLAVE, broker_id))
 
     def numbered(self, broker_id: int) -> None:
-        """The Controllers gave this slave its id."""
+        """Set the id that the Controllers gave this slave."""
         if broker_id <= MASTER_ID:
             raise ValueError(f"{broker_id} is not an id that Controllers give, these are above {MASTER_ID}")
         if broker_id != self.now.broker_id:
             self._change((RoleKind.SLAVE,), Role(RoleKind.SLAVE, broker_id))
 
     def promoted(self) -> None:
-        """This broker shall become the master; call `took_over` when it is ready."""
+        """SLAVE or ACTING to TAKING_OVER: this broker is elected; call `took_over` when it is ready to lead."""
         self._change((RoleKind.SLAVE, RoleKind.ACTING), Role(RoleKind.TAKING_OVER, self.now.broker_id))
 
     def took_over(self) -> None:
-        """This broker has stopped copying, and its queues have all records of its log: it is the master now."""
+        """TAKING_OVER to MASTER: this broker has stopped copying, and its queues have all records of its log."""
         self._change((RoleKind.TAKING_OVER,), Role(RoleKind.MASTER, MASTER_ID))
 
     def stepped_back(self) -> None:
-        """Another broker was elected while this one took over: it has accepted nothing, and follows again."""
+        """TAKING_OVER to SLAVE: another broker was elected; this one has accepted nothing, and follows again."""
         self._change((RoleKind.TAKING_OVER,), Role(RoleKind.SLAVE, self.now.broker_id))
 
     def acting(self, is_acting: bool) -> None:

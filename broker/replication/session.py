@@ -88,13 +88,13 @@ class MasterSide(ABC):
         """Answer what the slave claims, with what speaks against it. ProtocolError when it may try again soon."""
 
     def sent(self, size: int) -> None:
-        """``size`` bytes of the log were sent."""
+        """Count ``size`` bytes of the log as sent."""
         if self.slave is not None:
             self.slave.next_offset = self.link.next_offset
             self.slave.sent_bytes += size
 
     def ended(self) -> None:
-        """The connection is closed: the slave no longer counts as a copy."""
+        """Stop counting the slave as a copy, because its connection is closed."""
         self._acks.disconnected(self._peer.addr)
 
 
@@ -145,7 +145,7 @@ class SlaveSide(ABC):
     @property
     @abstractmethod
     def must_cut(self) -> bool:
-        """Whether the log ends where it parts from the master's only after `cut`."""
+        """Whether `cut` must be called now, because the log has bytes that differ from the master's."""
 
     @abstractmethod
     async def cut(self) -> None:
@@ -153,15 +153,15 @@ class SlaveSide(ABC):
 
     @abstractmethod
     def settle(self) -> None:
-        """Called when all received bytes are appended."""
+        """Confirm what the master says is confirmed; called when all received bytes are appended."""
 
     def appended(self, end: int, now: float) -> None:
-        """The log was appended up to ``end``, perhaps in memory only."""
+        """Report that the log was appended up to ``end``, perhaps in memory only; with ``sync_flush`` do nothing."""
         if not self._sync_flush:
             self.link.report(end, now)
 
     def flushed(self, end: int, now: float) -> None:
-        """An fsync ended: the log is on disk up to ``end``."""
+        """With ``sync_flush``, report that the log is on disk up to ``end``; called when an fsync has ended."""
         # The master counts the reported bytes as copied. With SYNC_FLUSH a copy survives a power loss of both brokers.
         if self._sync_flush:
             self.link.report(end, now)
@@ -183,7 +183,7 @@ class SlaveSession(SlaveSide):
         """Never called, see `must_cut`."""
 
     def settle(self) -> None:
-        """Without a Controller no part of the log is confirmed."""
+        """Do nothing: without a Controller no part of the log is confirmed."""
 
 
 #: Makes the session of a connection.

@@ -67,7 +67,7 @@ class MemberHandlers(Part):
         }
 
     def min_broker_changed(self, channel: Channel, request: Command) -> Command:
-        """905: anybody may send it, so all NameServers are asked."""
+        """905: another member has the lowest id now. Anybody may send this, so all NameServers are asked."""
         self._ask_soon()
         return request.respond()
 

@@ -67,7 +67,7 @@ _Failures = (RemotingError, BrokerError, ProtocolError, StoreError, ReplicationR
 
 
 class SlaveSync:
-    """`run` it until cancelled. ``log_end`` returns the end of this slave's log."""
+    """Copies the master's tables to this slave: `run` it. ``log_end`` returns the end of this slave's log."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class SlaveSync:
                     nursery.cancel_scope.cancel()
 
     def master_moved(self) -> None:
-        """The master has another address: to be called when ``known`` changes."""
+        """Let `run` go to the master's new address; to be called when ``known`` changes."""
         self._moved.set()
 
     async def _follow(self, client: RemotingClient, addr: str) -> None:

@@ -64,7 +64,7 @@ class MetadataWatch(Part):
         )
 
     def watch(self, channel: Channel, request: Command) -> Command | None:
-        """7100: answered with the versions."""
+        """7100: the versions of the tables, once they differ from the slave's, or when the slave's time is over."""
         known = WATCH_METADATA.body(request)
         hold_ms = min(WATCH_METADATA.header(request).hold_millis, MAX_HOLD_MS)
         now = self.versions()
@@ -80,12 +80,12 @@ class MetadataWatch(Part):
         return None
 
     def tick(self) -> None:
-        """Answer those with older consumer offsets, and those whose time is over."""
+        """Answer held requests with older consumer offsets, and held requests whose time is over."""
         now, versions = trio.current_time(), self.versions()
         self._answer(lambda held: held.known != versions or held.deadline <= now)
 
     def channel_closed(self, channel: Channel) -> None:
-        """Forget its held requests."""
+        """Forget the held requests of the channel."""
         self._held = [held for held in self._held if held.channel is not channel]
 
     async def stop(self) -> None:

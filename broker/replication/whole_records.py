@@ -45,7 +45,7 @@ class WholeRecords:
 
     @classmethod
     def unchecked(cls) -> "WholeRecords":
-        """Writes all bytes as they come."""
+        """An object that holds no bytes: all can be written as they come."""
         return cls(1, 0, math.inf)
 
     @property

@@ -46,7 +46,7 @@ class Audit:
         self.refusals = 0
 
     def refused(self, remote: str, request: Command, why: str | None) -> None:
-        """Log that ``request`` of the client at ``remote`` is refused."""
+        """Log that ``request`` of the client at ``remote`` is refused, and ``why``; equal lines once a minute."""
         self.refusals += 1
         # Not the wall clock: if it were set back, no refusal would be logged until it had caught up.
         now_ms = self._clock.monotonic_ms()

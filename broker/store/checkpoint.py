@@ -304,7 +304,7 @@ def mark_pages_lost(fs: FileSystem, directory: str) -> None:
 
 
 def remove_abort(fs: FileSystem, directory: str, *, index_is_complete: bool = True) -> None:
-    """Mark the store as closed, with everything on disk."""
+    """Mark the store as closed, with everything on disk; without ``index_is_complete`` all but the index."""
     path = f"{directory}/{ABORT}"
     if not index_is_complete:
         _write(fs, directory, _INDEX_LACKS)

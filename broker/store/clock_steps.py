@@ -62,7 +62,10 @@ class ClockSteps:
         self.back_ms = 0
 
     def see(self, now_ms: int, steady_ms: int, log_end: int) -> ClockStep | None:
-        """Record both clocks; returns the step since the last call, if there was one."""
+        """Record the wall clock ``now_ms`` and the monotonic clock ``steady_ms``, and where the log ends.
+
+        Returns the step of the wall clock since the last call, if there was one.
+        """
         seen, self._seen = self._seen, (now_ms, steady_ms, log_end)
         if seen is None:
             return None

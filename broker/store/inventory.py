@@ -31,7 +31,7 @@ class Inventory:
         self._is_written = True
 
     def note_log_start(self, start: Callable[[], int]) -> None:
-        """Files of the log before ``start()`` are gone, or will be. Blocks: for any thread."""
+        """Write down that files of the log before ``start()`` are gone, or will be. Blocks: for any thread."""
         # A checkpoint and the cleaner may do this at once. Each reads the log's start under the lock: a start read
         # before could be lower than the recorded one, and the next start would report the files in between as missing.
         with self._lock:
@@ -41,7 +41,7 @@ class Inventory:
                 self._write()
 
     def note_metadata(self) -> None:
-        """There is a journal of metadata, on disk. Blocks."""
+        """Write down that there is a journal of metadata on disk. Blocks."""
         with self._lock:
             if not self.has_metadata or not self._is_written:
                 self.has_metadata = True

@@ -540,6 +540,7 @@ def long_runs(
 ) -> tuple[list[Range], int, int, bytes] | None:
     """(ranges of the log, number of messages in them, their bytes, the entries): from ``offset`` on, up to the limits.
 
+    ``segment_bytes``: the size of the log's files, which no range crosses.
     None when only a loop over the entries can find them: runs are short, entries are blank, or a run continues in the
     next file of the log. Invariant: the entries of a queue are in the order of the log. So the bytes of other queues
     before a message only grow from one entry to the next, and while they stay the same, messages are adjacent.

@@ -366,7 +366,7 @@ class Recovery:
         queue.put_record(record, self._tag_codes.of_record(record))
 
     def _judge_conflict(self, queue: ConsumeQueue, record: Record) -> None:
-        """The queue has another message there: StoreCorrupt unless a damaged entry or a deletion explains it."""
+        """StoreCorrupt unless damage to an entry, or a deletion, explains why the queue has not ``record`` there."""
         offset = record.queue_offset
         if offset >= queue.min_offset and not self._points_to_record(queue, offset, *queue.entry(offset)[:2]):
             # The entry is damaged; the log is not.
@@ -417,7 +417,10 @@ class Recovery:
         return 0
 
     def _judge_end(self, report: RecoveryReport, known_end: int, state: CheckpointState) -> None:
-        """The log is known to have gone further than the sound records: damage, or bytes that were not flushed."""
+        """Decide why the log, known to have gone up to ``known_end``, has no sound record from ``report.end`` on.
+
+        StoreCorrupt for damage, PagesLost after a kill; otherwise the report gets the bytes that were not flushed.
+        """
         where = self._log.chain.at(report.end)
         file = where.path if where else self._log.chain.directory
         reason = f"{report.torn_reason or ZEROS}; the log went on to offset {known_end}"

@@ -29,7 +29,10 @@ class Removal:
         self._index_files: list[IndexFile] = []
 
     def decide(self, rules: RetentionRules, now_ms: int, hour: int, *, asked: bool) -> CleanDecision:
-        """Decide what to do now. Blocks: asks for the disk usage, and reads the heads of files."""
+        """Decide what to do now. Blocks: asks for the disk usage, and reads the heads of files.
+
+        ``hour``: the hour of the day. ``asked``: an administrator wants expired files removed at any hour.
+        """
         segments = list(self._store.log.chain.segments)
         usage = self._fs.disk_usage(self._directory)
         return decide(

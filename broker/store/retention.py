@@ -85,7 +85,8 @@ def decide(
     """What to do now.
 
     ``youngest_ms``: when the youngest message of each file was stored, oldest file first; None if unknown. It is read
-    only as far as needed. ``files``: the most that may go.
+    only as far as needed. ``files``: the most that may go. ``hour``: the hour of the day. ``asked``: an administrator
+    wants expired files removed at any hour.
     """
     refuse = disk.is_fuller_than(rules.refuse_ratio)
     too_full = disk.is_fuller_than(min(rules.clean_ratio, rules.force_ratio, rules.refuse_ratio))

@@ -720,7 +720,7 @@ class MessageStore:
         )
 
     def lower_timestamps(self, timestamp: int) -> None:
-        """The log was truncated: its last message was stored at or before ``timestamp``."""
+        """Lower the times of the last message to ``timestamp``: the log was truncated."""
         self._last_timestamp = min(self._last_timestamp, timestamp)
         self._flushed_timestamp = min(self._flushed_timestamp, timestamp)
 

@@ -201,7 +201,7 @@ class Flusher(Part):
             yield
 
     def log_ends_at(self, end: int) -> None:
-        """The log is cut at ``end``: fail the sends that wait for later bytes, which no longer count as flushed."""
+        """Fail the sends that wait for bytes after ``end``, where the log is cut: these no longer count as flushed."""
         self._commits.cut(end)
 
     async def stop(self) -> None:
@@ -335,7 +335,7 @@ class Flusher(Part):
 
 
 class PopulatePages(Part):
-    """Prepares the pages of one log."""
+    """Maps pages ahead of the end of one log, in a thread, so that the event loop writes to them at once."""
 
     def __init__(self, log: CommitLog) -> None:
         self._log = log

@@ -117,12 +117,12 @@ class Admission:
     # --- reasons in
 
     def refuse(self, reason: Reason, why: str = "") -> None:
-        """``reason`` holds from now on. ``why``: what producers and logs say, for a reason of the disk."""
+        """Let ``reason`` hold from now on. ``why``: what producers and logs say, for a reason of the disk."""
         self._reasons[reason] = why or reason.name
         self._decide()
 
     def allow(self, reason: Reason) -> None:
-        """``reason`` does not hold any more, if it did."""
+        """End ``reason``, if it holds."""
         self._reasons.pop(reason, None)
         self._decide()
 

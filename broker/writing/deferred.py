@@ -135,7 +135,9 @@ class Deferral:
 
 
 def _recall_in(topic: str, recalled: bytes) -> bytes:
-    """The name of the recalled message of ``topic``. RequestRefused when ``recalled`` names another topic's message.
+    """``topic+key``, which names the message to recall; ``recalled`` is that, or the key alone.
+
+    RequestRefused when ``recalled`` names a message of another topic than ``topic``.
 
     A right to send to one topic must not be enough to recall messages of another topic.
     """

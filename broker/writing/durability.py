@@ -223,7 +223,10 @@ class PendingAnswer:
     code: int = ResponseCode.SUCCESS
 
     def wait_ended(self, in_time: bool) -> None:
-        """The wait for the disk, or then the wait for slaves, has ended: start the next wait, or send the answer."""
+        """End the wait for the disk, or then the wait for slaves: start the next wait, or send the answer.
+
+        ``in_time``: the message is where it was to be; otherwise the wait took too long.
+        """
         durability, elected = self.durability, self.durability.elected
         if not self.is_for_disk:
             if not in_time:

@@ -54,7 +54,7 @@ class Elected:
                 observer(offset)
 
     def cut(self, offset: int) -> None:
-        """The log was cut at ``offset``: lower the confirm offset, which only a cut may do."""
+        """Lower the confirm offset to ``offset``, where the log was cut: only a cut may lower it."""
         self.confirm_offset = min(self.confirm_offset, offset)
         for observer in self.on_cut:
             observer(offset)

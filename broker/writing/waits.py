@@ -62,7 +62,7 @@ class LogWaits:
             rows.popleft()[2](is_safe)
 
     def cut(self, end: int) -> None:
-        """The log is cut at ``end``: fail the waits for cut messages. Messages stored there later are not safe yet."""
+        """Fail the waits for messages after ``end``, where the log is cut. Later messages there are not safe yet."""
         self.reached = min(self.reached, end)
         while self._rows and self._rows[-1][0] > end:
             self._rows.pop()[2](False)

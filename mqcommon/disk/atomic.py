@@ -29,7 +29,8 @@ _TEMPORARY = re.compile(r"\.[0-9a-f]{16}\.tmp$")
 def write_atomic(fs: FileSystem, path: str, data: bytes | Iterable[bytes], *, keep_backup: bool = False) -> None:
     """Replace ``path`` by ``data``, which is bytes or pieces of bytes; blocks until the file survives power loss.
 
-    After an error in any step but the last the file is as it was, and no temporary file is left.
+    ``keep_backup``: the old content stays as ``<path>.bak``. After an error in any step but the last the file is as it
+    was, and no temporary file is left.
     """
     replaced = next((each for each in (path, path + ".bak") if fs.exists(each)), None)
     # 1. The bytes under another name, synced. 2. The rename, which is atomic. 3. The directory, so that the name is on

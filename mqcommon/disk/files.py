@@ -83,22 +83,29 @@ class MappedFile(Protocol):
         """Make all written bytes survive a power loss. Blocks: use a thread. Raises FileClosed after ``close``."""
 
     def resident(self, at: int, size: int) -> bool:
-        """Whether these bytes are in memory, so that reading them from ``view`` does not wait for the disk."""
+        """Whether ``size`` bytes from ``at`` on are in memory, so that reading them from ``view`` waits for no disk."""
 
     def pread(self, at: int, size: int) -> bytes:
-        """These bytes, read from disk if necessary. Blocks; unlike ``view`` it lets other threads run meanwhile.
+        """``size`` bytes from ``at`` on, read from disk if necessary.
 
-        For any thread, even while another closes or removes the file. Raises FileClosed when it was closed before.
+        Blocks; unlike ``view`` it lets other threads run meanwhile. For any thread, even while another closes or
+        removes the file. Raises FileClosed when it was closed before.
         """
 
     def pwrite(self, at: int, data: memoryview) -> None:
-        """Write these bytes; for many, this is cheaper than ``view``, as pages are not zeroed first. As ``pread``."""
+        """Write ``data`` at ``at``; for many bytes cheaper than ``view``, as pages are not zeroed first.
+
+        As ``pread``.
+        """
 
     def send(self, socket_fd: int, at: int, size: int) -> int:
-        """Send these bytes to a non-blocking socket; returns how many it took. Blocks for the disk, as ``pread``."""
+        """Send ``size`` bytes from ``at`` on to a non-blocking socket; returns how many it took.
+
+        Blocks as ``pread``.
+        """
 
     def populate(self, at: int, size: int) -> None:
-        """Map the pages of these bytes in advance, so that writing to them is cheap. For any thread, as ``pread``."""
+        """Map the pages of these bytes in advance, so that writing is cheap. For any thread, as ``pread``."""
 
     def close(self) -> None:
         """Close the file and the map; a memoryview that is still held keeps its bytes readable."""

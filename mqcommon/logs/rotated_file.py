@@ -26,7 +26,10 @@ class Rotation:
         return int(local_s // (self.max_age_hours * HOUR_S)) if self.max_age_hours else 0
 
     def is_due(self, size: int, incoming: int, began_local_s: float, now_local_s: float) -> bool:
-        """Whether to rotate a file of ``size`` before ``incoming`` bytes are added. An empty file is never rotated."""
+        """Whether to rotate a file of ``size`` before ``incoming`` bytes are added. An empty file is never rotated.
+
+        ``began_local_s``: when the file was begun; local times are as in `period`.
+        """
         if not size:
             return False
         is_full = bool(self.max_bytes) and size + incoming > self.max_bytes

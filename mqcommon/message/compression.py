@@ -59,7 +59,7 @@ def check_compression(name: str, value: str) -> None:
 
 
 def compressed(body: bytes, sys_flag: int, level: int = LEVEL) -> bytes:
-    """``body``, compressed as the bits of ``sys_flag`` say. For any thread."""
+    """``body``, compressed as the bits of ``sys_flag`` say, at ``level`` (not LZ4). For any thread."""
     kind = sys_flag & COMPRESSION_MASK
     if kind == COMPRESSION_LZ4:
         packed: bytes = _module(kind).compress(body)

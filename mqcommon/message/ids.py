@@ -154,7 +154,7 @@ class RecallHandle(NamedTuple):
 
     @classmethod
     def decode(cls, text: str) -> "RecallHandle":
-        """ValueError when ``text`` is not a handle."""
+        """The handle in ``text``. Raises ValueError when ``text`` is not a handle."""
         try:
             version, topic, broker_name, slot, unique_key = urlsafe_b64decode(text.encode()).decode().split(" ")
             if version == _RECALL_VERSION and slot.isascii() and slot.isdigit() and len(slot) <= 18 and unique_key:

@@ -37,7 +37,7 @@ class Histogram:
         self.total += other.total
 
     def copy(self) -> "Histogram":
-        """The present state."""
+        """A copy with the present counts, which later values do not change."""
         other = Histogram(self.bounds)
         other.counts, other.total = list(self.counts), self.total
         return other

@@ -34,7 +34,7 @@ class Entries(Protocol):
         """Drop the entries after ``index``."""
 
     def restart(self, base: int, base_term: int) -> None:
-        """Drop all entries; the next entry follows ``base``."""
+        """Drop all entries; the next entry follows index ``base``, whose term is ``base_term``."""
 
     def drop_through(self, index: int) -> None:
         """Drop entries up to ``index``, or fewer: ``index``, or an index before it, becomes the base."""
@@ -151,7 +151,10 @@ class RaftLog:
         self._members += [(each.index, Members.decode(each.data)) for each in entries if each.kind == MEMBERSHIP]
 
     def accept(self, prev_index: int, prev_term: int, entries: Sequence[RaftEntry]) -> bool:
-        """Take entries of a leader, if the entry before them is the same here; entries that differ are replaced."""
+        """Take entries of a leader, if the entry before them (``prev_index``, ``prev_term``) is the same here.
+
+        Entries that differ are replaced. Returns whether the entry before is the same.
+        """
         if self.term(prev_index) != prev_term:
             return False
         # Only from the first entry that differs: an old request that comes late must not cut off the entries of a newer

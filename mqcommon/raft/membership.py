@@ -30,7 +30,7 @@ class Members:
 
     @classmethod
     def decode(cls, data: bytes) -> "Members":
-        """Raises ValueError, KeyError or TypeError when ``data`` is not what ``encode`` makes."""
+        """The members in ``data``. Raises ValueError, KeyError or TypeError when `encode` did not make ``data``."""
         read = json.loads(data)
         return cls(dict(read["voters"]), dict(read["learners"]))
 

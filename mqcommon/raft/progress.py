@@ -77,7 +77,10 @@ class Progress:
         self._snapshot_sent_ms = now_ms
 
     def accepted(self, index: int, base: int) -> bool:
-        """The member has all entries up to ``index``; True if this is news. ``base``: the base of the leader's log."""
+        """Record that the member has all entries up to ``index``; returns whether this is news.
+
+        ``base``: the base of the leader's log.
+        """
         news = index > self.match
         # Answers may come late or twice.
         self.match = max(self.match, index)
@@ -90,7 +93,9 @@ class Progress:
         return news
 
     def refused(self, index: int, next_index: int) -> None:
-        """The member has another entry at ``index``. ``next_index``: where the logs may match, as the answer hints.
+        """Go back, because the member has another entry at ``index``, or none.
+
+        ``next_index``: where the logs may match, as the answer hints.
 
         A refusal at or below `match`, or in PROBE of another request than the last, is out of date and ignored.
         """
@@ -137,7 +142,7 @@ class PendingReads:
         return bool(self._waiting) and not self._asked
 
     def asked(self, round: int, commit: int) -> None:
-        """Heartbeat ``round`` is sent now; a read must see everything up to ``commit``."""
+        """Let waiting reads wait for heartbeat ``round``, sent now; they must see everything up to ``commit``."""
         self._round, self._index = round, commit
         self._asked, self._waiting = self._waiting, []
 

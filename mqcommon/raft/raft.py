@@ -111,7 +111,7 @@ class Raft:
 
     @property
     def is_leader(self) -> bool:
-        """Leads, and knows all that former leaders committed."""
+        """Whether this node leads, and knows all that former leaders committed."""
         return isinstance(self.role, Leader) and self.role.established
 
     @property
@@ -138,9 +138,9 @@ class Raft:
         self.role.tick()
 
     def unreachable(self, node: str) -> None:
-        """Nothing listens at the address of ``node`` any more: if ``node`` led, this node stands for election soon.
+        """Stand for election soon if ``node`` led: nothing listens at its address any more.
 
-        It first asks which nodes would vote for it, so a leader that others hear stays.
+        This node first asks which nodes would vote for it, so a leader that others hear stays.
         """
         if node and node == self.leader and isinstance(self.role, Follower):
             self.role.lost_leader()
@@ -151,7 +151,11 @@ class Raft:
             self.role.lost_leader()
 
     def propose(self, data: bytes) -> tuple[int, int]:
-        """The index and the term that the entry has if it gets committed; another entry may get the index instead."""
+        """Append an entry with ``data``; returns the index and the term that the entry has if it gets committed.
+
+        Another entry may get the index instead, if another node becomes the leader. Raises NotLeader; Overloaded if
+        too many bytes wait to be committed or the leadership is being handed over.
+        """
         return self._leading().propose(APPLICATION, data), self.term
 
     def change(self, change: Change) -> tuple[int, int]:
@@ -162,7 +166,7 @@ class Raft:
         self._leading().transfer(to)
 
     def read_index(self, context: object) -> None:
-        """``context`` comes back in a Ready."""
+        """Ask for a linearizable read; a later ``ready`` has its `Read`, with ``context``."""
         self._leading().read_index(context)
 
     def _leading(self) -> "Leader":
@@ -247,7 +251,10 @@ class Raft:
         self.role = Follower(self)
 
     def stand(self, *, pre: bool, forced: bool = False) -> None:
-        """Stand for election. ``pre``: first ask who would vote, so that a node that cannot win deposes no leader."""
+        """Stand for election. ``pre``: first ask who would vote, so that a node that cannot win deposes no leader.
+
+        ``forced``: the leader has asked for it, so that voters need not have missed the leader.
+        """
         if not self.is_voter:
             self.become_follower(self.term)
             return
@@ -320,7 +327,7 @@ class Raft:
         return Persist(changed, entries, snapshot, tuple(waiting))
 
     def persisted(self) -> None:
-        """Everything in the last ``persist`` is on disk."""
+        """Record that everything in the last ``persist`` is on disk."""
         if self._writing is None:
             return
         self._saved_state, index, term = self._writing
@@ -348,7 +355,7 @@ class Raft:
     # --- snapshots of this node's state
 
     def make_snapshot(self, index: int, data: bytes) -> Snapshot:
-        """``data``: the application's state after the entry at ``index``, which ``ready`` handed out."""
+        """A snapshot with ``data``, the application's state after entry ``index``, which ``ready`` has handed out."""
         return Snapshot(index, self.log.term(index) or self.log.snapshot.term, self.log.members_at(index), data)
 
     def compact(self, snapshot: Snapshot, keep: int) -> None:

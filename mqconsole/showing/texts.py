@@ -9,7 +9,7 @@ NONE = "\N{EN DASH}"
 
 
 def count(value: float | None) -> str:
-    """``12,345``; rates below ten have one digit after the point."""
+    """``12,345``; numbers below ten that are not whole have one digit after the point. A dash for None."""
     if value is None:
         return NONE
     if value != int(value) and abs(value) < 10:

@@ -75,7 +75,7 @@ class Elections:
             self._nursery = None  # from now on connections close because this Controller stops
 
     def take_heartbeat(self, heard: LiveReplica[Channel]) -> None:
-        """A heartbeat came."""
+        """Record a broker's heartbeat; `check_master` of its set if the broker was not alive before."""
         if self._view.liveness.hear(heard):
             name, broker_id = heard.key
             self._dead.discard(heard.key)

@@ -28,7 +28,7 @@ class HasOptions(Protocol):
 
 @lazy_dataclass(slots=True)
 class View:
-    """Owned by controller.py, passed to handlers and elections."""
+    """The state of one Controller that its handlers and its elections share; controller.py makes it."""
 
     holder: HasOptions
     group: Group

@@ -27,7 +27,10 @@ MAX_LOG_LINES = 10_000
 
 
 class Exporter:
-    """``collect`` gives the columns, ``common`` are labels of all metrics. ``health``: pages beside /metrics."""
+    """Exports the metrics of a daemon in the ways that its options name.
+
+    ``collect`` gives the columns, ``common`` are labels of all metrics. ``health``: pages beside /metrics.
+    """
 
     def __init__(
         self,

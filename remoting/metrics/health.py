@@ -25,7 +25,7 @@ DEFAULT_HOST = "127.0.0.1"
 
 
 class Health:
-    """``unready`` says why this daemon is not ready, "" if it is."""
+    """The health pages of a daemon. ``unready`` says why the daemon is not ready, "" if it is."""
 
     def __init__(self, options: MetricsOptions, unready: Callable[[], str]) -> None:
         self._options = options

@@ -37,7 +37,10 @@ class _Row:
 
 
 class RpcTimes:
-    """Wrap handlers with `measured` and `measured_slow`, and call `end_turn` at the end of each turn."""
+    """Measures how long requests take, by code and result.
+
+    Wrap handlers with `measured` and `measured_slow`, and call `end_turn` at the end of each turn.
+    """
 
     def __init__(self, now: Callable[[], float] = perf_counter) -> None:
         self._now = now

@@ -64,7 +64,7 @@ def address_server_url(domain: str, subgroup: str) -> str:
 
 
 class AddressServer:
-    """The server at ``url``."""
+    """An address server at ``url``, which lists the addresses of NameServers."""
 
     def __init__(self, url: str, connect: Connect = sockets.connect) -> None:
         self.url = url

@@ -43,8 +43,9 @@ async def run_child(
 ) -> int:
     """Run ``command`` until it ends; returns its exit code.
 
-    When ``stopping`` is set, the child gets SIGTERM, and SIGKILL once it is frozen. ``copy`` gets its lines, and must
-    not wait. ``in_json``: its log has one JSON object a line.
+    When ``stopping`` is set, the child gets SIGTERM, and SIGKILL once it is frozen. ``started`` is called with the
+    process when it runs, ``serves`` when the child has told that it is ready (as systemd is told). ``copy`` gets its
+    lines, which begin with ``name``, and must not wait. ``in_json``: its log has one JSON object a line.
     """
     async with Notices() as notices:
         own = {**environ, "NOTIFY_SOCKET": notices.address, SUPERVISED: "1"}

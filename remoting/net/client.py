@@ -336,7 +336,7 @@ class RemotingClient:
 
     @enable_ki_protection
     async def _ask_for_challenge(self, peer: _Peer, attempt: _Attempt, channel: Channel) -> None:
-        """The first request of a connection with credentials. It is not signed, and asks for nothing else."""
+        """Send the first request of a connection with credentials, which is not signed, and take the challenge."""
         try:
             answer = await self._answer_to_challenge(channel)
             if isinstance(answer, str):

@@ -36,7 +36,7 @@ class OpenSockets:
         _OPEN_SOCKETS.set(self)
 
     def add(self, opened: trio.socket.SocketType, *, listens: bool) -> None:
-        """Remember an open socket."""
+        """Remember an open socket. ``listens``: it is a listening one."""
         (self._listeners if listens else self._connections).add(opened)
 
     def cut(self) -> None:

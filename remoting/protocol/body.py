@@ -183,7 +183,10 @@ LAST_COUNTER: Final = (1 << 63) - 1
 
 @lazy_dataclass(frozen=True, slots=True)
 class DataVersion(Body):
-    """Equal only when all three agree. ``state_version`` is the controller's epoch, else 0."""
+    """The version of a table; two versions are equal only when all three fields agree.
+
+    ``state_version`` is the Controllers' epoch, else 0; ``timestamp`` is in ms since 1970.
+    """
 
     state_version: int = member(LONG, 0)
     timestamp: int = member(LONG, 0)
@@ -199,6 +202,6 @@ class DataVersion(Body):
 
 @lazy_dataclass(slots=True)
 class KVTable(Body):
-    """Keys and values."""
+    """A table of texts by key."""
 
     table: dict[str, str] = member(map_of(TEXT))

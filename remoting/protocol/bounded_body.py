@@ -73,7 +73,7 @@ _ARRAY: Final = 4
 
 
 class CutBody(NamedTuple):
-    """``total`` entries in all lists and maps of the body, and how many of them are ``left_out``."""
+    """An encoded body in ``data``: of its ``total`` entries in all lists and maps, ``left_out`` are missing."""
 
     data: bytes
     left_out: int

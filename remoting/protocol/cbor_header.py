@@ -59,7 +59,7 @@ def encode_header(command: Command) -> bytes:
 
 
 def decode_header(data: bytes) -> Command:
-    """The command of a header, its body still empty."""
+    """The command of a header, its body still empty. Raises ProtocolError when the header cannot be read."""
     head = strict_cbor.loads(data, text_keys=True, max_depth=_HEADER_DEPTH)
     if type(head) is not list or len(head) != _MEMBERS:
         raise ProtocolError("CBOR header is not an array of seven")

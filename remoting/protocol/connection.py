@@ -39,7 +39,10 @@ class Connection:
         self._pending = bytearray()
 
     def receive_data(self, data: bytes) -> list[Command]:
-        """All commands that are complete with ``data``, in order."""
+        """All commands that are complete with ``data``, in order.
+
+        Raises ProtocolError when the bytes are no commands, or over a limit; the connection is then useless.
+        """
         if self._dead:
             raise ProtocolError("the connection has already failed")
         pending = self._pending

@@ -36,7 +36,7 @@ class HeaderField:
 
 
 def required(read: Reader, *, wire: str | None = None, short: str | None = None) -> Any:
-    """A field that must be there. ``short`` is its name in short headers (310)."""
+    """A field that must be there. ``wire`` is its name, if not the attribute's in camel case; ``short`` in a 310."""
     return field(metadata={"read": read, "wire": wire, "short": short})
 
 

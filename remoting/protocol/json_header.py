@@ -34,7 +34,7 @@ def encode_header(command: Command) -> bytes:
 
 
 def decode_header(data: bytes) -> Command:
-    """The command of a header, its body still empty."""
+    """The command of a header, its body still empty. Raises ProtocolError when the header cannot be read."""
     try:
         head = _loads(data)
     except orjson.JSONDecodeError as error:

@@ -25,7 +25,10 @@ NO_LEADER: Final = f"{LOGICAL_PREFIX}none__"
 
 
 def logical_broker_name(scope: str) -> str:
-    """The broker name in the `MessageQueue` of a logical queue: it stays the same when the queue moves."""
+    """The broker name in the `MessageQueue` of a logical queue: it stays the same when the queue moves.
+
+    ``scope``: of the static topic, as its mapping has it.
+    """
     return LOGICAL_PREFIX + (scope.removeprefix("__") if scope == _GLOBAL else scope)
 
 
@@ -104,6 +107,7 @@ def check_stretches(stretches: Sequence[Stretch]) -> None:
 def check_follows(known: Sequence[Stretch], new: Sequence[Stretch], *, same_epoch: bool) -> None:
     """Raise ValueError when ``new`` changes what is fixed of the ``known`` stretches of a logical queue.
 
+    ``same_epoch``: both are of one epoch of the mapping, so their last stretches must be the same.
     Each of the two may lack old stretches that the other has: a stretch is dropped once all of its messages have
     expired.
     """

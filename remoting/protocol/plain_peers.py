@@ -49,7 +49,7 @@ def plain_peers(text: str) -> PlainPeers:
 
 
 def check_named(text: str) -> None:
-    """ValueError unless ``text`` names servers: one character in an option must not trust all servers."""
+    """ValueError unless ``text`` names servers one by one or by networks: ``*`` alone would trust all servers."""
     if text.strip() == EVERYWHERE:
         raise ValueError(f"{EVERYWHERE} would be every server that anybody registers: {_FORMS}")
     plain_peers(text)

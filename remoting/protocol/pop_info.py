@@ -60,7 +60,10 @@ def _number(name: str, text: str) -> int:
 
 
 def pop_retry_topic(topic: str, group: str, retry: str = RETRY_V1) -> str:
-    """The topic with the messages of ``topic`` that ``group`` popped and did not acknowledge."""
+    """The topic with the messages of ``topic`` that ``group`` popped and did not acknowledge.
+
+    ``retry``: the form of its name, RETRY_V1 or RETRY_V2.
+    """
     return f"{RETRY_PREFIX}{group}{_SEPARATORS[retry]}{topic}"
 
 

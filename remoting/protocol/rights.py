@@ -83,7 +83,7 @@ def on_group(actions: Actions, field: str = "consumerGroup") -> Right:
 
 
 def on_both(actions: Actions, group_field: str = "consumerGroup") -> Right:
-    """One of ``actions`` on the group, and on the topic if there is one."""
+    """One of ``actions`` on the group in the field ``group_field``, and on the topic if there is one."""
 
     def needs(ext: Mapping[str, Any] | None) -> list[Need]:
         group, topic = text_of(ext, group_field), text_of(ext, "topic")

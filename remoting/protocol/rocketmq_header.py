@@ -51,7 +51,7 @@ def encode_header(command: Command) -> bytes:
 
 
 def decode_header(data: bytes) -> Command:
-    """The command of a header, its body still empty."""
+    """The command of a header, its body still empty. Raises ProtocolError when the header cannot be read."""
     try:
         code, language, version, opaque, flag, length = _HEAD.unpack_from(data, 0)
         at = _HEAD.size

@@ -22,7 +22,7 @@ _HASH: Final = 32
 
 
 def seal(key: bytes, body: bytes, nonce: bytes) -> bytes:
-    """``body``, encrypted and authenticated."""
+    """``body``, encrypted and authenticated. ``nonce``: bytes that are used with ``key`` only once."""
     hidden = _covered(key, nonce, body)
     return nonce + _hash(key, nonce + hidden) + hidden
 

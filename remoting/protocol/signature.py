@@ -207,7 +207,7 @@ def _number(digits: str) -> int:
 
 
 def content(ext: Mapping[str, Any], body: bytes, version: int) -> bytes:
-    """The bytes that are signed. ``version`` is the sender's."""
+    """The bytes that RocketMQ's signature covers: values of ``ext``, and ``body``. ``version`` is the sender's."""
     texts = [
         value if value.__class__ is str else ext_text(value)
         for name in _signed_fields(ext, version <= _LAST_WITHOUT_UNIQUE_KEY_QUERY)

@@ -20,7 +20,7 @@ PROMOTION_LAG = 100
 
 @lazy_dataclass(frozen=True, slots=True)
 class PeerStatus:
-    """The status that another node reported."""
+    """What another node has reported: its term, and whether it keeps its votes on disk already (``begun``)."""
 
     begun: bool
     term: int
@@ -52,7 +52,7 @@ def name_of(node: str) -> str:
 def next_step(members: Members, known: Collection[str], node: str, addr: str, lag: int | None) -> Change | None:
     """What the leader does next for a node that wants to be a voter; None when the node is a voter.
 
-    ``known``: names in the leader's conf. ``lag``: how many entries it lacks.
+    ``known``: names in the leader's conf. ``lag``: how many entries the node lacks.
     """
     name = name_of(node)
     earlier = [each for each in members.all if each != node and name_of(each) == name]

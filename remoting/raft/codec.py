@@ -75,7 +75,7 @@ def check_snapshots(messages: Iterable[RaftMessage]) -> None:
 
 
 def decode_messages(data: bytes) -> list[RaftMessage]:
-    """Raises ProtocolError when ``data`` is not what ``encode_messages`` makes."""
+    """The messages in ``data``. Raises ProtocolError when ``data`` is not what ``encode_messages`` makes."""
     try:
         return [_message(*fields) for fields in loads(data)]
     except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:

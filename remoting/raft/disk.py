@@ -60,7 +60,7 @@ class Disk(Protocol):
     async def encode(self, messages: Sequence[RaftMessage]) -> bytes: ...
 
     def decode(self, data: bytes) -> list[RaftMessage]:
-        """Raises ProtocolError when ``data`` is not what `encode` makes."""
+        """The messages in ``data``. Raises ProtocolError when ``data`` is not what `encode` makes."""
 
     def is_ready(self, raft: Raft, message: RaftMessage) -> bool:
         """Whether ``raft`` may take ``message`` now; if not, `prepare` comes first, and later messages wait."""

@@ -15,7 +15,10 @@ from skylark.mqcommon.raft.membership import Change, Members
 
 @lazy_dataclass(frozen=True, slots=True)
 class NodeOptions:
-    """``peers``: names and addresses of the first members, this node's own too; ``group``: several share a server."""
+    """The settings of a node.
+
+    ``peers``: names and addresses of the first members, this node's own too; ``group``: several share a server.
+    """
 
     group: str
     name: str
@@ -98,7 +101,7 @@ class Group(Protocol):
         """Hand the leadership over to the voter ``to``; returns when this node is not the leader any more."""
 
     def on_leadership(self, observer: Callable[[bool], None]) -> None:
-        """``observer`` is called on the loop when ``is_leader`` changes."""
+        """Call ``observer`` on the loop, with the new ``is_leader``, at each change of it."""
 
 
 class StateMachine(Protocol):

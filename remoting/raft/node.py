@@ -68,7 +68,7 @@ MAX_SNAPSHOT_BYTES = 12 << 20
 
 
 class RaftNode:
-    """A node as its application has it.
+    """One node of a Raft group, as an application uses it.
 
     Give ``handlers`` and ``slow_handlers`` to the server at the node's address, then ``run`` until cancelled.
     """
@@ -161,7 +161,10 @@ class RaftNode:
             self._running.observe(observer)
 
     def connection_lost(self, addr: str) -> None:
-        """The ``on_lost`` of the client: the death of a leader's process is noticed at once."""
+        """Look whether the node at ``addr`` is gone; given to the client as ``on_lost``.
+
+        So the death of a leader's process is noticed at once.
+        """
         self._peers.lost(addr)
 
     def turn(self) -> None:
@@ -170,7 +173,7 @@ class RaftNode:
             self._running.turn()
 
     def on_leader(self, observer: Callable[[str], None]) -> None:
-        """``observer`` is called on the loop with each `leader`, before `run`."""
+        """Call ``observer`` on the loop with each new `leader`. Call this method before `run`."""
         self._leader_observers.append(observer)
 
     def _begun(self) -> "Running":
@@ -545,7 +548,7 @@ class Running:
                 self._wake.set()
 
     def submit(self, data: bytes, done: Done) -> None:
-        """``done`` gets what ``apply`` returned, or a RaftError. Raises NotLeader and Overloaded."""
+        """Propose ``data``; ``done`` gets what ``apply`` returned, or a RaftError. Raises NotLeader and Overloaded."""
         index, term = self.raft.propose(data)
         self._proposals.add(index, term, done)
         if not self._options.calls_turn:

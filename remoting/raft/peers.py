@@ -85,7 +85,7 @@ class Peers:
                     self._client.flush(addr)
 
     def lost(self, addr: str) -> None:
-        """The connection to ``addr`` ended: connect again, to learn whether that node is gone."""
+        """Connect to ``addr`` again, as the connection ended, to learn whether that node is gone."""
         peer = self._peers.get(addr)
         if peer is not None and not peer.in_task:
             peer.in_task = True

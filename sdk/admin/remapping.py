@@ -121,7 +121,7 @@ def grown(state: State, targets: Collection[str], total: int, now_ms: int) -> St
 
 
 def levelled(state: State, total: int, epoch: int) -> State:
-    """The state in which all brokers have the same number of logical queues and the same epoch."""
+    """The state in which all brokers have ``total`` as the number of logical queues, and the same ``epoch``."""
     for name in state.brokers:
         part = _part(state, name)
         state = state.with_part(name, replace(part, mapping=replace(part.mapping, total_queues=total, epoch=epoch)))

@@ -74,7 +74,7 @@ class StaticTopic:
         return state
 
     async def grow(self, total: int, *, dry_run: bool) -> tuple[State, State]:
-        """Give the topic ``total`` logical queues. Returns the state before and after."""
+        """Give the topic ``total`` logical queues. Returns the state before and after; ``dry_run`` changes nothing."""
         before = await self.read_state()
         led = grown(before, self.targets, total, _now_ms())
         after = levelled(led, total, led.epoch)
@@ -85,7 +85,10 @@ class StaticTopic:
         return before, after
 
     async def move(self, *, dry_run: bool) -> tuple[State, State]:
-        """Spread all logical queues evenly over the targets. Returns the state before and after."""
+        """Spread all logical queues evenly over the targets; ``dry_run`` changes nothing.
+
+        Returns the state before and after.
+        """
         before = await self.read_state()
         if not before.parts:
             raise UserError(f"there is no static topic {self._topic}; mqadmin updateStaticTopic makes one")

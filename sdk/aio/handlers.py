@@ -40,7 +40,7 @@ class AsyncioHandlers(ForeignHandlers):
         self._is_stopping = False
 
     def bind(self) -> None:
-        """Handlers run in this loop and context."""
+        """Let handlers run in the present loop and context."""
         loop = self._loop = asyncio.get_running_loop()
         self._context = contextvars.copy_context()
 
@@ -261,7 +261,7 @@ class LoopCallback:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def bind(self) -> None:
-        """The function is called in this loop."""
+        """Let the function be called in the present loop."""
         self._loop = asyncio.get_running_loop()
 
     async def close(self) -> None:

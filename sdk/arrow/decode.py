@@ -515,7 +515,7 @@ def _changed(records: Records, values: dict[str, object]) -> Records:
 
 
 class _OfMessages(RecordColumns):
-    """The bodies, of which compressed ones are decompressed by their messages, which may hold the result already."""
+    """Columns in which each message decompresses its own body: it may hold the result already."""
 
     def __init__(self, messages: Sequence[MessageExt], records: Records, broker_name: str) -> None:
         super().__init__(records, broker_name)

@@ -51,7 +51,7 @@ class TableRows(NamedTuple):
 class TableColumns:
     """The columns of ``data`` that become messages; ``names`` has each role's column name, or None.
 
-    Raises TypeError or InvalidArgument when ``data`` lacks a named column.
+    Raises TypeError when ``data`` is no table, InvalidArgument when a named column is missing or of a wrong type.
     """
 
     def __init__(self, data: object, names: Mapping[str, str | None], max_body_bytes: int) -> None:
@@ -224,7 +224,7 @@ BINARY = pa.binary()
 
 
 def is_text(kind: Any) -> bool:
-    """Whether values of this type are"""
+    """Whether values of this type are texts."""
     types = pa.types
     if types.is_dictionary(kind):
         return is_text(kind.value_type)
@@ -246,7 +246,7 @@ def is_list(kind: Any) -> bool:
 
 
 def are_properties(kind: Any) -> bool:
-    """Whether values of this type are maps of texts, or lists of pairs of"""
+    """Whether values of this type are maps of texts, or lists of pairs of texts."""
     if pa.types.is_map(kind):
         return is_text(kind.key_type) and is_text(kind.item_type)
     if not is_list(kind) or not pa.types.is_struct(kind.value_type) or kind.value_type.num_fields != 2:

@@ -108,7 +108,7 @@ class Records:
         return part
 
     def column(self, name: str) -> NDArray[Any]:
-        """The number ``name`` in the head of every record, in this machine's byte order."""
+        """The number in the field ``name`` of each record's head, as ``queue_offset``; in this machine's byte order."""
         field = self.heads[name]
         return field.astype(field.dtype.newbyteorder("="))
 

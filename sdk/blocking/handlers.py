@@ -55,7 +55,7 @@ class ThreadHandlers(ForeignHandlers):
         return self._pool.running()
 
     def cancel(self, job: Job) -> None:
-        """A thread cannot be cancelled; another thread takes its place."""
+        """Let another thread take the place of the one that runs ``job``: a thread cannot be cancelled."""
         self._pool.replace(job)
 
     def stop(self) -> None:

@@ -19,7 +19,10 @@ VIRTUAL_NODES = 10
 
 
 def averagely(queues: Sequence[MessageQueue], clients: Sequence[str], client: str) -> list[MessageQueue]:
-    """A run of consecutive queues for each member; the first members have one more when the queues do not divide."""
+    """The queues of ``client``, one of the members ``clients``: a run of consecutive queues for each member.
+
+    The first members have one more when the queues do not divide.
+    """
     if client not in clients:
         return []
     share, rest = divmod(len(queues), len(clients))
@@ -29,15 +32,16 @@ def averagely(queues: Sequence[MessageQueue], clients: Sequence[str], client: st
 
 
 def circle(queues: Sequence[MessageQueue], clients: Sequence[str], client: str) -> list[MessageQueue]:
-    """Each of n members has every n-th queue."""
+    """The queues of ``client``, one of the members ``clients``: each of n members has every n-th queue."""
     if client not in clients:
         return []
     return list(queues[clients.index(client) :: len(clients)])
 
 
 def consistent_hash(queues: Sequence[MessageQueue], clients: Sequence[str], client: str) -> list[MessageQueue]:
-    """Members and queues are points on a ring; a queue belongs to the next member.
+    """The queues of ``client``, one of the members ``clients``, by consistent hashing.
 
+    Members and queues are points on a ring; a queue belongs to the next member.
     When a member comes, queues move only to it; when one leaves, only its queues move. Shares are less equal.
     """
     if client not in clients:

@@ -17,7 +17,10 @@ INLINE_BYTES = 32 * 1024
 
 
 async def keep_contents(messages: Sequence[MessageExt], kept_bytes: int = KEPT_BYTES) -> None:
-    """Decompress the bodies of ``messages``, which are of one pull; damaged ones raise when they are read."""
+    """Decompress the bodies of ``messages``, which are of one pull; damaged ones raise when they are read.
+
+    Stops once the decompressed bodies have ``kept_bytes``: the others are decompressed when they are read.
+    """
     # For a large pull of small messages, checking each message would cost more than decompressing the few packed ones.
     if not messages or messages[0].held_bytes < LARGE_MEAN_BYTES * len(messages):
         return

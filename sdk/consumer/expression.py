@@ -28,7 +28,7 @@ class Sql:
 
 
 def check_expression(name: str, value: object) -> None:
-    """Check that ``value`` is a text or an `Sql`; the tags in a text are checked where the text is used."""
+    """TypeError unless ``value`` is a text or an `Sql`; the tags in a text are checked where the text is used."""
     if isinstance(value, Sql):
         return
     if not isinstance(value, str):
@@ -37,7 +37,7 @@ def check_expression(name: str, value: object) -> None:
 
 
 def check_subscriptions(name: str, value: object) -> None:
-    """Check that ``value`` maps texts to expressions."""
+    """TypeError unless ``value`` maps texts to expressions."""
     if not isinstance(value, Mapping):
         raise wrong_type(name, "a mapping of topics to expressions", value)
     for key, each in value.items():

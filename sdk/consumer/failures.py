@@ -183,7 +183,7 @@ class HandlerErrors:
         self.is_failing = False
 
     def raised(self, messages: Sequence[MessageExt], error: BaseException, what_next: str) -> None:
-        """The handler has raised ``error`` for these messages."""
+        """Log that the handler has raised ``error`` for these messages. ``what_next``: what happens to them."""
         first, others = messages[0], len(messages) - 1
         kind, is_new = (type(error), _place(error)), False
         if kind not in self._logged:
@@ -203,14 +203,14 @@ class HandlerErrors:
         self._fails(error)
 
     def took_too_long(self, message: MessageExt, timeout_ms: float, what_next: str) -> Failure:
-        """The handler has worked on ``message`` for longer than it may."""
+        """Log that the handler has worked on ``message`` for longer than it may; returns that as a failure."""
         text = f"the handler has worked on message {message.msg_id} for more than {timeout_ms} ms"
         logger.error("%s: %s", text, what_next)
         self._fails(TimeoutError(text))
         return Failure(f"the handler has worked for more than {timeout_ms} ms")
 
     def succeeded(self) -> None:
-        """The handler has consumed messages, after a failure."""
+        """End the problem of a failing handler, which has consumed messages again."""
         self.is_failing = False
         self._report(None)
 
@@ -251,7 +251,10 @@ class Failures:
 
     @enable_ki_protection
     async def failed(self, batch: Takable, start: int, end: int, failure: Failure) -> None:
-        """The handler has not consumed the messages from number ``start`` up to, not including, ``end``."""
+        """Do what the policy says with the messages from ``start`` up to, not including, ``end`` (their numbers).
+
+        The handler has not consumed them: they are dropped, or given back for a retry or as dead letters.
+        """
         messages, fate = batch.messages[start:end], self._policy.fate(failure.error)
         if fate is Fate.DROP:
             for number, message in enumerate(messages, start):

@@ -25,12 +25,12 @@ class GivenOffsets:
         return Position(offset, self._read.get(mq, self._asked.get(mq)))
 
     def note_read(self, mq: MessageQueue, created_ms: int | None) -> None:
-        """The caller got messages of the topic with this stamp."""
+        """Note that the caller got messages of the topic with this stamp."""
         if created_ms is not None:
             self._read[mq] = created_ms
 
     def note_asked(self, mq: MessageQueue, position: Position) -> int:
-        """The caller gets the offset of ``position``, which is returned."""
+        """Note that the caller gets the offset of ``position``; returns this offset."""
         if position.created_ms is not None:
             self._asked[mq] = position.created_ms
         return position.offset
@@ -48,7 +48,10 @@ class GivenOffsets:
     def note_pulled(
         self, mq: MessageQueue, trail: Trail, offset: int, created_ms: int | None, *, is_made_again: bool
     ) -> None:
-        """A pull has ended. If its caller did not learn that the topic was made again, the next pull says so again."""
+        """Note the result of a pull.
+
+        If its caller did not learn that the topic was made again, the next pull says so again.
+        """
         if is_made_again:
             self._reported_at[mq] = offset
             self._trails.setdefault(mq, Trail(self.position(mq, offset).created_ms))

@@ -175,12 +175,12 @@ class PushMember:
         self._problems.report(f"heartbeats to {addr}", error)
 
     def divided(self, differences: str) -> None:
-        """The members of the group have different subscriptions; ``differences`` is empty when they agree again."""
+        """Report that members have different subscriptions; ``differences`` is empty when they agree again."""
         text = f"members have different subscriptions, so some messages reach nobody: {differences}"
         self._problems.report(f"group {self._settings.group}", SkylarkError(text) if differences else None)
 
     def members_changed(self) -> None:
-        """The group has other members now."""
+        """Divide the queues again: the group has other members now."""
         self._members_changed()
 
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:

@@ -132,7 +132,7 @@ class Commits:
                 self._kept.pop(mq, None)
 
     def forget(self, mq: MessageQueue) -> None:
-        """The queue is another member's now: drop its kept offset, and do not keep the offset of a commit in flight."""
+        """Drop the kept offset of a queue that is another member's now, and do not keep that of a commit in flight."""
         self._kept.pop(mq, None)
         self._forgotten[mq] = self._forgotten.get(mq, 0) + 1
 
@@ -140,7 +140,7 @@ class Commits:
         return self._locks.setdefault(mq, trio.Lock())
 
     def begin_close(self) -> None:
-        """From now on a commit waits for CLOSING_S only."""
+        """Let each commit wait for CLOSING_S only, from now on."""
         self._is_closing = True
 
     async def close(self) -> None:
@@ -243,7 +243,7 @@ class OffsetStore(Protocol):
         """
 
     def forget(self, mq: MessageQueue) -> None:
-        """The queue is another member's now."""
+        """Drop what is kept for a queue that is another member's now."""
 
 
 class GroupOffsets:
@@ -359,7 +359,7 @@ class LocalOffsets:
                 self._written, self._is_failing = now, False
 
     def forget(self, mq: MessageQueue) -> None:
-        """Nothing: a queue of a broadcasting consumer is never another member's."""
+        """Do nothing: a queue of a broadcasting consumer is never another member's."""
 
     @property
     def _path(self) -> str:

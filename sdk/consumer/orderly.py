@@ -44,7 +44,7 @@ class Orderly:
         self._most = 1 if settings.handler is not None else settings.batch_size
 
     def put(self, batch: Batch) -> None:
-        """A queue has more messages."""
+        """Have the messages of ``batch`` handled after the earlier ones of its queue."""
         queue = self._flow.queue_of(batch.window)
         queue.batches.append(batch)
         queue.work.set()

@@ -160,7 +160,7 @@ class QueueOwnership:
         return {mq: queue for mq, queue in (self.owned | self._leaving).items() if not queue.is_lost}
 
     async def give_up_all(self) -> None:
-        """The consumer closes: commit the offsets of all queues and give them up, when their handlers have finished."""
+        """Commit the offsets of all queues, and give the queues up, when their handlers have finished: at the close."""
         if self._locks is not None:
             self._locks.begin_close()
         queues = list(self.owned.values())
@@ -277,7 +277,7 @@ class QueueOwnership:
             self._rebalance_soon()
 
     def _lost(self, queue: ProcessQueue) -> None:
-        """The lock of the queue belongs to another member, or is too old."""
+        """Give up the queue, whose lock belongs to another member, or is too old."""
         if self.owned.get(queue.mq) is queue:
             logger.warning("the lock of %s is lost", queue.mq)
             assert self._nursery is not None
@@ -327,7 +327,7 @@ class Locks:
         return asked_at + CERTAIN_S, locked
 
     def begin_close(self) -> None:
-        """From now on an unlock waits for CLOSING_S only."""
+        """Let each unlock wait for CLOSING_S only, from now on."""
         self._unlock_s = CLOSING_S
 
     async def unlock(self, mq: MessageQueue) -> None:

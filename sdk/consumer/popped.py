@@ -211,7 +211,10 @@ def _own(text: str, topic: str, group: str) -> Lease:
 
 
 def bits_by_lease(messages: Iterable[ReceivedMessage]) -> dict[Lease, int]:
-    """The bits of the messages to acknowledge."""
+    """For each lease, the bits of its messages that are among ``messages``, as acknowledgements carry them.
+
+    A message of an inner batch counts only with the last message of the batch.
+    """
     found: dict[Lease, int] = {}
     lease, bits = None, 0
     for message in messages:
@@ -249,7 +252,11 @@ async def pop(
     kind: str = TAG,
     namespace: str,
 ) -> list[ReceivedMessage]:
-    """Messages of a queue of ``topic``, by default of any queue; empty if the broker has none within ``wait_ms``."""
+    """Messages of a queue of ``topic``, by default of any queue; empty if the broker has none within ``wait_ms``.
+
+    At most ``most`` messages, hidden for ``invisible_ms``. ``init_mode``: where a new group begins, INIT_MIN or
+    INIT_MAX. ``kind``: the type of ``expression``. ``namespace`` is removed from the messages' topics.
+    """
     header = PopMessageRequestHeader(
         group, topic, queue_id, most, invisible_ms, wait_ms, now_ms, init_mode, kind, expression
     )

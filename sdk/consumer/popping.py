@@ -82,7 +82,7 @@ class PopBatch(Batch):
         live[self] = None
 
     def finish(self, start: int, end: int) -> None:
-        """The messages from number ``start`` up to, not including, ``end`` are consumed: acknowledge them."""
+        """Acknowledge the messages from number ``start`` up to, not including, ``end``, which are consumed."""
         if fresh := [self.popped(number) for number in range(start, end) if not self.done[number]]:
             self._acked(fresh)
         self._settle(start, end)
@@ -92,7 +92,10 @@ class PopBatch(Batch):
         self._settle(number, number + 1)
 
     def leave(self, start: int, end: int) -> None:
-        """This member does not handle these messages: when their invisible time is over, any member may pop them."""
+        """Leave these messages to any member, which may pop them when their invisible time is over.
+
+        While this member owns the queue they count as held here.
+        """
         # While this member owns the queue the messages count: a consumer that stops would pop other messages in their
         # place.
         if self.window.is_closed:
@@ -302,7 +305,7 @@ class Popping:
     async def give_back(
         self, batch: Takable, number: int, message: ReceivedMessage, pause: Pause | None, reason: str
     ) -> None:
-        """A handler failed with the message: show it again after the pause, or make it a dead letter."""
+        """Show a message that a handler failed with again after ``pause``, or make it a dead letter (None)."""
         assert isinstance(batch, PopBatch)
         # The dead letter is stored before the message is acknowledged: a crash in between leaves two copies, never
         # none.

@@ -112,7 +112,7 @@ class FlowControl:
                 queue.consumed_ms = self._clock.now_ms()
 
     def added(self, batch: Batch) -> None:
-        """A pull has found ``batch``."""
+        """Count the messages of ``batch``, which a pull has found, as messages in memory."""
         self.messages += len(batch.done)
         self.size_bytes += batch.size_bytes
 

@@ -288,7 +288,7 @@ _QUEUE_OFFSET_AT = HEAD_V4.starts["queue_offset"]
 
 
 def as_in_logical_queue(data: bytes, queue_id: int, offset_delta: int) -> bytes:
-    """The records with the number and the offsets of a logical queue."""
+    """The records with the number of a logical queue, and offsets that are higher by ``offset_delta``."""
     placed = bytearray(data)
     for at in record_starts(data):
         offset_at = at + _QUEUE_OFFSET_AT

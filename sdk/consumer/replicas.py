@@ -102,11 +102,11 @@ class Replicas:
     # --- results
 
     def suggest(self, mq: MessageQueue, broker_id: int) -> None:
-        """A broker's answer suggested the broker to ask next."""
+        """Ask broker ``broker_id`` of the set next, as a broker's answer has suggested."""
         self._suggested[mq] = broker_id
 
     def failed(self, mq: MessageQueue, replica: Replica, error: SkylarkError) -> None:
-        """A request to ``replica`` failed. Raises ``error`` if it is final; otherwise another replica may answer."""
+        """Avoid ``replica``, if it did not answer a request. Raises ``error`` if no other replica would answer it."""
         if isinstance(error, WrongBroker):
             self._instance.drop_address(mq.broker_name, replica.addr)
         elif isinstance(error, RemotingError):
@@ -116,7 +116,7 @@ class Replicas:
             raise error
 
     def suspect(self, mq: MessageQueue, replica: Replica, error: RemotingError) -> None:
-        """``replica`` did not answer: avoid it until it answers a probe."""
+        """Avoid ``replica``, which did not answer, until it answers a probe."""
         self._suggested.pop(mq, None)
         if self._suspects.add(replica.addr):
             logger.warning("broker %s id %d is avoided until it answers: %s", mq.broker_name, replica.broker_id, error)

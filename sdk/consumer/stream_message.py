@@ -118,7 +118,7 @@ class StreamMessage(MessageExt):
         self.settled: Callable[[bool], None] | None = None
 
     def give(self) -> None:
-        """The caller gets the message now. Called in any thread."""
+        """Let the timeout of the message begin: the caller gets it now. May be called in any thread."""
         self.given_at = self._handed_out.now
         if self._number % _TIMED_EVERY == 0:
             self._given_s = perf_counter()

@@ -67,12 +67,12 @@ class Tracing:
         return self._traces.dropped
 
     def read(self, messages: Sequence[MessageExt]) -> None:
-        """The caller gets these messages; whether it consumes them is not recorded."""
+        """Record that the caller gets these messages, as consumed: whether it consumes them is not known."""
         if (call := self.began(messages)) is not None:
             self.ended(call, SUCCESS)
 
     def began(self, messages: Sequence[MessageExt]) -> Call | None:
-        """A handler gets these messages. Returns None when they are not traced."""
+        """Record that a handler gets these messages; returns the call for `ended`, None when they are not traced."""
         if messages[0].topic == self._traces.topic:
             return None
         taken = [_taken(message) for message in messages if message.properties.get("TRACE_ON") != "false"]
@@ -83,12 +83,15 @@ class Tracing:
         return call
 
     def handed_out(self, message: MessageExt) -> Callable[[bool], None] | None:
-        """The caller gets this message. The returned function is called with whether the message was consumed."""
+        """Record that the caller gets this message; returns a function to call with whether it was consumed.
+
+        Returns None when the message is not traced.
+        """
         call = self.began([message])
         return None if call is None else lambda is_consumed: self.ended(call, SUCCESS if is_consumed else FAILED)
 
     def ended(self, call: Call, code: int) -> None:
-        """The handler has ended."""
+        """Record that the handler has ended, with RocketMQ's ``code`` for how it ended."""
         took_ms = (time.monotonic_ns() - call.began_ns) // 1_000_000
         if took_ms >= self._timeout_ms:
             code = TIME_OUT

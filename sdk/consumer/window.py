@@ -39,7 +39,7 @@ class Batch:
         self.has_packed = size_bytes >= LARGE_MEAN_BYTES * len(messages) and bool(packed_in(messages))
 
     def finish(self, start: int, end: int) -> None:
-        """The messages from number ``start`` up to, not including, ``end`` are consumed. Calls may overlap."""
+        """Count the messages from number ``start`` up to, not including, ``end`` as consumed. Calls may overlap."""
         done = self.done
         # Most calls are for one message. Only ranges, which may overlap consumed messages, are counted in the bytes.
         if end == start + 1:
@@ -54,7 +54,7 @@ class Batch:
             self.window.emptied(self)
 
     def leave(self, start: int, end: int) -> None:
-        """This member does not handle these messages: they stay in the window, and the queue's next owner gets them."""
+        """Do nothing: messages that this member does not handle stay in the window, for the queue's next owner."""
 
     @property
     def first_left(self) -> int:
@@ -102,7 +102,7 @@ class Window:
         self.size_bytes += batch.size_bytes
 
     def emptied(self, batch: Batch) -> None:
-        """All messages of ``batch`` are consumed."""
+        """Stop counting ``batch``, whose messages are all consumed."""
         self.messages -= len(batch.done)
         self.size_bytes -= batch.size_bytes
         batch.messages = ()
@@ -145,7 +145,7 @@ class Again:
         self.taken = 0
 
     def finish(self, start: int, end: int) -> None:
-        """The message is consumed."""
+        """Count the message as consumed."""
         self._batch.finish(self._number, self._number + 1)
 
     def leave(self, start: int, end: int) -> None:

@@ -94,7 +94,7 @@ class Backlog:
         self._taken_bytes += size
 
     def seen(self, ticket: Counted) -> None:
-        """The program has seen the ticket's error."""
+        """Drop the ticket's error, which the program has seen."""
         self._unseen.pop(ticket, None)
 
     def keep(self, ticket: Counted) -> None:

@@ -61,20 +61,20 @@ class Faults:
         self.weak = WeakBrokers(Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, random))
 
     def answered(self, addr: str, latency_ms: float, now_ms: float) -> None:
-        """The broker answered a send."""
+        """Avoid the broker for a while, if it took long to answer a send (``latency_ms``)."""
         isolation = isolation_ms(latency_ms)
         if isolation:
             self._isolated_until[addr] = now_ms + isolation
 
     def stored(self, addr: str) -> bool:
-        """The broker stored a send. Returns whether it had failed before."""
+        """Forget the failures of a broker that has stored a send; returns whether there were any."""
         if addr not in self._failures:
             return False
         self.cleared(addr)
         return True
 
     def failed(self, addr: str, now_ms: float) -> None:
-        """The broker is busy, did not answer in time, or cannot be reached: let the broker rest."""
+        """Let the broker rest: it is busy, did not answer in time, or cannot be reached."""
         if self._rests_until.get(addr, 0) > now_ms:
             # The failed send started before the broker began to rest: it does not count as another failure in a row.
             return
@@ -82,7 +82,7 @@ class Faults:
         self._rests_until[addr] = now_ms + self._backoff.pause_s(failures) * 1000
 
     def cleared(self, addr: str) -> None:
-        """The broker accepts sends again: forget its failures."""
+        """Forget the failures of a broker that accepts sends again."""
         self._isolated_until.pop(addr, None)
         self._failures.pop(addr, None)
         self._rests_until.pop(addr, None)
@@ -130,7 +130,7 @@ class Brokers:
         self.suspects.add(addr)
 
     def failed(self, addr: str, error: SkylarkError) -> bool:
-        """A send to ``addr`` failed with ``error``. Returns whether the broker now rests."""
+        """Judge the broker at ``addr`` by the ``error`` of a send; returns whether it is avoided from now on."""
         if isinstance(error, WrongBroker):
             self._client.instance.drop_address(error.wanted, addr)
             return False
@@ -144,7 +144,7 @@ class Brokers:
         return False
 
     def stored(self, addr: str, status: SendStatus = SendStatus.SEND_OK) -> None:
-        """The broker at ``addr`` stored a send, as safe as ``status`` says."""
+        """Judge the broker at ``addr``, which has stored a send, by how safe the message is (``status``)."""
         if self.faults.stored(addr):
             self.suspects.discard(addr)
             self._wake_lanes()

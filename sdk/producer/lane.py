@@ -464,7 +464,7 @@ class Lane:
         self._wake.set()
 
     def _release(self, addr: str) -> None:
-        """A request to ``addr`` has ended."""
+        """Give the slot of a request to ``addr`` that has ended to the next sends."""
         self._targets.released(addr)
         # The senders that this answer wakes send again in random order, and the lane's task runs among them: sends
         # queued before the task runs leave at once, later sends gather while that request is in flight.
@@ -575,7 +575,7 @@ class Targets:
         self.last_error: SkylarkError | None = None
 
     def took(self, addr: str) -> None:
-        """A request to ``addr`` begins."""
+        """Take a slot of ``addr``, to which a request begins."""
         if weak := self._owner.brokers.faults.weak:
             weak.requested(addr, trio.current_time() * 1000)
             self._open_at = {}
@@ -583,7 +583,7 @@ class Targets:
         self.requests += 1
 
     def released(self, addr: str) -> None:
-        """A request to ``addr`` has ended."""
+        """Give a slot of ``addr`` back, as a request has ended."""
         self._in_flight[addr] -= 1
         self.requests -= 1
 
@@ -596,7 +596,7 @@ class Targets:
         return slots - self._in_flight.get(addr, 0)
 
     def new_turn(self) -> None:
-        """Brokers may have failed since the last turn: choose the usable brokers again."""
+        """Choose the usable brokers again, as some may have failed since the last turn."""
         self._open_at = {}
 
     def next(self, failed: FailedTries | None) -> tuple[str, MessageQueue] | None:

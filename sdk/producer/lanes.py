@@ -30,7 +30,7 @@ class QueueChoice(NamedTuple):
     is_timed: bool = False
 
     def check(self, message: Message) -> None:
-        """Check the topic of ``message``, and the queue or selector for it."""
+        """TypeError or InvalidArgument when the topic of ``message``, or its queue or selector, cannot be used."""
         check_topic_name("message.topic", message.topic)
         if self.queue is not None:
             check_queue("queue", self.queue, message.topic)

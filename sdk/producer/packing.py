@@ -28,7 +28,7 @@ _EVERY = -1
 
 
 def check_body(name: str, body: bytes, max_bytes: int) -> None:
-    """Check that ``body`` is bytes, and not larger than ``max_bytes``."""
+    """TypeError unless ``body`` is bytes; InvalidArgument when it is larger than ``max_bytes``."""
     if not isinstance(body, bytes):
         check_bytes(name, body)
     if len(body) > max_bytes:

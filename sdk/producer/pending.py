@@ -192,7 +192,7 @@ class PendingSend:
         return SendResult(batch, self.number, 1 if self.failed is None else self.failed.count + 1)
 
     def abort(self, _: Any) -> trio.lowlevel.Abort:
-        """The sender was cancelled. A request that was sent already may still store the message."""
+        """Forget the sender, which was cancelled. A request that was sent already may still store the message."""
         self.task = None
         return trio.lowlevel.Abort.SUCCEEDED
 

@@ -591,7 +591,7 @@ class Producer:
 
     @property
     def backlog(self) -> Backlog:
-        """What waits."""
+        """The waiting sends of `send_nowait`."""
         return self._backlog
 
     def make_ticket(

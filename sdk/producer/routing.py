@@ -133,7 +133,10 @@ class Turns:
         usable: Callable[[str], bool] = lambda addr: True,
         avoid: Collection[str] = (),
     ) -> tuple[str, MessageQueue] | None:
-        """The (address, queue) to send to next; None when there is no writable queue."""
+        """The (address, queue) to send to next; None when there is no writable queue.
+
+        Of the addresses in ``queues_at`` those that are ``usable`` and not in ``avoid`` come first.
+        """
         addrs = [addr for addr, queues in queues_at.items() if queues]
         if not addrs:
             return None

@@ -148,7 +148,7 @@ class TransactionChecks:
         self.ended: NoteEnd | None = None
 
     def check(self, channel: Channel, header: CheckTransactionStateRequestHeader, message: MessageExt) -> None:
-        """A broker asks about ``message``."""
+        """Have the checker decide about ``message``, of which a broker asks, and send its answer on ``channel``."""
         if self.nursery is None:
             return
         if self._running >= MAX_RUNNING:

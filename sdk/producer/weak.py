@@ -60,7 +60,7 @@ class WeakBrokers:
         return addr in self._avoided_until
 
     def answered_weakly(self, addr: str, now_ms: float) -> bool:
-        """The broker stored a send with less safety than it should. Returns whether it has just become weak."""
+        """Avoid a broker that stored a send with less safety than it should; returns whether it is weak since now."""
         self._answered_at[addr] = now_ms
         if addr not in self._trying and self._avoided_until.get(addr, 0) > now_ms:
             # This request began before the broker was known to be weak: the pause does not grow.
@@ -71,7 +71,7 @@ class WeakBrokers:
         return answers == 1
 
     def forget(self, addr: str) -> bool:
-        """The broker stored a send safely, or is gone. Returns whether it was weak."""
+        """Count the broker as weak no longer: it stored a send safely, or is gone. Returns whether it was weak."""
         if self._avoided_until.pop(addr, None) is None:
             return False
         del self._answers[addr], self._answered_at[addr]
@@ -87,7 +87,10 @@ class WeakBrokers:
         return addr in self._avoided_until and self._avoided_until[addr] <= now_ms
 
     def requested(self, addr: str, now_ms: float) -> None:
-        """A request to the broker begins. If it is a try, others avoid the broker until it answers, TRY_MS at most."""
+        """Note that a request to the broker begins.
+
+        If it is a try, others avoid the broker until it answers, TRY_MS at most.
+        """
         if self.is_due(addr, now_ms):
             self._trying[addr] = None
             self._avoided_until[addr] = now_ms + TRY_MS

@@ -34,7 +34,7 @@ class EncodedRows(Sequence[Row]):
         self._first_key = first_key
 
     def drop_bodies(self) -> None:
-        """The rows are stored: drop their bodies, and keep their unique keys."""
+        """Drop the bodies of the rows, which are stored, and keep their unique keys."""
         self.body = None
 
     def __len__(self) -> int:

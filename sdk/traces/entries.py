@@ -40,7 +40,7 @@ class TraceLines(NamedTuple):
 
 
 class Sent:
-    """A broker has answered a request that sent messages."""
+    """The entry of a request that sent messages, which a broker has answered."""
 
     __slots__ = (
         "_body_sizes", "_cost_ms", "_group", "_host", "_offsets", "_properties", "_region", "_sent_ms", "_store_host",
@@ -109,7 +109,7 @@ class ConsumedMessage(NamedTuple):
 
 
 class Consuming:
-    """A handler got messages."""
+    """The entry of a handler's beginning, with the messages that it got."""
 
     __slots__ = ("_began_ms", "_group", "_request_id", "_taken", "count", "size_bytes")
 
@@ -127,7 +127,7 @@ class Consuming:
 
 
 class Consumed:
-    """A handler has ended. The time that it took is divided among its messages."""
+    """The entry of a handler's end. The time that it took is divided among its messages."""
 
     __slots__ = ("_code", "_cost_ms", "_ended_ms", "_group", "_request_id", "_taken", "count", "size_bytes")
 
@@ -159,7 +159,7 @@ class Consumed:
 
 
 class EndedTransaction:
-    """A producer has sent the end of a transaction to a broker: ``state`` is RocketMQ's name of that end."""
+    """The entry of a transaction's end, sent by a producer: ``state`` is RocketMQ's name of that end."""
 
     __slots__ = ("_taken", "_values", "count", "size_bytes")
 
@@ -199,7 +199,7 @@ class EndedTransaction:
 
 
 class Recalled:
-    """A broker has answered a recall."""
+    """The entry of a recall, which a broker has answered."""
 
     __slots__ = ("_values", "count", "size_bytes")
 

@@ -65,7 +65,7 @@ class RecordsLost(SkylarkError):
 
 
 def check_trace(name: str, value: object) -> None:
-    """Check that ``value`` is True, False or a sink."""
+    """TypeError unless ``value`` is True, False or a sink."""
     if not isinstance(value, bool) and not callable(getattr(value, "write", None)):
         raise wrong_type(name, "True, False or a sink with a method write", value)
 

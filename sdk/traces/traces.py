@@ -99,7 +99,10 @@ class Traces:
         now_ms: int,
         plain_bytes: int | None = None,
     ) -> None:
-        """The broker at ``addr`` has stored messages; ``plain_bytes``: the length of a body before compression."""
+        """Record that the broker at ``addr`` has stored ``batch``, with its ``answer`` after ``took_ms``.
+
+        ``plain_bytes``: the length of the body before compression, if it was compressed.
+        """
         ext = answer.ext or {}
         if batch.queue.topic == self.topic or str(ext.get("TRACE_ON", "true")).lower() == "false":
             return
@@ -110,7 +113,10 @@ class Traces:
     def ended(
         self, message: Message | MessageExt, msg_id: str, addr: str, state: str, now_ms: int, *, from_check: bool
     ) -> None:
-        """The end of a transaction was sent to the broker at ``addr``."""
+        """Record that the end of a transaction was sent to the broker at ``addr``.
+
+        ``state``: RocketMQ's name of that end. ``from_check``: the broker had asked for it.
+        """
         taken = ConsumedMessage(msg_id, message.keys or "", 0, DEFAULT_REGION)
         self.note(
             EndedTransaction(

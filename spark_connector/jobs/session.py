@@ -53,7 +53,7 @@ EXAMPLES = "credentialsFile=FILE, tls=true, tlsCaFile=FILE, ...; may be repeated
 
 
 def named_values(context: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
-    """A callback of click."""
+    """The values of ``NAME=VALUE`` texts, by name; a callback of click. BadParameter for another text."""
     found: dict[str, str] = {}
     for text in given:
         name, sign, value = text.partition("=")

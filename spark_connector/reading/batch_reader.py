@@ -97,7 +97,10 @@ class PushDownReader(RocketMQBatchReader):
     """Lets the query's filters narrow what is read. Spark refuses readers with `pushFilters` unless that is enabled."""
 
     def pushFilters(self, filters: "list[Filter]") -> "Iterable[Filter]":
-        """All filters are returned: Spark applies them again, so reading too much does no harm."""
+        """Read only what ``filters`` need.
+
+        Returns all of them: Spark applies them again, so reading too much is harmless.
+        """
         with one_line():
             self._only = wanted_by(filters, self._options.schema_style)
             self._options = self._only.with_tags(self._options)

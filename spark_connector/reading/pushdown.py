@@ -30,7 +30,11 @@ Values = frozenset[Any] | None  # None: any
 
 @dataclass(frozen=True)
 class Only:
-    """What a query needs: queues with these values, messages stored from ``start_ms`` to before ``end_ms``."""
+    """The messages that a query needs; None allows any.
+
+    The first five fields are allowed values of a message's topic, broker and so on. Its store time is from ``start_ms``
+    to before ``end_ms`` (ms since 1970).
+    """
 
     topics: Values = None
     brokers: Values = None

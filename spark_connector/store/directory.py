@@ -149,7 +149,7 @@ class StoreDirectory(QueueDirectory):
         }
 
     def committed_offset(self, mq: MessageQueue) -> int | None:
-        """Not read: a directory is mostly a backup, and offsets of groups belong to the cluster."""
+        """Raises UserError: a directory is mostly a backup, and offsets of groups belong to the cluster."""
         raise UserError(
             "option startingOffsets: committed offsets are in a cluster, not in a store directory; give earliest, a"
             " time or offsets"

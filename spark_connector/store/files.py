@@ -254,7 +254,7 @@ class QueueFiles:
         return self._paths[0][0] if self._paths else 0
 
     def first_of(self, offset: int) -> int:
-        """Each message has an entry of its own."""
+        """``offset`` itself: each message has an entry of its own."""
         return offset
 
     def known_end(self) -> int:

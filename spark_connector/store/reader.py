@@ -97,7 +97,10 @@ class PushDownStoreReader(StoreReader):
     """Lets the query's filters narrow what is read, as `PushDownReader` does."""
 
     def pushFilters(self, filters: "list[Filter]") -> "Iterable[Filter]":
-        """All filters are returned: Spark applies them again, so reading too much does no harm."""
+        """Read only what ``filters`` need.
+
+        Returns all of them: Spark applies them again, so reading too much is harmless.
+        """
         with one_line():
             self._only = wanted_by(filters, self._options.schema_style)
             self._options = self._only.with_tags(self._options)

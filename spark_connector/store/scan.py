@@ -245,7 +245,7 @@ class _Scan:
         return end
 
     def _report(self, file: LogFile, at: int, reason: str, following: int | None, *, is_empty: bool) -> None:
-        """There is no sound record at ``at``: the log ends there, or is damaged up to ``following``."""
+        """Report that there is no sound record at ``at``: the log ends there, or is damaged up to ``following``."""
         found = self._found
         found.end = at
         if following is not None:

@@ -21,7 +21,7 @@ from skylark.spark_connector.stream.report import REPORT
 
 
 class AdmittingStreamReader(RocketMQStreamReader, SupportsTriggerAvailableNow):
-    """A micro-batch has as much as the options allow."""
+    """A reader whose micro-batches have as much as the options allow."""
 
     #: The last start, as it was read and as Spark keeps it.
     _start: tuple[StreamOffsets, dict[str, Any]] | None = None
@@ -47,7 +47,7 @@ class AdmittingStreamReader(RocketMQStreamReader, SupportsTriggerAvailableNow):
             return self._written(end)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """From now on, read only messages that exist now."""
+        """Read only messages that exist now, from now on."""
         with one_line():
             self._driving().freeze()
 

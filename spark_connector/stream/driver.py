@@ -321,7 +321,7 @@ class StreamDriver:
         return StreamOffsets(",".join(self._list_clusters(with_topics(self._options, self._list_topics))), {})
 
     def freeze(self) -> None:
-        """From now on, read only messages that exist now; all brokers must be present, see whole.py."""
+        """Read only messages that exist now, from now on; all brokers must be present, see whole.py."""
         # Raises when a broker is missing, or does not answer: otherwise a run would end as if it had read everything.
         options = self._options
         wanted: Collection[MessageQueue] = ()

@@ -124,16 +124,16 @@ class RefusedStreamReader(DataSourceStreamReader):
         self._error = error
 
     def initialOffset(self) -> dict[str, Any]:
-        """For a new query."""
+        """Raises the error, for a new query."""
         with one_line():
             raise self._error
 
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]
-        """For a query with a checkpoint."""
+        """Raises the error, for a query with a checkpoint."""
         return self.initialOffset()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """For a micro-batch that is run again."""
+        """Raises the error, for a micro-batch that is run again."""
         self.initialOffset()
         return []
 

@@ -107,7 +107,7 @@ class Time(Protocol):
         """The time of the wall clock."""
 
     def running_ms(self) -> float:
-        """The time of a clock that nobody sets."""
+        """The time of a monotonic clock, which goes on when the wall clock is set."""
 
     def sleep_ms(self, ms: float) -> None: ...
 

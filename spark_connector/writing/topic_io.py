@@ -281,4 +281,4 @@ def _add_rows(batch: pa.RecordBatch, scope: str, found: FoundRows) -> None:
 
 
 def _ignore(lost: LostRange) -> None:
-    """Messages that brokers have deleted are not looked for."""
+    """Ignore messages that brokers have deleted: nobody looks for them here."""

@@ -314,7 +314,7 @@ def arrow_batches(items: Iterator[pa.RecordBatch] | Iterator[Row], schema: Struc
 
 
 class RocketMQBatchWriter(_Writing, DataSourceArrowWriter):
-    """For ``df.write``."""
+    """Writes the rows of ``df.write``."""
 
     def commit(self, messages: list[Any]) -> None:
         self._log_commit(messages, "batch")
@@ -324,7 +324,7 @@ class RocketMQBatchWriter(_Writing, DataSourceArrowWriter):
 
 
 class RocketMQStreamWriter(_Writing, _STREAM_WRITER):  # type: ignore[misc]
-    """For ``df.writeStream``."""
+    """Writes the rows of ``df.writeStream``, epoch by epoch."""
 
     _is_stream = True
 

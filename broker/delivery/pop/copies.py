@@ -31,7 +31,10 @@ _TOO_OFTEN = "it was popped too often"
 
 
 def retry_topic_of(topic: str, group: str, v2: bool) -> str:
-    """The topic in which messages of ``topic`` come back; messages of a retry topic come back in that retry topic."""
+    """The topic in which messages of ``topic`` come back; messages of a retry topic come back in that retry topic.
+
+    ``v2``: RocketMQ's second form of its name (enableRetryTopicV2).
+    """
     return topic if topic.startswith(RETRY_PREFIX) else pop_retry_topic(topic, group, RETRY_V2 if v2 else RETRY_V1)
 
 
@@ -106,7 +109,7 @@ class RevivedCopies:
         self._put(retry_copy(record, config.topic_name, pop_ms), record)
 
     def make_dead_letter(self, record: Record, queue: Queue, why: str = _TOO_OFTEN) -> None:
-        """Store a dead letter of the group."""
+        """Store the message as a dead letter of the group. ``why``: the reason, for the log."""
         group, topic, _ = queue
         config = made_dlq_topic(self._topics, group)
         origin = _origin(topic, group)

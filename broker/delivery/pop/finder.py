@@ -31,7 +31,12 @@ READS = 4
 
 @lazy_dataclass(slots=True)
 class PopQuery:
-    """The wishes of a request. ``topics``: the topic and its retry topics, in the order in which they are read."""
+    """What a pop asks for.
+
+    ``topics``: the topic and its retry topics, in the order in which they are read. ``init_mode``: where a group
+    without an offset begins, INIT_MIN (the start of the queue) or INIT_MAX (its end, or its start if the queue still
+    has all its messages, in memory); in a retry topic a group always begins at the start.
+    """
 
     group: str
     topic: str
@@ -210,7 +215,11 @@ def _offsets_of(result: GetResult, offset: int) -> Sequence[int]:
 def with_handles(
     found: QueueMessages, topic: str, pop_ms: int, invisible_ms: int, revive_queue_id: int, broker: str
 ) -> bytes:
-    """The messages of a retry topic as messages of ``topic``."""
+    """The messages ``found`` in a retry topic as records of ``topic``, each with its handle.
+
+    ``pop_ms``, ``invisible_ms``, ``revive_queue_id`` and ``broker`` (its name) become parts of the handles. A message
+    without room for the handle is left out.
+    """
     magic, tail = topic_field(topic)
     flag, parts = retry_flag(found.queue.topic), []
     for at in record_starts(found.records):

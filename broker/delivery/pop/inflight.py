@@ -208,7 +208,7 @@ class PendingCommits:
         self._rows: deque[tuple[int, Queue, int]] = deque()
 
     def moved(self, queue: Queue, position: int, log_end: int) -> None:
-        """The group has moved to ``position``, by a check point in the log before ``log_end``."""
+        """Note that the group has moved to ``position``, by a check point in the log before ``log_end``."""
         self._rows.append((log_end, queue, position))
 
     def safe(self, reached: int) -> dict[Queue, int]:

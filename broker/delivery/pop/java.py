@@ -23,7 +23,10 @@ _SIGN, _WORD = 1 << 31, 1 << 32
 
 
 class JavaPops:
-    """The check points and acknowledgements that were found, in any order."""
+    """The records of a Java broker's pops: check points and acknowledgements, added in any order.
+
+    Check points of another broker than ``broker_name`` are left out.
+    """
 
     def __init__(self, broker_name: str) -> None:
         self._broker_name = broker_name
@@ -75,7 +78,10 @@ def is_from_java(properties: bytes) -> bool:
 
 
 def as_timed(checkpoint: PopCheckpoint, broker_name: str, topic: str, precision_ms: int) -> tuple[bytes, bytes]:
-    """The body and the properties of the check point as a timed message for queue 0 of ``topic`` in a Java broker."""
+    """The body and the properties of the check point as a timed message for queue 0 of ``topic`` in a Java broker.
+
+    ``broker_name``: the name of that broker. ``precision_ms``: the distance between two slots of its timer.
+    """
     (group, name, queue_id), start, pop_ms = checkpoint.key
     bits = checkpoint.acked % _WORD
     body = {

@@ -68,14 +68,17 @@ class Positions:
         return True
 
     def peek(self, queue: Queue, init_mode: int) -> int:
-        """Where the group reads next; changes nothing."""
+        """Where the group reads next; changes nothing. ``init_mode``: where a new group begins, see `PopQuery`."""
         stored = self._offsets.query(*queue)
         if self._is_own(queue, stored):
             return self._log.inflight.positions[queue]
         return stored if stored >= 0 else self._first(queue, init_mode)
 
     def next(self, queue: Queue, init_mode: int) -> int:
-        """Where the group reads next. Adopts an offset that an administrator or a pull has committed."""
+        """Where the group reads next. Adopts an offset that an administrator or a pull has committed.
+
+        ``init_mode``: where a new group begins, see `PopQuery`.
+        """
         stored, positions = self._offsets.query(*queue), self._log.inflight.positions
         if self._is_own(queue, stored):
             return positions[queue]

@@ -58,7 +58,7 @@ class PopCheckpoint:
 
     @property
     def due_ms(self) -> int:
-        """When the messages become visible."""
+        """When the messages become visible, in ms since 1970."""
         return self.key.pop_ms + self.invisible_ms
 
 
@@ -71,7 +71,7 @@ class Ack:
 
 
 def encode(record: PopCheckpoint | Ack, broker_name: str) -> bytes:
-    """The body of the record."""
+    """The body of ``record``. ``broker_name``: the name of this broker, RocketMQ's field ``bn``."""
     (group, topic, queue_id), start, pop_ms = record.key
     fields: dict[str, Any] = {"so": start, "pt": pop_ms, "c": group, "t": topic, "q": queue_id, "bn": broker_name}
     if isinstance(record, Ack):
@@ -96,7 +96,7 @@ def encode(record: PopCheckpoint | Ack, broker_name: str) -> bytes:
 
 
 def decode(tag: bytes, body: bytes) -> PopCheckpoint | Ack:
-    """The record. ProtocolError when it cannot be read."""
+    """The record with this tag and body. ProtocolError when it cannot be read."""
     try:
         fields = json.loads(body)
         queue = Queue(str(fields["c"]), str(fields["t"]), int(fields["q"]))

@@ -46,8 +46,8 @@ class Due(Enum):
 def due(half: Record, now_ms: int, timeout_ms: int, max_checks: int) -> Due:
     """What has to be done for ``half`` now. Its age counts from its store time.
 
-    Only the first check waits until the half is old enough. The copy that a check has made is checked in each round, as
-    in RocketMQ.
+    Only the first check waits until the half is old enough: ``timeout_ms``, unless its producer wants another time.
+    After ``max_checks`` checks it is given up. The copy that a check has made is checked in each round, as in RocketMQ.
     """
     if checks := checks_of(half.properties):
         return Due.GIVE_UP if checks >= max_checks else Due.CHECK

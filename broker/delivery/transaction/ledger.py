@@ -252,7 +252,7 @@ class Ledger:
         self._window, self._op_messages, self._saved_next = EndedHalves(0), OpMessages(), None
 
     def progress(self) -> tuple[int, int]:
-        """The offsets of both topics that may be saved once the present log is on disk."""
+        """The offsets that may be saved once the present log is on disk: of the topic of halves, of op messages."""
         base = min(self._window.advance(), self.half_end)
         if self._unnamed:
             # A start must find halves that are over but not named yet.

@@ -259,7 +259,10 @@ class Transactions(Part):
             self._write_ops()
 
     def forget(self) -> None:
-        """Forget the halves at a role change: before `_follow_role` runs, it may change again, and the log be cut."""
+        """Forget the halves, at a change of the role.
+
+        Not left to `_follow_role`: before it runs, the role may change again and the log may be cut.
+        """
         self._ledger.forget()
 
     async def _follow_role(self) -> None:

@@ -44,7 +44,10 @@ FIND_MS = 500
 
 
 class Controllers:
-    """``addrs``: the addresses in ``controllerAddr``; ``leader``: one of them if possible, "" while it is unknown."""
+    """Sends requests to the leader of the Controllers, and finds it.
+
+    ``addrs``: the addresses in ``controllerAddr``; ``leader``: one of them if possible, "" while it is unknown.
+    """
 
     def __init__(self, client: RemotingClient, addrs: Sequence[str]) -> None:
         self._client = client
@@ -143,7 +146,7 @@ class Beat(NamedTuple):
 
 
 class ControllerRequests:
-    """Raises the errors of `Controllers.ask`."""
+    """The requests of this broker to its Controllers. Each raises the errors of `Controllers.ask`."""
 
     def __init__(self, client: RemotingClient, options: BrokerOptions, identity: Identity) -> None:
         self.controllers = Controllers(client, options.controller_addrs)

@@ -52,7 +52,10 @@ class RoleDecision:
 
 
 class Decisions:
-    """``now`` is the present decision. An event returns the new one, or None when nothing changes."""
+    """Decides what this broker does in its set. ``now`` is the present decision.
+
+    Each event has a method, which returns the new decision, or None when nothing changes.
+    """
 
     def __init__(self, broker_id: int, log_epoch: int = NO_EPOCH) -> None:
         """The broker with the Controller's id ``broker_id``. It is idle until the Controller answers.
@@ -76,7 +79,10 @@ class Decisions:
         return self.now.stand is Stand.IDLE
 
     def take_news(self, news: News) -> RoleDecision | None:
-        """The Controller answered or pushed ``news``. RuntimeError when they cannot come from its group."""
+        """Decide by ``news``, an answer or notice of the Controller.
+
+        RuntimeError when its group cannot have sent it.
+        """
         if news.epoch > max(self.now.epoch, 0) + MAX_EPOCH_STEP:
             raise RuntimeError(
                 f"no elections lead from epoch {max(self.now.epoch, 0)}, which this broker knows, to {news.epoch}:"
@@ -112,7 +118,7 @@ class Decisions:
         return decision
 
     def lease_ended(self) -> RoleDecision | None:
-        """The lease has ended: the Controller may elect another master from now on."""
+        """Stop leading, because the lease has ended: the Controller may elect another master from now on."""
         return self._idle() if self.now.stand is Stand.LEADING else None
 
     def _idle(self) -> RoleDecision:
@@ -149,10 +155,13 @@ class MasterLease:
         return now < self._until
 
     def answered(self, sent_at: float) -> None:
-        """The Controller answered the heartbeat that was sent at ``sent_at``."""
+        """Extend the lease: the Controller has answered the heartbeat that was sent at ``sent_at``."""
         if sent_at > self._ended_at:
             self._until = max(self._until, sent_at + self._held_s)
 
     def end(self, now: float) -> None:
-        """The Controller no longer takes this broker for the master: answers to earlier heartbeats do not count."""
+        """End the lease, as the Controller no longer takes this broker for the master.
+
+        Answers to heartbeats that were sent before ``now`` do not count any more.
+        """
         self._until, self._ended_at = -inf, now

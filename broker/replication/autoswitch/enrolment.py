@@ -37,7 +37,10 @@ FIRST_ID = 1
 
 
 class Identified(NamedTuple):
-    """``check_code`` is "" in the file, and names the asking broker in the temporary one."""
+    """Who this broker is, as a file has it.
+
+    ``check_code`` is "" in the file of a registered id. In the temporary file it names the broker that asks for the id.
+    """
 
     cluster: str
     broker: str
@@ -131,7 +134,7 @@ class Enrolment:
         return temporary.broker_id
 
     async def forget(self) -> None:
-        """The Controllers do not know the id any more: the next `enrol` asks for a new one."""
+        """Have the next `enrol` ask for a new id: the Controllers do not know this one any more."""
         await trio.to_thread.run_sync(self.remove)
 
     async def _ask_next(self, controllers: Controllers) -> Identified:

@@ -54,7 +54,7 @@ class Epochs:
         return not self._entries or self._entries[0].start == 0
 
     def begin(self, epoch: int, start: int) -> None:
-        """The master of ``epoch`` writes from ``start`` on. ProtocolError when that is before the last epoch."""
+        """Add the epoch whose master writes from ``start`` on. ProtocolError when it is not after the last epoch."""
         last = self.last
         if last == (epoch, start):
             return
@@ -79,12 +79,12 @@ class Epochs:
         return log_end
 
     def cut_to(self, log_end: int) -> None:
-        """The log was cut: forget the epochs that have no byte before ``log_end``."""
+        """Forget the epochs that have no byte before ``log_end``, where the log was cut."""
         while self._entries and self._entries[-1].start >= log_end:
             self._entries.pop()
 
     def forget_before(self, log_start: int) -> None:
-        """Old files were deleted: forget the epochs that end before ``log_start``."""
+        """Forget the epochs that end before ``log_start``, as old files were deleted."""
         # The last epoch stays in any case: it is the epoch of the next byte.
         while len(self._entries) > 1 and self._entries[1].start <= log_start:
             self._entries.pop(0)
@@ -115,7 +115,7 @@ def encode_file(epochs: Epochs) -> bytes:
 
 
 def decode_file(data: bytes) -> Epochs:
-    """ProtocolError when the bytes are not a whole epoch file."""
+    """The epochs in a file. ProtocolError when the bytes are not a whole epoch file."""
     try:
         count, crc, *lines = data.decode().splitlines()
         entries = [Epoch(*map(int, line.split("-"))) for line in lines]

@@ -70,7 +70,7 @@ class Leading:
         self._wake.set()
 
     def end(self) -> None:
-        """This broker does not lead any more."""
+        """Stop leading."""
         self._leads = False
 
     def update(self, members: Iterable[int], epoch: int) -> None:
@@ -82,7 +82,10 @@ class Leading:
             self._changed(self._set)
 
     def registered(self, replicas: int) -> None:
-        """The Controllers know ``replicas`` brokers of this set. A learner does not count: no message is safe on it."""
+        """Set how many brokers of this set the Controllers know.
+
+        A learner among ``replicas`` does not count: no message is safe on it.
+        """
         learners = sum(is_learner for _, is_learner in self._reported.values())
         self._elected.replicas = max(replicas - learners, 1)
 
@@ -105,7 +108,7 @@ class Leading:
             self._set.disconnected(broker_id, trio.current_time())
 
     def grown(self) -> None:
-        """The log may have grown: without other members all of it is confirmed."""
+        """Confirm what the log has grown by, as far as the members have it: without other members, all of it."""
         if self._leads and self._set is not None:
             self._set.advance(self._log_end())
             self._elected.confirmed(self._set.confirm_offset)

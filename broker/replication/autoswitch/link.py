@@ -268,7 +268,7 @@ class SlaveEnd(LinkToMaster):
         return pieces
 
     def cut(self, now: float) -> None:
-        """Called when the log ends at ``cut_at``: ask the master for the bytes from there on."""
+        """Ask the master for the bytes from ``cut_at`` on, where the owner has cut the log."""
         at, self.cut_at = self.cut_at, None
         assert at is not None
         self._epochs.cut_to(at)

@@ -59,7 +59,10 @@ class LogEpochs:
         return epochs
 
     async def begin(self, epoch: int) -> None:
-        """This broker writes in ``epoch`` from the end of its log on. OSError or StoreError changes nothing."""
+        """Add ``epoch``, in which this broker writes from the end of its log on, to the file.
+
+        After an OSError or StoreError nothing has changed.
+        """
         if self.last < epoch:
             # Remove epochs that a master announced but whose bytes did not come. Then add the new epoch. It must be on
             # disk before this broker accepts its first message, and before `last` returns it.

@@ -144,7 +144,7 @@ class Membership(Part):
         return request.respond()
 
     def after_turn(self) -> None:
-        """The log may have grown."""
+        """Confirm what the log has grown by, if no other member has to have it."""
         self.leading.grown()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -166,7 +166,7 @@ class Membership(Part):
         return self._decisions.now.epoch if self._decisions else NO_EPOCH
 
     def ask_soon(self) -> None:
-        """Ask who is the master."""
+        """Ask the Controllers at once who is the master."""
         self._ask_now.set()
 
     async def wait_enrolled(self, client: RemotingClient) -> None:
@@ -174,7 +174,10 @@ class Membership(Part):
         await self.enrolled.wait()
 
     async def prepare_to_lead(self) -> bool:
-        """Called when copying has stopped, before messages are accepted; returns whether this broker still leads."""
+        """Save the epoch in which this broker leads; returns whether it still leads.
+
+        Called when copying has stopped, before messages are accepted. Tries again while the disk refuses.
+        """
         while (decision := self._leading_decision) is not None:
             try:
                 await self._epochs.begin(decision.epoch)
@@ -247,7 +250,7 @@ class Membership(Part):
         self._decisions = self._last = None
 
     async def _poll(self, requests: ControllerRequests) -> None:
-        """Ask again and again who is the master."""
+        """Ask the Controllers who is the master, at intervals, and for an election when the set needs one."""
         decisions, options = self._decisions, self._options
         assert decisions is not None
         while True:

@@ -13,7 +13,10 @@ from skylark.mqcommon.disk.files import FileSystem
 
 
 class PromisedEnd(Part):
-    """The file ``path``. Call `open` before any report, and `promise` each end of the log before it is reported."""
+    """The end of the log that this broker has reported to its set, kept in the file ``path``.
+
+    Call `open` before any report, and `promise` each end of the log before it is reported.
+    """
 
     def __init__(self, fs: FileSystem, path: str) -> None:
         self._mark = Mark(fs, path)

@@ -75,7 +75,10 @@ class SyncSet:
         self._refused_at: dict[int, float] = {}
 
     def acked(self, broker_id: int, end: int, log_end: int, now: float, *, is_learner: bool = False) -> None:
-        """Record that the slave has the log up to ``end``, while the master's log ends at ``log_end``."""
+        """Record that the slave has the log up to ``end``, while the master's log ends at ``log_end``.
+
+        ``is_learner``: the slave never becomes a member of the set.
+        """
         copy = self._copies.get(broker_id)
         if copy is None:
             self._gone_at.pop(broker_id, None)

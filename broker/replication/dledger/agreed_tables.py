@@ -37,7 +37,9 @@ class _Round:
 
 
 class AgreedTables:
-    """``is_master``: whether the tables are changed here. ``deleted`` gets a topic and the end of its deletion.
+    """Has changes of topics and groups agreed on by the group, as entries of its log.
+
+    ``is_master``: whether the tables are changed here. ``deleted`` gets a topic and the end of its deletion.
 
     ``is_leased``: whether this member leads, so that the tables have what is committed already.
     """
@@ -130,7 +132,7 @@ class AgreedTables:
         raise StoreError(f"the change may be lost: no majority of the group has it after {WAIT_S:g} s")
 
     def apply(self, data: bytes) -> None:
-        """An entry is committed."""
+        """Apply the changes in ``data``, a committed entry, unless this leader's tables have had them since before."""
         if self._is_leased():
             return  # the tables have had it since before the entry was made
         for kind, payload in cbor2.loads(data[len(TABLES_MARK) :]):

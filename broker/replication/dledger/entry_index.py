@@ -160,11 +160,11 @@ class EntryIndex:
         return self._files[-1].chain if self._last is None else self._last.chain
 
     def chain_at(self, index: int) -> int:
-        """Of an entry, or of the one before the first."""
+        """The chain at entry ``index``, which may be the one before the first."""
         return self.entry(index).chain if index >= self.first else self._files[0].chain
 
     def term(self, index: int) -> int | None:
-        """Of an entry, or of the one before the first; else None."""
+        """The term of entry ``index``, which may be the one before the first; None when there is no such entry."""
         if index == self.first - 1:
             return self._files[0].term
         # The last term decides elections, so it is kept in memory: the file may have been damaged since.
@@ -227,7 +227,10 @@ class EntryIndex:
             self._fs.fsync_dir(self._directory)
 
     def append(self, term: int, kind: int, place: int, size: int, crc: int, data: bytes = b"") -> None:
-        """Add an entry of ``size`` bytes: those at `position` of the commit log, or ``data``."""
+        """Add an entry of ``size`` bytes with the CRC ``crc``: those at `position` of the commit log, or ``data``.
+
+        ``kind``: the kind of Raft's entry. ``place``: IN_LOG, or INLINE with ``data``.
+        """
         file = self._files[-1]
         entry = IndexedEntry(self.position, term, size, crc, 0, kind, place)
         if file.used + 1 + data_slots(entry) > file.slots:
@@ -378,7 +381,11 @@ class EntryIndex:
         return EntryFile(mapped, path, first, position, term, chain)
 
     def _scan(self, file: EntryFile, follows: int | None) -> None:
-        """Find the entries of ``file``; ``follows``: the first index of the next file, if all of this one is there."""
+        """Count the entries that ``file`` has, up to the first slot that is not a whole entry.
+
+        ``follows``: the first index of the next file, given only if all entries before it are known to be on disk. A
+        file full of entries without bytes of their own is then not read.
+        """
         if follows is not None and follows - file.first == file.slots - HEAD_SLOTS:
             # Full of entries without bytes of their own: the head of the next file says what the last chain is.
             file.count, file.used = file.slots - HEAD_SLOTS, file.slots

@@ -18,7 +18,10 @@ ASK_S = 1.0
 
 
 class FollowerReport:
-    """`show` often while this broker may be the master; `find` runs until cancelled."""
+    """Shows the members of the group in the ledger of slaves, so that tools see how far they are.
+
+    Call `show` often while this broker may be the master; `find` runs until cancelled.
+    """
 
     def __init__(self, acks: AckLedger, index: EntryIndex, log_start: Callable[[], int]) -> None:
         self._acks = acks

@@ -29,7 +29,7 @@ LOG_S = 10.0
 
 
 class GroupGate:
-    """``hosts``: who is let in without a secret; None: everybody.
+    """Refuses requests of the group by others than members. ``hosts``: who is let in without a secret; None: everybody.
 
     ``plain``: members that may get RocketMQ's signature. ``plain_codes``: who may use it, as the user ``group``.
     """

@@ -106,7 +106,10 @@ class CopyingTo:
 
 
 class LogDisk:
-    """The disk of a member. ``directory`` is the store's. `load` waits until this broker follows; see `follow`."""
+    """The disk of a member, as its Raft node sees it. ``directory`` is the store's.
+
+    `load` returns only once `follow` was called: before that the bytes of a leader's entries have no place to go.
+    """
 
     def __init__(self, fs: FileSystem, directory: str, group: GroupLog) -> None:
         self.node = ""
@@ -169,7 +172,7 @@ class LogDisk:
             await copying.queues.finish()
 
     def build_queues(self) -> None:
-        """The log may have grown by a leader's entries; call it when these are acknowledged."""
+        """Build queue entries of what a leader's entries have added to the log; call it when these are acknowledged."""
         copying = self._copying
         if copying is not None and copying.replica.behind and not copying.replica.refusal:
             copying.queues.grown()
@@ -241,7 +244,10 @@ class LogDisk:
         self._write_state()
 
     def write_now(self, persist: Persist) -> bool:
-        """Without SYNC_FLUSH entries count when the kernel has them: they are in the log and the side file already."""
+        """Write what ``persist`` says, if that needs no wait for the disk; returns whether it did.
+
+        Without SYNC_FLUSH entries count when the kernel has them: they are in the log and the side file already.
+        """
         if self._group.sync_flush or persist.hard_state is not None or persist.snapshot is not None:
             return False
         self._note_promised()

@@ -131,7 +131,10 @@ class LogEntries:
         return RaftEntry(index, found.term, found.kind, data)
 
     def append(self, entries: Sequence[RaftEntry]) -> None:
-        """The first of ``entries`` follows the last one: what differs is removed before, see log_disk.py."""
+        """Append ``entries``; RaftError unless they follow the last entry.
+
+        Entries that differ from a leader's are removed before, see log_disk.py.
+        """
         for entry in entries:
             if entry.index != self.last + 1:
                 raise RaftError(f"entry {entry.index} came where {self.last + 1} was expected")
@@ -164,4 +167,4 @@ class LogEntries:
         self._known_start = -1
 
     def drop_through(self, index: int) -> None:
-        """Entries go with the files of the commit log, see `base`."""
+        """Do nothing: entries go with the files of the commit log, see `base`."""

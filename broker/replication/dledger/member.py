@@ -73,11 +73,11 @@ class GroupState:
             self._tables.apply(data)
 
     def snapshot(self) -> bytes:
-        """Nothing: the log is the state."""
+        """The state of the application, which is empty: the log is the state."""
         return b""
 
     def restore(self, data: bytes) -> None:
-        """All that is not in the log any more was confirmed."""
+        """Confirm what the stored state says: what is not in the log of the group any more was committed."""
         self._elected.confirmed(self._disk.committed_position)
 
 
@@ -257,7 +257,10 @@ class GroupMember(Part):
             await self._disk.finish()
 
     async def prepare_to_lead(self) -> bool:
-        """Called when copying has stopped, before messages are accepted; returns whether this broker still leads."""
+        """Bring the log to the end of what the group has committed; returns whether this broker still leads.
+
+        Called when copying has stopped, before messages are accepted.
+        """
         node = self.node
         assert node is not None
         # A new leader may not know yet what the former one committed. A read that succeeds shows that a majority still
@@ -292,7 +295,7 @@ class GroupMember(Part):
         self._changed.set()
 
     def _show_lease(self) -> None:
-        """Messages are stored from when this broker is the master, until its node does not lead any more."""
+        """Let messages be stored from when this broker is the master, until its node does not lead any more."""
         leads = self.node is not None and self.node.is_leader and self._role.now.is_master
         self._elected.lease_until = math.inf if leads else -math.inf
 

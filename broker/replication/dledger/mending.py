@@ -31,7 +31,10 @@ MAX_DAMAGED = 1_000
 
 
 class Mending:
-    """`run` it. ``others``: the addresses of the other members. ``step_aside`` hands the leadership over."""
+    """Replaces damaged entries by the copies of other members: `run` it.
+
+    ``others``: the addresses of the other members. ``step_aside`` hands the leadership over.
+    """
 
     def __init__(
         self,
@@ -55,7 +58,7 @@ class Mending:
         disk.on_damaged = self.found
 
     def found(self, index: int) -> None:
-        """Entry ``index`` is damaged here."""
+        """Have `run` mend entry ``index``, which is damaged here."""
         if len(self._damaged) < MAX_DAMAGED:
             self._damaged[index] = None
             self._found.set()

@@ -103,7 +103,7 @@ class Proposing:
             self._propose()
 
     def beat(self) -> None:
-        """As `wake`: messages that are stored in no turn of a connection."""
+        """As `wake`, for messages that were stored in no turn of a connection."""
         self.wake()
 
     def _propose(self) -> None:
@@ -123,10 +123,10 @@ class Proposing:
         node.turn()
 
     async def open(self) -> None:
-        """Nothing: the group's port is open always."""
+        """Do nothing: the group's port is always open."""
 
     async def serve(self) -> None:
-        """Members are served always (member.py)."""
+        """Sleep until cancelled: members are always served (member.py)."""
         await trio.sleep_forever()
 
     async def drain(self, timeout_s: float) -> None:
@@ -139,7 +139,7 @@ class Proposing:
         await poll_until(is_done, timeout_s)
 
     async def close(self) -> None:
-        """Nothing is open here."""
+        """Do nothing: nothing is open here."""
 
 
 def _ignore(result: object) -> None:

@@ -63,7 +63,10 @@ class AccountFiles:
         return problems
 
     def change(self, path: str, edit: Callable[[AccountDocument], None], now_ms: int) -> None:
-        """Change the file, or make it. UserError when it cannot be used, or could not be used after the change."""
+        """Have ``edit`` change the file at ``path``, which is made if missing.
+
+        UserError when it cannot be used, or could not be used after the change.
+        """
         files = OsFiles()
         try:
             # The instances of a broker share one file: no instance may undo a change that another has just made.

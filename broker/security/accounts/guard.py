@@ -62,7 +62,7 @@ class LiveRules:
             await self._refresh()
 
     async def change(self, path: str, edit: Callable[[AccountDocument], None]) -> None:
-        """Change a file, and put it in force. UserError when the change is not possible."""
+        """Have ``edit`` change the file at ``path``, and put it in force. UserError when that is not possible."""
         async with self._lock:
             now_ms = self._clock.now_ms()
             await trio.to_thread.run_sync(self._files.change, path, edit, now_ms)
@@ -128,11 +128,11 @@ class AccountGuard(Part):
         await self._live.run()
 
     def may_consume(self, channel: Channel, request: Command, topic: str) -> None:
-        """A TopicCheck."""
+        """RequestRefused unless the sender of ``request`` may consume ``topic``; a TopicCheck."""
         self._check(channel, request, lambda request: needs_to_consume(topic))
 
     def may_send(self, channel: Channel, request: Command, topic: str) -> None:
-        """A TopicCheck."""
+        """RequestRefused unless the sender of ``request`` may send to ``topic``; a TopicCheck."""
         self._check(channel, request, lambda request: needs_to_send(topic))
 
     def _check(self, channel: Channel, request: Command, needs: Callable[[Command], list[Need]] = needs_of) -> None:

@@ -45,7 +45,7 @@ def refuse(text: str) -> RequestRefused:
 
 
 def checked_username(name: str) -> str:
-    """The name without blanks around it."""
+    """The name without blanks around it. RequestRefused when no user can have it."""
     name = name.strip()
     if (fault := username_fault(name)) is not None:
         raise RequestRefused(ResponseCode.NO_PERMISSION if name else ResponseCode.SYSTEM_ERROR, fault)
@@ -53,7 +53,10 @@ def checked_username(name: str) -> str:
 
 
 def checked_user(info: UserInfo, name: str, old: UserInfo | None) -> UserInfo:
-    """The user to store: ``info``, with missing fields from ``old``, or from the defaults if the user is new."""
+    """The user to store: ``info``, with missing fields from ``old``, or from the defaults if the user is new.
+
+    RequestRefused when a field is wrong, or a new user has no password.
+    """
     password = info.password if info.password and info.password.strip() else old.password if old else None
     if not password:
         raise refuse("password can not be blank: a user needs one")
@@ -78,7 +81,7 @@ def subject_of(username: str) -> str:
 
 
 def checked_acl(info: AclInfo, subject: str) -> AclInfo:
-    """The policies that were sent for ``subject``, in one spelling."""
+    """The policies that were sent for ``subject``, in one spelling. RequestRefused when something in them is wrong."""
     if not info.policies:
         raise refuse("The policies is empty: give at least one entry")
     if info.subject and subject_of(user_of_subject(info.subject)) != subject:
@@ -93,7 +96,10 @@ def checked_acl(info: AclInfo, subject: str) -> AclInfo:
 
 
 def check_size(acl: AclInfo, others: int) -> None:
-    """Refuse more entries than a subject may have, or all may have; ``others`` is how many the other subjects have."""
+    """RequestRefused when the subject of ``acl``, or all subjects together, would have too many entries.
+
+    ``others``: how many entries the other subjects have.
+    """
     count = len(list(rows_of(acl)))
     if count > MAX_ENTRIES:
         raise refuse(f"{acl.subject} would have {count} entries; {MAX_ENTRIES} are the most: use prefixes, as Topic:a*")
@@ -102,12 +108,12 @@ def check_size(acl: AclInfo, others: int) -> None:
 
 
 def checked_policy_type(text: str | None) -> str:
-    """The type of a policy in one spelling; Custom when it is not given."""
+    """The type of a policy in one spelling; Custom when it is not given. RequestRefused for an unknown type."""
     return _one_of(text or CUSTOM, (CUSTOM, DEFAULT), "policy type")
 
 
 def checked_resource(text: str) -> str:
-    """The resource in one spelling."""
+    """The resource in one spelling. RequestRefused when ``text`` is not a resource."""
     try:
         return str(parse_resource(text.strip()))
     except ValueError as error:

@@ -143,7 +143,7 @@ class UserGuard(Part):
 
     @property
     def callers(self) -> Callers | None:
-        """None when no request has to be signed."""
+        """The users behind requests; None when no request has to be signed."""
         return UserCallers(self) if self._authenticates else None
 
     def hook(self, code: int) -> Hook | None:
@@ -163,11 +163,11 @@ class UserGuard(Part):
             raise
 
     def may_consume(self, channel: Channel, request: Command, topic: str) -> None:
-        """A TopicCheck."""
+        """RequestRefused unless the sender of ``request`` may consume ``topic``; a TopicCheck."""
         self._check_topic(channel, request, lambda request: needs_to_consume(topic))
 
     def may_send(self, channel: Channel, request: Command, topic: str) -> None:
-        """A TopicCheck."""
+        """RequestRefused unless the sender of ``request`` may send to ``topic``; a TopicCheck."""
         self._check_topic(channel, request, lambda request: needs_to_send(topic))
 
     def _check_topic(self, channel: Channel, request: Command, needs: Callable[[Command], list[Need]]) -> None:

@@ -512,7 +512,7 @@ class IndexCheck:
             yield path, SLOTS_AT + place * SLOT_BYTES, f"slot {place} does not point at entry {newest[place]}"
 
     def _facts(self, file: IndexFile, log: LogFiles, physical: int) -> _Facts | None:
-        """None if the record is damaged, which the check of the log reports."""
+        """What an entry for the record at ``physical`` must say; None if the record is damaged, see `Verification`."""
         record = log.record_at(physical)
         if record is None:
             return None

@@ -223,7 +223,7 @@ class SegmentChain:
 
     @property
     def end(self) -> int:
-        """The end of the last file."""
+        """Where the last file ends, at its full size; 0 without files."""
         return self.segments[-1].end if self.segments else 0
 
     def at(self, offset: int) -> Segment | None:
@@ -331,7 +331,7 @@ class SegmentChain:
         return left
 
     def cut_ended(self) -> None:
-        """The files after the end are removed."""
+        """Let `prepare` make files again: the files after the end are removed."""
         with self._making:
             self._is_cut = False
 

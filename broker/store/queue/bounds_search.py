@@ -12,7 +12,7 @@ from skylark.mqcommon.disk.files import FileSystem
 
 
 def first_where(low: int, high: int, is_past: Callable[[int], bool]) -> int:
-    """The first place from ``low`` on for which ``is_past``, which holds for all after it, too; ``high`` if none is."""
+    """The first place from ``low`` on that ``is_past``, as are all after it; ``high`` if there is none."""
     return bisect_left(range(high), True, low, key=is_past)
 
 

@@ -192,7 +192,7 @@ class ConsumeQueue:
         )
 
     def resume(self, low: int, high: int) -> tuple[int, int] | None:
-        """Use the ends that a clean stop noted. None if the files do not agree; call `load` then.
+        """Use the ends that a clean stop noted, ``low`` and ``high``. None if the files do not agree; then call `load`.
 
         Returns (physical offset, size) of the last entry. Reads one file, as there may be 100,000 queues.
         """
@@ -278,7 +278,7 @@ class ConsumeQueue:
         return self.min_offset == self.next_offset
 
     def append(self, physical_offset: int, size: int, tags_code: int, stored_ms: int = 0, messages: int = 1) -> None:
-        """Add the next message. Only batch queues note the last two."""
+        """Add the entry of the next message. Only batch queues use ``stored_ms`` and ``messages``."""
         self._tail += _pack(physical_offset, size, tags_code)
         self.next_offset += 1
 
@@ -320,7 +320,10 @@ class ConsumeQueue:
         TAGS_CODE.pack_into(self._tail, (offset - self._stored) * ENTRY_BYTES + TAGS_CODE_AT, tags_code)
 
     def put_record(self, record: Record, tags_code: int) -> None:
-        """Set its entry, for recovery. If the queue had another one at this offset, it now ends after the new one."""
+        """Set the entry of ``record``, for recovery.
+
+        If the queue had another entry at this offset, the queue now ends after the new entry.
+        """
         offset, physical, size = record.queue_offset, record.physical_offset, record.size
         if offset != self.next_offset:
             if self.min_offset <= offset < self.next_offset and self.entry(offset)[:2] == (physical, size):

@@ -24,7 +24,7 @@ class DelayLevels:
 
     @classmethod
     def parse(cls, text: str) -> "DelayLevels":
-        """Raises ValueError with a text that says what is wrong."""
+        """The levels in ``text``, such as ``1s 5s 10s``. Raises ValueError, whose text says what is wrong."""
         delays = []
         for word in text.split():
             found = _DELAY.fullmatch(word)

@@ -82,7 +82,7 @@ def read_intent(fs: FileSystem, directory: str) -> TruncationIntent | None:
 
 
 def remove_intent(fs: FileSystem, directory: str) -> None:
-    """The cut is done. Durable: if a power loss brought the file back, the next start would cut new messages."""
+    """Remove the intent of a cut that is done. Durable: else a start after a power loss could cut new messages."""
     fs.remove(f"{directory}/{FILE_NAME}")
     fs.fsync_dir(directory)
 

@@ -10,7 +10,7 @@ _SELF_SIGNED_DAYS = 365
 
 
 def client_context(tls: Tls) -> ssl.SSLContext:
-    """UserError when a file cannot be used."""
+    """The context of a client with these settings. UserError when a file cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = tls.verify and tls.check_name

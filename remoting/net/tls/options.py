@@ -65,7 +65,10 @@ class DaemonTls:
 
 
 def read_properties(options: TlsOptions, exists: Callable[[str], bool] = os.path.exists) -> tuple[dict[str, str], str]:
-    """(what the tls.properties of ``options`` says, its name); both empty when there is none. Blocks."""
+    """(what the tls.properties of ``options`` says, its name); both empty when there is none. Blocks.
+
+    ``exists``: whether there is a file of a name; by default the machine's own.
+    """
     file = options.tls_config_file or (USUAL_FILE if exists(USUAL_FILE) else "")
     if not file:
         return {}, ""
@@ -82,7 +85,7 @@ def read_properties(options: TlsOptions, exists: Callable[[str], bool] = os.path
 
 
 def daemon_tls(options: TlsOptions, exists: Callable[[str], bool] = os.path.exists) -> DaemonTls:
-    """Read what the options name. UserError when it cannot be used. Blocks."""
+    """Read what the options name; ``exists`` as in `read_properties`. UserError when it cannot be used. Blocks."""
     values, file = read_properties(options, exists)
     if not file and not options.use_tls:
         return DaemonTls()

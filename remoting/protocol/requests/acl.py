@@ -94,7 +94,7 @@ class AccessStep(Body):
 
 @lazy_dataclass(slots=True)
 class AccessExplanation(Body):
-    """7102. ``text``: why, or the refusal that a client would get. The last step decided."""
+    """The answer to 7102. ``text``: why, or the refusal that a client would get. The last step decided."""
 
     allowed: bool = member(FLAG, False)
     text: str = member(TEXT, "")

@@ -108,7 +108,10 @@ def parse_subscription(
 
 @lazy_dataclass(slots=True)
 class ChallengeRequestHeader(Header):
-    """7103. ``server``: ``ip:port`` to which the client has connected, as it sees it; old clients do not say it."""
+    """7103: asks for a challenge, with which the client then signs its requests.
+
+    ``server``: ``ip:port`` to which the client has connected, as it sees it; old clients do not say it.
+    """
 
     server: str | None = optional(read_text)
 
@@ -139,7 +142,7 @@ class HeartbeatResponseHeader(Header):
 
 @lazy_dataclass(slots=True)
 class UnregisterClientRequestHeader(Header):
-    """35. Group names may be empty."""
+    """35: a client leaves a producer group, a consumer group or both; an empty name stands for no group."""
 
     client_id: str = required(read_text, wire="clientID")
     producer_group: str | None = optional(read_text)
@@ -165,7 +168,7 @@ class QuerySubscriptionResponseBody(Body):
 
 @lazy_dataclass(slots=True)
 class GetConsumerRunningInfoRequestHeader(Header):
-    """307: a broker passes it on to the client."""
+    """307: asks for the status of a consumer; a broker passes it on to the client."""
 
     consumer_group: str = required(read_text)
     client_id: str = required(read_text)
@@ -174,7 +177,10 @@ class GetConsumerRunningInfoRequestHeader(Header):
 
 @lazy_dataclass(slots=True)
 class ConsumeMessageDirectlyRequestHeader(Header):
-    """309: a broker adds its name and the message that the offset message id names, and passes it on."""
+    """309: has a consumer handle one message.
+
+    A broker adds its name and the message that the offset message id names, and passes the request on.
+    """
 
     consumer_group: str = required(read_text)
     client_id: str = required(read_text)

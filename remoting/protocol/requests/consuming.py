@@ -12,9 +12,10 @@ from skylark.remoting.protocol.scalars import read_flag, read_int, read_long, re
 
 @lazy_dataclass(slots=True)
 class ConsumerSendMsgBackRequestHeader(Header):
-    """``offset`` is the message's physical one. ``delay_level``: 0 lets the broker choose, below 0 is a dead letter.
+    """36: a consumer sends a message back.
 
-    The last three are Skylark's own, and RocketMQ's brokers ignore them: why the handler failed, in which client, when.
+    ``offset`` is the message's physical one. ``delay_level``: 0 lets the broker choose, below 0 is a dead letter. The
+    last three are Skylark's own, and RocketMQ's brokers ignore them: why the handler failed, in which client, when.
     """
 
     offset: int = required(read_long)
@@ -34,7 +35,10 @@ _QUEUES = list_of(Kind(read_queue, write_queue))
 
 @lazy_dataclass(slots=True)
 class LockBatchRequestBody(Body):
-    """41. ``only_this_broker``: do not ask the other members of the broker's set for the lock."""
+    """41: a client locks queues, or renews its locks.
+
+    ``only_this_broker``: do not ask the other members of the broker's set for the lock.
+    """
 
     consumer_group: str = member(TEXT, "")
     client_id: str = member(TEXT, "")

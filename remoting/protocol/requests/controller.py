@@ -30,7 +30,10 @@ class AlterSyncStateSetResponseHeader(Header):
 
 @lazy_dataclass(slots=True)
 class ElectMasterRequestHeader(Header):
-    """1002. ``broker_id``: the broker that asks, or, with ``designate_elect``, the broker to be elected."""
+    """1002: elect a master.
+
+    ``broker_id``: the broker that asks, or, with ``designate_elect``, the broker to be elected.
+    """
 
     broker_name: str = required(read_text)
     cluster_name: str | None = optional(read_text)
@@ -124,7 +127,7 @@ class GetNextBrokerIdResponseHeader(Header):
 
 @lazy_dataclass(slots=True)
 class ApplyBrokerIdRequestHeader(Header):
-    """1013.
+    """1013: a broker takes an id of its set.
 
     ``register_check_code`` identifies the holder of an id: with the same code a broker gets the same id again.
     """
@@ -137,7 +140,7 @@ class ApplyBrokerIdRequestHeader(Header):
 
 @lazy_dataclass(slots=True)
 class ApplyBrokerIdResponseHeader(Header):
-    """The answer to 1013."""
+    """The answer to 1013: the set in which the broker has the id now."""
 
     cluster_name: str | None = optional(read_text)
     broker_name: str | None = optional(read_text)

@@ -65,7 +65,7 @@ class ProducerGroupRequestHeader(Header):
 
 @lazy_dataclass(slots=True)
 class GetAllSubscriptionGroupRequestHeader(Header):
-    """201: older callers send no header, and get all."""
+    """201: all groups of a broker, or some by number. Older callers send no header, and get all."""
 
     group_seq: int | None = optional(read_int)
     data_version: str | None = optional(read_text)
@@ -81,7 +81,7 @@ class GetAllSubscriptionGroupResponseHeader(Header):
 
 @lazy_dataclass(slots=True)
 class DeleteSubscriptionGroupRequestHeader(Header):
-    """207. ``remove_offset`` is what 4.x calls ``clean_offset``; clients send both."""
+    """207: delete a group. ``remove_offset`` is what 4.x calls ``clean_offset``; clients send both."""
 
     group_name: str = required(read_text)
     clean_offset: bool | None = optional(read_flag)
@@ -90,7 +90,7 @@ class DeleteSubscriptionGroupRequestHeader(Header):
 
 @lazy_dataclass(slots=True)
 class GetConsumeStatsRequestHeader(Header):
-    """208. A blank topic means all topics of the group; ``topic_list`` is a ";" list."""
+    """208: the progress of a group. A blank topic means all topics of the group; ``topic_list`` is a ";" list."""
 
     consumer_group: str = required(read_text)
     topic: str | None = optional(read_text)
@@ -114,7 +114,7 @@ class QueryConsumeTimeSpanRequestHeader(Header):
 
 @lazy_dataclass(slots=True)
 class GetBrokerConsumeStatsRequestHeader(Header):
-    """317. ``is_order``: only ordered topics.
+    """317: the progress of all groups. ``is_order``: only ordered topics.
 
     Two fields are for Skylark's brokers, and add to the answer what would otherwise take a request for each group.
     ``members``: the connected members. ``traffic``: which groups read each topic, and the messages in and out.

@@ -67,7 +67,7 @@ class UpdateConsumerOffsetRequestHeader(Header):
 
 @lazy_dataclass(slots=True)
 class GetAllConsumerOffsetRequestHeader(Header):
-    """43. A Skylark slave tells its Skylark master which version of the offsets it has."""
+    """43: all consumer offsets. A Skylark slave tells its Skylark master which version of the offsets it has."""
 
     known_run: int | None = optional(read_long)
     known_changes: int | None = optional(read_long)
@@ -135,7 +135,10 @@ class GetAllDelayOffsetResponseHeader(Header):
 
 @lazy_dataclass(slots=True)
 class CloneGroupOffsetRequestHeader(Header):
-    """314. Without a topic: all. ``offline``: also topics that connected consumers no longer subscribe to."""
+    """314: copy the offsets of a group to another group.
+
+    Without a topic: of all topics. ``offline``: also topics that connected consumers no longer subscribe to.
+    """
 
     src_group: str = required(read_text)
     dest_group: str = required(read_text)
@@ -145,7 +148,10 @@ class CloneGroupOffsetRequestHeader(Header):
 
 @lazy_dataclass(slots=True)
 class QueryCorrectionOffsetHeader(Header):
-    """308. ``filter_groups``: groups that are left out, separated by commas."""
+    """308: the lowest offset of all groups in each queue, for comparison with ``compare_group``.
+
+    ``filter_groups``: groups that are left out, separated by commas.
+    """
 
     topic: str = required(read_text)
     compare_group: str = required(read_text)

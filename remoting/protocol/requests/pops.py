@@ -34,7 +34,10 @@ MAX_POP_COUNT: Final = 32
 
 @lazy_dataclass(slots=True)
 class PopMessageRequestHeader(Header):
-    """200050. Times in ms: ``poll_time`` is how long the broker may hold the request that was sent at ``born_time``."""
+    """200050: pop messages.
+
+    Times in ms: ``poll_time`` is how long the broker may hold the request that was sent at ``born_time``.
+    """
 
     consumer_group: str = required(read_text)
     topic: str = required(read_text)

@@ -12,7 +12,7 @@ from skylark.remoting.protocol.scalars import read_flag, read_long, read_text
 
 @lazy_dataclass(slots=True)
 class RaftMessagesHeader(Header):
-    """7110. ``addr``: where the sender, ``node``, listens."""
+    """7110: messages between the nodes of a Raft group. ``addr``: where the sender, ``node``, listens."""
 
     group: str = required(read_text)
     node: str = required(read_text)
@@ -74,7 +74,10 @@ class DledgerEntryHeader(Header):
 
 @lazy_dataclass(slots=True)
 class RaftMembersRequestHeader(Header):
-    """7120. ``action``: list, add (``address``), remove or transfer (``node``)."""
+    """7120: list or change the members of a group.
+
+    ``action``: list, add (``address``), remove or transfer (``node``).
+    """
 
     action: str = required(read_text)
     node: str | None = optional(read_text)

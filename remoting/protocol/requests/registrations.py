@@ -35,10 +35,10 @@ class GetBrokerMemberGroupRequestHeader(Header):
 
 @lazy_dataclass(slots=True)
 class BrokerHeartbeatRequestHeader(Header):
-    """904. NameServers need the names and addresses; the fields after ``broker_id`` are for Controllers.
+    """904: a broker is alive.
 
-    ``epoch`` is the epoch of the newest stretch of the broker's log, -1 when there is none; ``max_offset`` is the log's
-    end.
+    NameServers need the names and addresses; the fields after ``broker_id`` are for Controllers. ``epoch`` is the epoch
+    of the newest stretch of the broker's log, -1 when there is none; ``max_offset`` is the log's end.
     """
 
     cluster_name: str = required(read_text)

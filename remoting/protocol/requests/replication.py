@@ -62,7 +62,7 @@ class TimerCount(Body):
 
 @lazy_dataclass(slots=True)
 class TimerMetrics(Body):
-    """61: by topic."""
+    """61: the timed messages that wait, by topic."""
 
     timing_count: dict[str, TimerCount] = member(map_of(body_of(TimerCount)))
     data_version: DataVersion = member(body_of(DataVersion))

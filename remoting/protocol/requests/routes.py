@@ -57,7 +57,7 @@ class NamespaceRequestHeader(Header):
 
 @lazy_dataclass(slots=True)
 class RegisterBrokerRequestHeader(Header):
-    """103. ``body_crc32`` 0 or absent is not checked.
+    """103: register a broker and its topics. ``body_crc32`` 0 or absent is not checked.
 
     Between Skylark and Skylark it may come in parts, which have a number; the last one is marked. With a base the
     topics are those that have changed since that version. ``advertised_addresses``, also Skylark's own, has the form
@@ -139,7 +139,7 @@ class GetRouteInfoRequestHeader(Header):
 
 @lazy_dataclass(slots=True)
 class WatchRoutesRequestHeader(Header):
-    """7104, Skylark's own. The body names the topics; ``version``: of the routes that the client has."""
+    """7104, Skylark's own: watch routes. The body names the topics; ``version``: of the routes that the client has."""
 
     version: str = optional(read_text, "")
 
@@ -158,28 +158,31 @@ class WatchRoutesResponseHeader(Header):
 
 @lazy_dataclass(slots=True)
 class BrokerNameRequestHeader(Header):
-    """205 and 327: all topics of one broker name. 7106, Skylark's own: that broker is away, and will not come back."""
+    """205 and 327: take the write permission from all topics of a broker name, or give it back.
+
+    7106, Skylark's own: the broker is away, and will not come back.
+    """
 
     broker_name: str = required(read_text)
 
 
 @lazy_dataclass(slots=True)
 class WipeWritePermResponseHeader(Header):
-    """The answer to 205."""
+    """The answer to 205: from how many topics the permission was taken."""
 
     wipe_topic_count: int = required(read_int)
 
 
 @lazy_dataclass(slots=True)
 class AddWritePermResponseHeader(Header):
-    """The answer to 327."""
+    """The answer to 327: to how many topics the permission was given back."""
 
     add_topic_count: int = required(read_int)
 
 
 @lazy_dataclass(slots=True)
 class DeleteTopicFromNamesrvRequestHeader(Header):
-    """216: in one cluster, or everywhere."""
+    """216: delete a topic's route, in one cluster or everywhere."""
 
     topic: str = required(read_text)
     cluster_name: str | None = optional(read_text)
@@ -267,7 +270,8 @@ class ClusterInfo(Body):
     """Brokers by name, broker names by cluster.
 
     ``contested``, Skylark's own: by name and id, the address of another broker that registers with the same ones.
-    ``absent_brokers``, Skylark's own: brokers that are known and away; ``has_topic``: their topics are known.
+    ``absent_brokers``, Skylark's own: brokers that are known and away; their ``has_topic`` here says whether the
+    NameServer knows their topics.
     """
 
     broker_addr_table: dict[str, BrokerData] = member(map_of(body_of(BrokerData)))

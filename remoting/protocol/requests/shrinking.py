@@ -26,7 +26,7 @@ class DrainBrokerRequestHeader(Header):
 
 @lazy_dataclass(slots=True)
 class GetDrainStatusRequestHeader(Header):
-    """7131. ``forgotten``: groups that are not waited for, separated by commas."""
+    """7131: how far a drain is. ``forgotten``: groups that are not waited for, separated by commas."""
 
     forgotten: str | None = optional(read_text)
 

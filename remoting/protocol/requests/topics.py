@@ -232,7 +232,7 @@ class CreateTopicRequestHeader(Header):
 
 @lazy_dataclass(slots=True)
 class GetAllTopicConfigRequestHeader(Header):
-    """21: older callers send no header, and get all."""
+    """21: all topics of a broker, or some by number. Older callers send no header, and get all."""
 
     topic_seq: int | None = optional(read_int)
     data_version: str | None = optional(read_text)
@@ -255,7 +255,10 @@ class TopicRequestHeader(Header):
 
 @lazy_dataclass(slots=True)
 class GetTopicConfigRequestHeader(Header):
-    """351. ``lo`` True: the configuration on this broker only, for static topics, which span several brokers."""
+    """351: the settings of a topic.
+
+    ``lo`` True: the configuration on this broker only, for static topics, which span several brokers.
+    """
 
     topic: str = required(read_text)
     lo: bool | None = optional(read_flag)

@@ -14,7 +14,10 @@ from skylark.remoting.protocol.scalars import read_flag, read_int, read_long, re
 
 @lazy_dataclass(slots=True)
 class EndTransactionRequestHeader(Header):
-    """37. The half is message ``tran_state_table_offset`` of its queue, and at ``commit_log_offset`` of the log."""
+    """37: end a transaction.
+
+    The half is message ``tran_state_table_offset`` of its queue, and at ``commit_log_offset`` of the log.
+    """
 
     producer_group: str = required(read_text)
     tran_state_table_offset: int = required(read_long)
@@ -28,7 +31,7 @@ class EndTransactionRequestHeader(Header):
 
 @lazy_dataclass(slots=True)
 class CheckTransactionStateRequestHeader(Header):
-    """39, whose body is the half as a message of its own topic."""
+    """39: ask a producer how a transaction ended. The body is the half as a message of its own topic."""
 
     tran_state_table_offset: int = required(read_long)
     commit_log_offset: int = required(read_long)
@@ -40,7 +43,10 @@ class CheckTransactionStateRequestHeader(Header):
 
 @lazy_dataclass(slots=True)
 class ResumeCheckHalfMessageRequestHeader(Header):
-    """323. ``msg_id``: the offset message id, with the broker's address and the offset in the log."""
+    """323: check a transaction again that was given up.
+
+    ``msg_id``: the offset message id, with the broker's address and the offset in the log.
+    """
 
     msg_id: str = required(read_text)
     topic: str | None = optional(read_text)

@@ -53,7 +53,7 @@ async def broker_statuses(
     on_problem: OnProblem,
     on_progress: OnProgress | None = None,
 ) -> list[BrokerStatus]:
-    """The counters of the brokers at ``addrs``."""
+    """The counters of the brokers at ``addrs``; ``of_cluster``: see `BrokerStatus`."""
     answers = await ask_each(addrs, admin.broker_runtime_info, on_progress)
     report_unanswered("broker", answers, on_problem)
     return [BrokerStatus(addr, of_cluster, table) for addr, table in answers.values.items()]

@@ -51,7 +51,7 @@ class TestRocketBroker(TestBroker[RocketBroker, Any], broker=RocketBroker):
             config.is_in_memory = False
 
     async def _fake_connect(self, broker: RocketBroker, *args: Any, **kwargs: Any) -> None:
-        """Nothing is connected."""
+        """Do nothing: a broker in memory connects to no server."""
 
     def create_publisher_fake_subscriber(
         self, broker: RocketBroker, publisher: RocketPublisher

@@ -64,13 +64,13 @@ class GiveBacks:
         self._on_the_way += 1
 
     def end(self) -> None:
-        """Call it once for each `begin`."""
+        """Let a wait for the message begin, as its give-back is stored; call it once for each `begin`."""
         self._on_the_way -= 1
         self._until.append(trio.current_time() + RETURN_S)
         self._stored.unpark_all()
 
     def came_again(self) -> None:
-        """A message was delivered again."""
+        """Stop waiting for one of the given-back messages: one was delivered again."""
         if self._until:
             self._until.popleft()
 
@@ -97,7 +97,10 @@ class Deliveries:
         self._late: dict[str, None] = {}
 
     def finish(self, held: "Held", *, is_late: bool) -> None:
-        """``held`` is acknowledged, or given back. ``is_late``: perhaps acknowledged after the lease's end."""
+        """Hold ``held`` no longer: it is acknowledged, or given back.
+
+        ``is_late``: it may have been acknowledged after the lease's end.
+        """
         if self.held.get(held.message.msg_id) is held:
             del self.held[held.message.msg_id]
         if is_late and not held.give_back:
@@ -164,7 +167,7 @@ class Held:
         return self.message.delivery_attempt > 1
 
     def hold_on(self, message: ReceivedMessage) -> None:
-        """The broker has delivered the task once more, as ``message``, whose lease counts from now on."""
+        """Hold the task by the lease of ``message``, its second delivery, from now on."""
         self._feed.hold_on(self, message)
 
     def settle(self, *, give_back: bool) -> None:

@@ -60,7 +60,7 @@ class Mailbox:
         return len(self._first) + len(self._others)
 
     def put(self, parcels: Iterable[Parcel], *, is_first: bool = False) -> None:
-        """Add parcels. Any thread may call it."""
+        """Add parcels; with ``is_first`` they are taken before the others. Any thread may call it."""
         (self._first if is_first else self._others).extend(parcels)
         self.wake()
 

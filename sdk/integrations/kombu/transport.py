@@ -628,7 +628,10 @@ def _task_tag(payload: Mapping[str, Any]) -> str | None:
 
 
 def _matcher(kind: str, routing_key: str, pattern: str | None, exchange: Any) -> Callable[[MessageExt], bool]:
-    """Whether a message of an exchange is for a queue that is bound with this key."""
+    """A function that tells whether a message of ``exchange`` is for a queue that is bound to it.
+
+    ``kind``: the type of the exchange, topic or direct. ``pattern``: what kombu has made of ``routing_key``, for topic.
+    """
     if kind == "topic":
         return lambda message: bool(exchange._match(pattern, message.properties.get(ROUTING_KEY, "")))
     return lambda message: message.properties.get(ROUTING_KEY, "") == routing_key

@@ -68,7 +68,7 @@ class HandlerCall:
         contexts.detach(self._token)
 
     def ended(self, result: object) -> None:
-        """The handler has returned ``result``."""
+        """End the call's span: the handler has returned ``result``."""
         failed = ""
         if result not in _SUCCESSES:
             failed = result.value if isinstance(result, ConsumeResult) else "LATER"
@@ -86,7 +86,7 @@ class HandlerCall:
         self._telemetry.processed(self._labels, self.began, failed)
 
     def raised(self, error: BaseException) -> None:
-        """The handler has raised ``error``."""
+        """End the call's span: the handler has raised ``error``."""
         end_span(self.span, error)
         self._telemetry.processed(self._labels, self.began, type(error).__qualname__)
 
@@ -98,7 +98,10 @@ class ConsumingSpans:
         self._telemetry = telemetry
 
     def constructor(self, original: Callable[..., None], *, takes_coroutines: bool) -> Callable[..., None]:
-        """The ``__init__`` of a push consumer, which wraps its handlers with spans."""
+        """Wrap ``original``, the ``__init__`` of a push consumer, so that its handlers make spans.
+
+        ``takes_coroutines``: handlers may be coroutine functions.
+        """
 
         def init(consumer: Any, *args: Any, **named: Any) -> None:
             group = str(named.get("group", ""))
@@ -143,7 +146,7 @@ class ConsumingSpans:
 
     @contextmanager
     def processing(self, message: MessageExt, group: str) -> Iterator[Span]:
-        """The block works on ``message``, which the caller has received."""
+        """Make a span of the block, which works on ``message``, received by the caller."""
         call = HandlerCall(self._telemetry, [message], group, is_batch=False)
         call.enter()
         try:
@@ -157,7 +160,10 @@ class ConsumingSpans:
             call.leave()
 
     def receiving(self, original: Callable[..., Any], *, waits: bool) -> Callable[..., Any]:
-        """A method that returns messages, or a result with messages. A call without messages has no span."""
+        """Wrap ``original``, a method that returns messages, or a result with messages, so that it makes a span.
+
+        ``waits``: it is a coroutine function. A call that finds no messages has no span.
+        """
 
         async def receive(consumer: Any, *args: Any, **named: Any) -> Any:
             began_ns, began = time.time_ns(), perf_counter()
@@ -186,7 +192,7 @@ class ConsumingSpans:
         telemetry.span(labels, SpanKind.CLIENT, more, links=self._telemetry.links_to(messages), start_ns=began_ns).end()
 
     def acknowledging(self, original: Callable[..., Any], *, waits: bool) -> Callable[..., Any]:
-        """``ack`` of a SimpleConsumer."""
+        """Wrap ``original``, the ``ack`` of a SimpleConsumer, so that it makes a span; ``waits``: it is a coroutine."""
 
         def begin(consumer: Any, messages: Any) -> Operation:
             listed = [messages] if isinstance(messages, MessageExt) else list(messages)
@@ -206,7 +212,7 @@ class ConsumingSpans:
         return ack if waits else ack_blocking
 
     def returning(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """A message goes back to its broker, for another delivery or as a dead letter."""
+        """Wrap ``original``, by which a message goes back to its broker, for another delivery or as a dead letter."""
         telemetry = self._telemetry
 
         async def send_back(returns: Any, mq: Any, message: MessageExt, delay_level: int, reason: str) -> bool:

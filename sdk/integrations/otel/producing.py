@@ -60,7 +60,10 @@ class ProducingSpans:
         self._telemetry = telemetry
 
     def sending(self, original: Callable[..., Any], *, waits: bool) -> Callable[..., Any]:
-        """A method that sends its first argument, a message, and returns when the send has ended."""
+        """Wrap ``original``, which sends its first argument, a message, and returns when the send has ended.
+
+        ``waits``: it is a coroutine function.
+        """
 
         async def send(producer: Any, message: Any, *args: Any, **how: Any) -> Any:
             if not _is_ours(message):
@@ -83,7 +86,10 @@ class ProducingSpans:
         return send if waits else send_blocking
 
     def queueing(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """`send_nowait`: the span ends when the message is queued, since the program may never await the ticket."""
+        """Wrap ``original``, a `send_nowait`.
+
+        The span ends when the message is queued, since the program may never await the ticket.
+        """
         telemetry = self._telemetry
 
         def send_nowait(producer: Any, message: Any, *args: Any, **how: Any) -> Any:
@@ -97,7 +103,10 @@ class ProducingSpans:
         return send_nowait
 
     def sending_many(self, original: Callable[..., Any], *, waits: bool) -> Callable[..., Any]:
-        """`send_many`: one span for all messages, each of which carries the span's context."""
+        """Wrap ``original``, a `send_many`: one span for all messages, each of which carries the span's context.
+
+        ``waits``: it is a coroutine function.
+        """
 
         def begin(topic: str, messages: Any) -> tuple[Sending, Any]:
             count = len(messages) if isinstance(messages, Sized) else 0

@@ -115,7 +115,7 @@ class Telemetry:
         return found
 
     def sent(self, labels: Labels, count: int, began: float, error: BaseException | None) -> None:
-        """The send of ``count`` messages, which began at ``began`` (perf_counter), has ended."""
+        """Count a send of ``count`` messages that has ended; it began at ``began`` (perf_counter)."""
         name = "" if error is None else type(error).__qualname__
         with labels.lock:
             labels.sending -= count
@@ -123,12 +123,12 @@ class Telemetry:
         self._durations.record(perf_counter() - began, labels.with_error(name))
 
     def operated(self, labels: Labels, began: float, error: BaseException | None) -> None:
-        """Another operation that began at ``began`` has ended."""
+        """Record the duration of another operation, which began at ``began`` (perf_counter) and has ended."""
         name = "" if error is None else type(error).__qualname__
         self._durations.record(perf_counter() - began, labels.with_error(name))
 
     def processed(self, labels: Labels, began: float, failed: str) -> None:
-        """A handler that was called at ``began`` has ended; ``failed`` is the kind of failure, or empty."""
+        """Record the duration of a handler's call since ``began``; ``failed`` is the kind of failure, or empty."""
         self._process_durations.record(perf_counter() - began, labels.with_error(failed))
 
     # In the thread of an exporter: only numbers are read, which other threads may change meanwhile.
