@@ -232,6 +232,11 @@ async def test_a_group_keeps_settings_that_no_form_has(who: Browser, cluster: Cl
     assert "are deleted" in await done(who, "/groups/kept/delete", confirm="kept")
 
 
+async def test_what_brokers_refuse_is_told(who: Browser, cluster: Cluster) -> None:
+    said = await done(who, "/groups", group="no!name")
+    assert said.count("create subscription group no!name: ") == len(cluster.brokers), said
+
+
 async def test_dead_letters_are_listed_exported_and_resent(who: Browser, cluster: Cluster) -> None:
     cluster.create_topic("failing", queues=1)
     msg_id = await give_up(cluster.nameserver, "given-up", "failing", b"tea")

@@ -59,12 +59,13 @@ class HandNode:
 
 
 class Hand:
-    """``down``: nodes that neither send nor receive."""
+    """``down``: nodes that neither send nor receive; ``loses``: kinds of messages that do not arrive."""
 
     def __init__(self, *names: str) -> None:
         members = Members(dict.fromkeys(names, ""))
         self.nodes = {name: HandNode(name, members) for name in names}
         self.down: set[str] = set()
+        self.loses: tuple[type[RaftMessage], ...] = ()
         self.now_ms = 0
         self.sent: list[RaftMessage] = []
 
@@ -84,7 +85,8 @@ class Hand:
                 return
             self.sent += messages
             for message in messages:
-                if message.to in self.nodes and message.to not in self.down and (not only or message.to in only):
+                is_up = message.to in self.nodes and message.to not in self.down
+                if is_up and (not only or message.to in only) and not isinstance(message, self.loses):
                     self[message.to].step(message)
         raise AssertionError("the nodes talk without end")
 

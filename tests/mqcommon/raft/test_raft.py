@@ -335,6 +335,36 @@ def test_a_snapshot_of_entries_that_are_here_takes_none_away() -> None:
     assert (log.commit, log.last) == (2, 3)
 
 
+def test_a_snapshot_of_before_what_is_committed_is_answered_with_the_commit() -> None:
+    hand = led("a", "b", "c")
+    hand["a"].propose(b"x")
+    hand.deliver()
+    log, commit = hand["c"].log, hand["a"].log.commit
+    hand.heartbeat("a")
+    assert log.commit == commit > 1
+    hand["c"].step(InstallSnapshot("a", "c", 1, Snapshot(1, 1, hand["a"].members, b"state")))
+    answers = [message for message in hand.nodes["c"].work() if isinstance(message, AppendResponse)]
+    assert [answer.index for answer in answers] == [commit] and log.last == commit
+
+
+def test_a_follower_whose_snapshot_is_lost_is_asked_again() -> None:
+    hand = led("a", "b", "c")
+    hand.down = {"c"}
+    for number in range(20):
+        hand["a"].propose(b"%d" % number)
+        hand.deliver()
+    hand["a"].compact(hand["a"].make_snapshot(15, b"state at 15"), 0)
+    hand.down, hand.loses = set(), (InstallSnapshot,)
+    hand.heartbeat("a")
+    hand.heartbeat("a")
+    hand.loses = ()
+    hand.heartbeat("a")
+    assert hand.nodes["c"].applied == []
+    for _ in range(5 * ELECTION_MS // 10):
+        hand.heartbeat("a")
+    assert hand.nodes["c"].applied == [b"state at 15", *(b"%d" % number for number in range(14, 20))]
+
+
 def test_requests_are_sent_ahead_of_their_answers_and_bounded() -> None:
     hand = led("a", "b")
     for _ in range(100):
