@@ -1,6 +1,5 @@
 """How a proxy listens: with and without TLS, and how it starts and stops."""
 
-import asyncio
 import socket
 import ssl
 import subprocess
@@ -16,11 +15,14 @@ from typing import Any, cast
 
 import grpc
 import pytest
+import trio
 from click.testing import CliRunner
+from trio.testing import wait_all_tasks_blocked
 
 from skylark import blocking
 from skylark.mqcommon.errors import ConfigError, UserError
 from skylark.mqproxy.cli import main
+from skylark.mqproxy.ending import Ending
 from skylark.mqproxy.options import ProxyOptions
 from skylark.mqproxy.service import SERVICE, Calls
 from skylark.mqproxy.sessions import Session
@@ -124,24 +126,27 @@ def test_a_stop_answers_those_who_wait(cluster: Cluster) -> None:
         assert next(answers_of_receive).status.code == wire.MESSAGE_NOT_FOUND
 
 
-def test_a_call_for_messages_that_comes_while_the_proxy_stops_takes_none(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_call_for_messages_that_comes_while_the_proxy_stops_takes_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("skylark.mqproxy.service.LATE_CALL_S", 0)
     begun: list[str] = []
 
-    async def work() -> None:
-        begun.append("a pop")
+    async def work(what: str) -> None:
+        begun.append(what)
+        await trio.sleep_forever()
 
-    async def stop() -> None:
-        calls = Calls(ProxyOptions(), cast(Any, None), cast(Any, None), 0, lambda peer: peer)
-        session = SimpleNamespace(username="ada", has_ended=asyncio.Event())
+    calls = Calls(ProxyOptions(), cast(Any, None), cast(Any, None), 0)
+    session = cast(Session, SimpleNamespace(username="ada", ending=Ending()))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(calls._unless_over, session, work, "an early pop")
+        await wait_all_tasks_blocked()
         calls.stop_waiting()
-        assert await calls._unless_over(cast(Session, session), work()) is None
-        session.has_ended.set()
-        with pytest.raises(Refused, match="ada"):
-            await calls._unless_over(cast(Session, session), work())
-
-    asyncio.run(stop())
-    assert begun == []
+    assert await calls._unless_over(session, work, "a late pop") is None
+    session.ending.begin()
+    with pytest.raises(Refused, match="ada"):
+        await calls._unless_over(session, work, "a pop without rights")
+    assert begun == ["an early pop"]
 
 
 def test_a_port_in_use_is_named(cluster: Cluster, served: Proxy) -> None:
