@@ -38,8 +38,9 @@ async def run_proxy(
         await pages.start(health.run)
         await pages.start(exporter.run)
         async with trio.open_nursery() as nursery:
-            given = {"meters": meters, "make_client": make_client, "connections": connections}
-            address = await nursery.start(partial(serve, options, stopping, **given))
+            address = await nursery.start(
+                partial(serve, options, stopping, meters=meters, make_client=make_client, connections=connections)
+            )
             logger.info("the proxy serves at %s", address)
             ready(f"serves at {address}")
         pages.cancel_scope.cancel()

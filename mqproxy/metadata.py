@@ -31,9 +31,7 @@ class Remembered(Generic[T]):
     refusal is raised.
     """
 
-    def __init__(
-        self, nursery: trio.Nursery, ask: Callable[[str], Awaitable[T]], fresh_s: float, most: int
-    ) -> None:
+    def __init__(self, nursery: trio.Nursery, ask: Callable[[str], Awaitable[T]], fresh_s: float, most: int) -> None:
         self._nursery = nursery
         self._ask = ask
         self._fresh_s = fresh_s

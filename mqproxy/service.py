@@ -1,21 +1,18 @@
 """The calls of apache.rocketmq.v2.MessagingService.
 
 A call that fails is answered with a status, as RocketMQ's proxy does: errors of gRPC itself come only from limits, from
-the stream of Telemetry, and from connections. A call with one answer needs no task of its own, as long as its caller is
-known and nothing has to be awaited: the send of one message ends in a callback of the producer (`Calls._send_at_once`).
+the stream of Telemetry, and from connections.
 """
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from contextlib import AsyncExitStack, ExitStack
-from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import trio
 from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtoMessage
 
-from skylark.mqcommon.addresses import limited_network
 from skylark.mqcommon.clock import Clock, SystemClock
 from skylark.mqcommon.errors import BufferFull, ProtocolError, SkylarkError
 from skylark.mqcommon.message.flags import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
@@ -25,6 +22,7 @@ from skylark.mqproxy.brokers import Delivery, Pop
 from skylark.mqproxy.clients import CONSUMERS, LITE_CONSUMERS, answered
 from skylark.mqproxy.ending import Ending
 from skylark.mqproxy.metadata import Metadata
+from skylark.mqproxy.methods import Answer, Caller, Callers, UnaryMethod, request_of, status_of_any, unexpected
 from skylark.mqproxy.metrics import Meters
 from skylark.mqproxy.names import group_of, topic_of
 from skylark.mqproxy.options import ProxyOptions
@@ -60,7 +58,6 @@ from skylark.mqproxy.transactions import Half
 from skylark.mqproxy.wire import messaging_pb2 as wire
 from skylark.remoting.grpc.call import Call, Streaming, Unary
 from skylark.remoting.grpc.statuses import GrpcError, StatusCode
-from skylark.remoting.net.limits import RateLimit
 from skylark.remoting.protocol.requests.pops import MAX_POP_COUNT
 from skylark.sdk.consumer.reader import PullResult
 from skylark.sdk.producer.producer import Ticket
@@ -75,26 +72,11 @@ _QUIET_MS = 60_000
 EXPANDED_BYTES = 4 << 20
 
 T = TypeVar("T")
-A = TypeVar("A", bound=ProtoMessage)
 
 OK = wire.Status(code=wire.OK, message="OK")
 NO_NEW_MESSAGE = wire.Status(code=wire.MESSAGE_NOT_FOUND, message="no new message")
 # Other resolutions leave the transaction open: the broker asks later.
 _ENDS = {wire.COMMIT: TRANSACTION_COMMIT, wire.ROLLBACK: TRANSACTION_ROLLBACK}
-
-
-class Caller(NamedTuple):
-    """The caller: the id that a client gave itself, its address, and the session of its user.
-
-    Only a session has clients of the SDK, so a call that does not determine its caller cannot reach a broker.
-    ``began_s``: when the call began, by the clock of the meters; 0 without meters.
-    """
-
-    client_id: str
-    host: str
-    address: str
-    session: Session
-    began_s: float
 
 
 class Calls:
@@ -105,14 +87,13 @@ class Calls:
     ) -> None:
         """With ``meters`` calls are measured."""
         self._options = options
-        self.sessions = sessions
         self._metadata = metadata
         self._port = port
-        self.meters = meters
+        self._meters = meters
+        self._callers = Callers(options, sessions, meters)
         self._clock = SystemClock()
+        self._frame_s = options.slow_frame_timeout / 1000
         self._stopping = Ending()
-        most = options.max_requests_per_second
-        self._rate = RateLimit(most) if most else None
         self._odd_times = OddTimes(self._clock)
 
     def methods(self) -> dict[str, Unary | Streaming]:
@@ -132,8 +113,11 @@ class Calls:
             "QueryOffset": self.query_offset,
             "SyncLiteSubscription": self.sync_lite_subscription,
         }
-        methods: dict[str, Unary | Streaming] = {name: _UnaryMethod(self, name, call).as_grpc() for name, call in unary.items()}
-        methods["SendMessage"] = _UnaryMethod(self, "SendMessage", self.send_message, self._send_at_once).as_grpc()
+        methods: dict[str, Unary | Streaming] = {
+            name: UnaryMethod(self._callers, name, call).as_grpc() for name, call in unary.items()
+        }
+        sending = UnaryMethod(self._callers, "SendMessage", self.send_message, self._send_at_once)
+        methods["SendMessage"] = sending.as_grpc()
         methods["ReceiveMessage"] = Streaming(self._measured("ReceiveMessage", self.receive_message))
         methods["PullMessage"] = Streaming(self._measured("PullMessage", self.pull_message))
         methods["Telemetry"] = Streaming(self.telemetry)
@@ -256,11 +240,11 @@ class Calls:
             poll: Poll | None = None
             found: list[tuple[Delivery, wire.Message]] = []
             try:
-                caller = await self.caller(call)
+                caller = await self._callers.of(call)
                 # The session is in use until the answer is written: messages that the client does not take are given
                 # back with the session's clients.
                 until_answered.enter_context(caller.session.used())
-                request = await self._request(call, wire.ReceiveMessageRequest)
+                request = await request_of(call, wire.ReceiveMessageRequest, self._frame_s)
                 poll = await self._unless_over(caller.session, self._poll, caller, request, call.time_left_s)
                 if poll is not None:
                     until_answered.enter_context(poll)
@@ -347,9 +331,9 @@ class Calls:
         messages: list[wire.Message] = []
         next_offset: int | None = None
         try:
-            caller = await self.caller(call)
+            caller = await self._callers.of(call)
             with caller.session.used():
-                request = await self._request(call, wire.PullMessageRequest)
+                request = await request_of(call, wire.PullMessageRequest, self._frame_s)
                 result = await self._unless_over(caller.session, self._pull, caller, request, call.time_left_s)
             if result is None:
                 status, next_offset = NO_NEW_MESSAGE, request.offset
@@ -411,7 +395,7 @@ class Calls:
     async def telemetry(self, call: Call) -> None:
         """Settings of a client, each answered with the settings that it must use, for as long as the client wants."""
         try:
-            caller = await self.caller(call)
+            caller = await self._callers.of(call)
             with caller.session.used():
                 await self._converse(caller, call)
         except (Refused, SkylarkError) as error:
@@ -574,7 +558,7 @@ class Calls:
         if self._options.enable_topic_message_type_check:
             _check_expected(await self._metadata.message_type(topic), types)
 
-    def _send_at_once(self, call: Call, caller: Caller, request: wire.SendMessageRequest, answer: "Answer") -> bool:
+    def _send_at_once(self, call: Call, caller: Caller, request: wire.SendMessageRequest, answer: Answer) -> bool:
         """Begin to send the only message of a call; False when that has to wait for something.
 
         ``answer`` is called once with the answer of the call.
@@ -619,44 +603,6 @@ class Calls:
             return endpoints_of(self._options.local_serve_addr or self._options.bind_address, self._port)
         return given if self._options.use_endpoint_port_from_request else with_port(given, self._port)
 
-    def known_caller(self, call: Call) -> Caller | None:
-        """The caller of a call; None when that takes time, for `asked_caller`. Refused as `caller`."""
-        if self._rate is not None and not self._rate.take(limited_network(_host(call)), trio.current_time()):
-            raise Refused(wire.TOO_MANY_REQUESTS, "flow limit")
-        session = self.sessions.known(call.metadata)
-        return None if session is None else self._caller(call, session)
-
-    async def asked_caller(self, call: Call) -> Caller:
-        """The caller of a call for which `known_caller` had no answer. Refused as `caller`."""
-        return self._caller(call, await self.sessions.of_call(call.metadata))
-
-    async def caller(self, call: Call) -> Caller:
-        """The caller of a call. Refused when the call is not signed as it must be, or has no client id.
-
-        The session must be `used` at once: without a call in progress it may be closed.
-        """
-        # The signature is checked before the request is read: a stranger's request takes no memory.
-        return self.known_caller(call) or await self.asked_caller(call)
-
-    def _caller(self, call: Call, session: Session) -> Caller:
-        client_id = call.metadata.get("x-mq-client-id", "")
-        if not client_id or client_id.isspace():
-            raise Refused(wire.CLIENT_ID_REQUIRED, "client id cannot be empty")
-        return Caller(client_id, _host(call), call.peer, session, self.now_s())
-
-    def now_s(self) -> float:
-        """The time by the clock of the meters; 0 without meters."""
-        return 0.0 if self.meters is None else self.meters.now_s()
-
-    async def _request(self, call: Call, kind: type[A]) -> A:
-        """The one request of a stream of answers."""
-        with trio.move_on_after(self._options.slow_frame_timeout / 1000):
-            data = await call.read()
-            if data is None:
-                raise no_request()
-            return parsed(kind, data)
-        raise late_request()
-
     async def _write(self, call: Call, answer: ProtoMessage) -> None:
         """Send one message of a stream. Ends the call when the client does not take it in time."""
         await self._in_time(call, call.write, answer.SerializeToString())
@@ -674,104 +620,15 @@ class Calls:
         """``handler`` without its result, which the meters get."""
 
         async def run(call: Call) -> None:
-            if self.meters is None:
+            if self._meters is None:
                 await handler(call)
                 return
-            began_s = self.meters.now_s()
-            with self.meters.waiting():
+            began_s = self._meters.now_s()
+            with self._meters.waiting():
                 code = await handler(call)
-            self.meters.count(name, code, began_s)
+            self._meters.count(name, code, began_s)
 
         return run
-
-
-Answer = Callable[[ProtoMessage], None]
-
-
-class _UnaryMethod:
-    """A method with one request and one answer. ``call`` carries a call out.
-
-    ``at_once``, if given, is tried first: it takes the function that answers the call later, and returns False when it
-    could not begin without waiting.
-    """
-
-    def __init__(
-        self,
-        calls: Calls,
-        name: str,
-        call: Callable[[Caller, Any], Awaitable[Any]],
-        at_once: Callable[[Call, Caller, Any, Answer], bool] | None = None,
-    ) -> None:
-        self._calls = calls
-        self._name = name
-        self._request_type = getattr(wire, f"{name}Request")
-        self._answer_type = getattr(wire, f"{name}Response")
-        self._carry_out = call
-        self._at_once = at_once
-
-    def as_grpc(self) -> Unary:
-        """The method for gRPC's server."""
-        return Unary(self.begin, self.run, self.unread)
-
-    def begin(self, call: Call) -> bytes | None | Coroutine[Any, Any, bytes | None]:
-        """Find the caller, before the request is read; an answer is a refusal."""
-        try:
-            caller = self._calls.known_caller(call)
-        except Refused as error:
-            return self._refusal(error)
-        if caller is None:
-            return self._begin_later(call)
-        self._use(call, caller)
-        return None
-
-    async def _begin_later(self, call: Call) -> bytes | None:
-        try:
-            self._use(call, await self._calls.asked_caller(call))
-        except Exception as error:
-            return self._refusal(error)
-        return None
-
-    def _use(self, call: Call, caller: Caller) -> None:
-        call.state = caller
-        caller.session.begin_call()
-        call.when_ended(caller.session.end_call)
-
-    def run(self, call: Call, data: bytes) -> bytes | None | Coroutine[Any, Any, bytes | None]:
-        """Carry the call out."""
-        try:
-            request = parsed(self._request_type, data)
-            if self._at_once is not None and self._at_once(call, call.state, request, partial(self._finish, call)):
-                return None
-        except Exception as error:
-            return self._encoded(call.state.began_s, self._failed(error))
-        return self._run_later(call, request)
-
-    async def _run_later(self, call: Call, request: Any) -> bytes:
-        try:
-            answer = await self._carry_out(call.state, request)
-        except Exception as error:
-            answer = self._failed(error)
-        return self._encoded(call.state.began_s, answer)
-
-    def unread(self, call: Call, error: GrpcError) -> bytes:
-        """Answer a call without a request, or whose request did not become whole in time."""
-        is_late = error.status == StatusCode.DEADLINE_EXCEEDED
-        return self._encoded(call.state.began_s, self._failed(late_request() if is_late else no_request()))
-
-    def _finish(self, call: Call, answer: ProtoMessage) -> None:
-        call.answer(self._encoded(call.state.began_s, answer))
-
-    def _refusal(self, error: Exception) -> bytes:
-        return self._encoded(self._calls.now_s(), self._failed(error))
-
-    def _encoded(self, began_s: float, answer: Any) -> bytes:
-        if (meters := self._calls.meters) is not None:
-            meters.count(self._name, answer.status.code, began_s)
-        encoded: bytes = answer.SerializeToString()
-        return encoded
-
-    def _failed(self, error: Exception) -> Any:
-        return self._answer_type(status=status_of_any(error))
 
 
 class OddTimes:
@@ -855,35 +712,3 @@ async def _all(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
         for number, work in enumerate(works):
             nursery.start_soon(run, number, work)
     return [results[number] for number in range(len(works))]
-
-
-def _host(call: Call) -> str:
-    return call.peer.rpartition(":")[0].strip("[]")
-
-
-def parsed(kind: type[A], data: bytes) -> A:
-    """The request of a call. Refused when it cannot be read."""
-    try:
-        return kind.FromString(data)
-    except DecodeError as error:
-        raise Refused(wire.BAD_REQUEST, f"the request cannot be read: {error}") from None
-
-
-def no_request() -> Refused:
-    """The refusal of a call without a request."""
-    return Refused(wire.BAD_REQUEST, "there is no request")
-
-
-def late_request() -> Refused:
-    """The refusal of a call whose request is not whole after ``slowFrameTimeout``."""
-    return Refused(wire.REQUEST_TIMEOUT, "the request did not become whole in time")
-
-
-def status_of_any(error: Exception) -> wire.Status:
-    """The status for an error, which is logged if it was not expected."""
-    return status_of(error) if isinstance(error, (Refused, SkylarkError)) else unexpected(error)
-
-
-def unexpected(error: Exception) -> wire.Status:
-    logger.error("a call failed by an error that was not expected", exc_info=error)
-    return wire.Status(code=wire.INTERNAL_SERVER_ERROR, message=f"internal error: {type(error).__name__}")

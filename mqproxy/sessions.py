@@ -139,18 +139,20 @@ class Session:
         An error that keeps the session from being opened is raised by `opened`, any other error here.
         """
         try:
-            async with self._client, self.producer, self.brokers, self.halves, self.queues, self._registering:
-                async with trio.open_nursery() as nursery:
-                    await nursery.start(self.polls.run)
-                    for work in (self.renewals.run, self.transactions.run, self.registrations.run):
-                        nursery.start_soon(work)
-                    self.is_open = True
-                    self._has_opened.set()
-                    await self.ending.wait()
-                    self.is_open = False
-                    await self._calls_have_ended()
-                    await self.polls.close()
-                    nursery.cancel_scope.cancel()
+            async with (
+                self._client, self.producer, self.brokers, self.halves, self.queues, self._registering,
+                trio.open_nursery() as nursery,
+            ):  # fmt: skip
+                await nursery.start(self.polls.run)
+                for work in (self.renewals.run, self.transactions.run, self.registrations.run):
+                    nursery.start_soon(work)
+                self.is_open = True
+                self._has_opened.set()
+                await self.ending.wait()
+                self.is_open = False
+                await self._calls_have_ended()
+                await self.polls.close()
+                nursery.cancel_scope.cancel()
         except Exception as error:
             if self._has_opened.is_set():
                 raise

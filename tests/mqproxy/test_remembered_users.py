@@ -120,7 +120,9 @@ async def test_a_known_user_is_let_in_while_no_broker_answers(made: Made, mock_c
     assert refused.value.code == wire.INTERNAL_SERVER_ERROR
 
 
-async def test_made_up_names_are_bounded_and_leave_known_users_alone(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_made_up_names_are_bounded_and_leave_known_users_alone(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(users, "MAX_ASKED", 3)
     monkeypatch.setattr(users, "MAX_UNKNOWN", 3)
     admin, known = made(user_cache_max_num=1)

@@ -73,7 +73,9 @@ async def test_a_request_that_failed_is_made_again_with_the_same_handle(
             raise AssertionError("the message is acknowledged")
 
 
-async def test_a_client_that_has_given_up_does_not_keep_a_message_hidden(renewals: Renewals, clock: ManualClock) -> None:
+async def test_a_client_that_has_given_up_does_not_keep_a_message_hidden(
+    renewals: Renewals, clock: ManualClock
+) -> None:
     first = receipt_at(clock)
     renewals.add("client", "group", "topic", first)
     async with renewals.taken(str(first)):

@@ -2,14 +2,14 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
 from skylark import Client
-from skylark.mqcommon.errors import NoNameServer
+from skylark.mqcommon.errors import UserError
 from skylark.mqproxy.options import ProxyOptions
 from skylark.mqproxy.registrations import Registrations
 from skylark.mqproxy.sessions import Session, Sessions
@@ -87,8 +87,15 @@ async def test_a_session_that_ends_waits_for_the_calls_in_progress() -> None:
     assert closed == ["a client"]
 
 
-async def test_a_proxy_does_not_serve_without_nameservers() -> None:
-    made = Sessions(ProxyOptions(), lambda credentials: Client("127.0.0.1:9"), cast(Any, None), cast(Any, None))
-    with pytest.raises(NoNameServer):
+class Failing(Client):
+    """A client of the SDK that cannot be opened."""
+
+    async def __aenter__(self) -> Self:
+        raise UserError("the certificate cannot be read")
+
+
+async def test_the_error_of_the_session_of_all_calls_is_the_error_of_the_start() -> None:
+    made = Sessions(ProxyOptions(), lambda credentials: Failing("127.0.0.1:9"), cast(Any, None), cast(Any, None))
+    with pytest.raises(UserError, match="the certificate"):
         async with made.serving():
             raise AssertionError("it serves")

@@ -236,11 +236,10 @@ async def test_a_transaction_that_begins_while_its_topic_is_left_keeps_the_topic
     producers = TransactionProducers(cast(Any, joined), cast(Any, None), cast(Any, Known()), ProxyOptions())
     await producers.add_half("old", "payments")
     alive.clear()
-    async with trio.open_nursery() as nursery:
-        # Another topic is being joined, so the topic cannot be left yet.
-        async with producers._joining:
-            nursery.start_soon(producers.scan)
-            await wait_all_tasks_blocked()
-            alive.add("new")
-            await producers.add_half("new", "payments")
+    # Another topic is being joined, so the topic cannot be left yet.
+    async with trio.open_nursery() as nursery, producers._joining:
+        nursery.start_soon(producers.scan)
+        await wait_all_tasks_blocked()
+        alive.add("new")
+        await producers.add_half("new", "payments")
     assert joined.topics == {"payments"}
