@@ -46,8 +46,12 @@ class PingAnswered(NamedTuple):
     is_leaving: bool
 
 
+class PingReceived(NamedTuple):
+    """The peer sent a PING, which is answered already."""
+
+
 class PeerLeaves(NamedTuple):
     """The peer sent GOAWAY: it opens no more streams."""
 
 
-Event = RequestReceived | DataReceived | StreamReset | WindowOpened | PingAnswered | PeerLeaves
+Event = RequestReceived | DataReceived | StreamReset | WindowOpened | PingAnswered | PingReceived | PeerLeaves

@@ -13,6 +13,7 @@ from skylark.remoting.http2.events import (
     DataReceived,
     PeerLeaves,
     PingAnswered,
+    PingReceived,
     RequestReceived,
     StreamReset,
     WindowOpened,
@@ -247,7 +248,7 @@ def test_pings_of_both_sides_are_answered(pair: Pair) -> None:
     pair.client.ping(b"12345678")
     pair.server.ping()
     seen, answers = pair.exchange()
-    assert seen == [PingAnswered(is_leaving=False)]
+    assert seen == [PingReceived(), PingAnswered(is_leaving=False)]
     assert [event.ping_data for event in of_kind(h2_events.PingAckReceived, answers)] == [b"12345678"]
 
 
