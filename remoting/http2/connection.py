@@ -20,6 +20,7 @@ from skylark.remoting.http2.events import (
     Event,
     PeerLeaves,
     PingAnswered,
+    PingReceived,
     RequestReceived,
     StreamReset,
     WindowOpened,
@@ -137,6 +138,16 @@ class ServerConnection:
     def pending_bytes(self) -> int:
         """Bytes of an incomplete frame or header block; the caller should not wait for its rest forever."""
         return len(self._pending) + len(self._block)
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes of all streams that wait for the client's windows."""
+        return self._unsent
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the client's preface and its SETTINGS have come."""
+        return self._handlers is not _AT_START
 
     def unsent_bytes(self, stream_id: int) -> int:
         """Bytes of a stream that wait for the client's windows."""
@@ -371,6 +382,7 @@ class ServerConnection:
         self._spend(self._pinged, "too_many_pings")
         if not flags & ACK:
             self._answer(frames.frame(PING, ACK, 0, payload))
+            events.append(PingReceived())
         elif self._pings and payload == self._pings[0]:
             events.append(PingAnswered(self._pings.popleft() == _LEAVING_PING))
 
@@ -530,12 +542,12 @@ class ServerConnection:
             self.reset(stream_id, ErrorCode.ENHANCE_YOUR_CALM)
             self._late.append(StreamReset(stream_id, ErrorCode.ENHANCE_YOUR_CALM))
 
-    def send_trailers(self, stream_id: int, trailers: bytes) -> None:
-        """End the stream with a header block, which follows the data that waits."""
+    def send_trailers(self, stream_id: int, trailers: bytes, *, drop_queued: bool = False) -> None:
+        """End the stream with a header block. It follows the data that waits, which ``drop_queued`` drops instead."""
         stream = self._streams.get(stream_id)
         if stream is None or stream.trailers is not None:
             return
-        if stream.unsent:
+        if stream.unsent and not drop_queued:
             stream.trailers = trailers
         else:
             self._send_block(stream_id, trailers, END_STREAM)
@@ -580,9 +592,8 @@ class ServerConnection:
                 waiting[stream_id] = stream
 
     def _data_sent(self, stream_id: int, stream: _Stream, events: list[Event]) -> None:
-        if stream.trailers is None:
-            events.append(WindowOpened(stream_id))
-        else:
+        events.append(WindowOpened(stream_id))
+        if stream.trailers is not None:
             self._send_block(stream_id, stream.trailers, END_STREAM)
             self._end(stream_id, stream)
 
@@ -614,6 +625,11 @@ class ServerConnection:
         if not self._refuses_streams:
             self.is_leaving = self._refuses_streams = True
             self._out.append(frames.goaway(self._last_taken_id, ErrorCode.NO_ERROR))
+
+    def close(self, code: ErrorCode, text: str) -> None:
+        """End the connection for a rule of the caller, as after an error: `take` gives the GOAWAY."""
+        if self._failure is None:
+            self._fail(Http2Error(code, text))
 
     def _ping(self, payload: bytes) -> None:
         self._pings.append(payload)

@@ -35,7 +35,7 @@ class StreamReset(NamedTuple):
 
 
 class WindowOpened(NamedTuple):
-    """All queued data of a stream has gone out."""
+    """All queued data of a stream has gone out, and so have the trailers if they were queued."""
 
     stream_id: int
 
@@ -46,8 +46,12 @@ class PingAnswered(NamedTuple):
     is_leaving: bool
 
 
+class PingReceived(NamedTuple):
+    """The peer sent a PING, which is answered already."""
+
+
 class PeerLeaves(NamedTuple):
     """The peer sent GOAWAY: it opens no more streams."""
 
 
-Event = RequestReceived | DataReceived | StreamReset | WindowOpened | PingAnswered | PeerLeaves
+Event = RequestReceived | DataReceived | StreamReset | WindowOpened | PingAnswered | PingReceived | PeerLeaves
