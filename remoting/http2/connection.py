@@ -403,8 +403,10 @@ class ServerConnection:
         self._spend(self._updates, "WINDOW_UPDATE frames")
         size = WORD.unpack(payload)[0] & MAX_WINDOW_BYTES
         if not stream_id:
+            if not size:
+                raise Http2Error(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE of nothing")
             self._send_window += size
-            if not size or self._send_window > MAX_WINDOW_BYTES:
+            if self._send_window > MAX_WINDOW_BYTES:
                 raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, f"the connection's window grows by {size}")
             self._send_waiting(events)
             return
@@ -418,8 +420,8 @@ class ServerConnection:
             self._waiting[stream_id] = stream
             self._send_waiting(events)
 
-    def _on_push_promise(self, flags: int, stream_id: int, payload: bytes, events: list[Event]) -> None:
-        raise Http2Error(ErrorCode.PROTOCOL_ERROR, "a client may not push")
+    def _on_misplaced(self, flags: int, stream_id: int, payload: bytes, events: list[Event]) -> None:
+        raise Http2Error(ErrorCode.PROTOCOL_ERROR, "PUSH_PROMISE of a client, or CONTINUATION of nothing")
 
     def _on_other(self, flags: int, stream_id: int, payload: bytes, events: list[Event]) -> None:
         if self._handlers is _AT_START:
@@ -672,8 +674,9 @@ _USUAL: Final[Mapping[int, _Handler]] = {
     PRIORITY: ServerConnection._on_priority,
     RST_STREAM: ServerConnection._on_rst_stream,
     SETTINGS: ServerConnection._on_settings,
-    PUSH_PROMISE: ServerConnection._on_push_promise,
+    PUSH_PROMISE: ServerConnection._on_misplaced,
     PING: ServerConnection._on_ping,
     GOAWAY: ServerConnection._on_goaway,
     WINDOW_UPDATE: ServerConnection._on_window_update,
+    CONTINUATION: ServerConnection._on_misplaced,
 }
