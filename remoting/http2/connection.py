@@ -311,12 +311,15 @@ class ServerConnection:
     def _on_rst_stream(self, flags: int, stream_id: int, payload: bytes, events: list[Event]) -> None:
         self._check_opened(stream_id, "RST_STREAM")
         _check_size("RST_STREAM", payload, 4)
-        self._spend(self._resets, "reset streams")
         stream = self._streams.get(stream_id)
-        if stream is not None:
-            self._forget(stream_id, stream)
-            if stream.trailers is None:
-                events.append(StreamReset(stream_id, *WORD.unpack(payload)))
+        if stream is None:
+            # It crossed the answer, or the reset of the server.
+            self._spend(self._useless, "resets of streams that have ended")
+            return
+        self._spend(self._resets, "reset streams")
+        self._forget(stream_id, stream)
+        if stream.trailers is None:
+            events.append(StreamReset(stream_id, *WORD.unpack(payload)))
 
     def _on_priority(self, flags: int, stream_id: int, payload: bytes, events: list[Event]) -> None:
         if not stream_id:

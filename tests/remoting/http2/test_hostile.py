@@ -64,7 +64,7 @@ FLOODS = {
     ),
     "more streams than allowed": (on_each_stream(request), 20),
     "resets of streams that have ended": (
-        on_one(frame(RST_STREAM, 0, 1, CANCEL), first=request(1)), 10
+        on_one(frame(RST_STREAM, 0, 1, CANCEL), first=request(1) + frame(RST_STREAM, 0, 1, CANCEL)), 10
     ),
     "pings (CVE-2019-9512)": (on_one(frame(PING, payload=bytes(8))), 10),
     "answers to no pings": (on_one(frame(PING, 1, payload=bytes(8))), 10),
