@@ -272,15 +272,14 @@ class GrpcConnection:
         self._in_turn = True
         try:
             for number, event in enumerate(events, 1):
-                kind = type(event)
-                if kind is RequestReceived:
+                if isinstance(event, RequestReceived):
                     self._begin(event, now_s)
-                elif kind is DataReceived:
+                elif isinstance(event, DataReceived):
                     stream_id, data, is_last = event
                     call = calls.get(stream_id)
                     if call is not None:
                         call.received(data, is_last)
-                elif kind is PingReceived:
+                elif isinstance(event, PingReceived):
                     if self._is_early_ping(now_s):
                         self.http2.close(ErrorCode.ENHANCE_YOUR_CALM, "too_many_pings")
                         await self._give_up("pings come too often", "pings")
