@@ -74,7 +74,7 @@ class _Stream:
         self.unread = 0  # bytes of events that the caller has not consumed
         self.send_window = send_window
         self.is_request_over = is_request_over
-        self.queued: deque[memoryview] = deque()  # data beyond the client's windows
+        self.queued: list[memoryview] = []  # data beyond the client's windows
         self.unsent = 0  # bytes of `queued`
         self.trailers: bytes | None = None  # what follows `queued`; the caller has done with this stream
 
@@ -574,7 +574,7 @@ class ServerConnection:
         piece = stream.queued[0]
         size = min(len(piece), stream.send_window, self._send_window, self._peer_frame_bytes)
         if size == len(piece):
-            stream.queued.popleft()
+            del stream.queued[0]
         else:
             stream.queued[0] = piece[size:]
         stream.unsent -= size
