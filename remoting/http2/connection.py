@@ -311,12 +311,15 @@ class ServerConnection:
     def _on_rst_stream(self, flags: int, stream_id: int, payload: bytes, events: list[Event]) -> None:
         self._check_opened(stream_id, "RST_STREAM")
         _check_size("RST_STREAM", payload, 4)
-        self._spend(self._resets, "reset streams")
         stream = self._streams.get(stream_id)
-        if stream is not None:
-            self._forget(stream_id, stream)
-            if stream.trailers is None:
-                events.append(StreamReset(stream_id, *WORD.unpack(payload)))
+        if stream is None:
+            # It crossed the answer, or the reset of the server.
+            self._spend(self._useless, "resets of streams that have ended")
+            return
+        self._spend(self._resets, "reset streams")
+        self._forget(stream_id, stream)
+        if stream.trailers is None:
+            events.append(StreamReset(stream_id, *WORD.unpack(payload)))
 
     def _on_priority(self, flags: int, stream_id: int, payload: bytes, events: list[Event]) -> None:
         if not stream_id:
@@ -403,8 +406,10 @@ class ServerConnection:
         self._spend(self._updates, "WINDOW_UPDATE frames")
         size = WORD.unpack(payload)[0] & MAX_WINDOW_BYTES
         if not stream_id:
+            if not size:
+                raise Http2Error(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE of nothing")
             self._send_window += size
-            if not size or self._send_window > MAX_WINDOW_BYTES:
+            if self._send_window > MAX_WINDOW_BYTES:
                 raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, f"the connection's window grows by {size}")
             self._send_waiting(events)
             return
@@ -418,8 +423,8 @@ class ServerConnection:
             self._waiting[stream_id] = stream
             self._send_waiting(events)
 
-    def _on_push_promise(self, flags: int, stream_id: int, payload: bytes, events: list[Event]) -> None:
-        raise Http2Error(ErrorCode.PROTOCOL_ERROR, "a client may not push")
+    def _on_misplaced(self, flags: int, stream_id: int, payload: bytes, events: list[Event]) -> None:
+        raise Http2Error(ErrorCode.PROTOCOL_ERROR, "PUSH_PROMISE of a client, or CONTINUATION of nothing")
 
     def _on_other(self, flags: int, stream_id: int, payload: bytes, events: list[Event]) -> None:
         if self._handlers is _AT_START:
@@ -592,9 +597,8 @@ class ServerConnection:
                 waiting[stream_id] = stream
 
     def _data_sent(self, stream_id: int, stream: _Stream, events: list[Event]) -> None:
-        if stream.trailers is None:
-            events.append(WindowOpened(stream_id))
-        else:
+        events.append(WindowOpened(stream_id))
+        if stream.trailers is not None:
             self._send_block(stream_id, stream.trailers, END_STREAM)
             self._end(stream_id, stream)
 
@@ -629,7 +633,8 @@ class ServerConnection:
 
     def close(self, code: ErrorCode, text: str) -> None:
         """End the connection for a rule of the caller, as after an error: `take` gives the GOAWAY."""
-        self._fail(Http2Error(code, text))
+        if self._failure is None:
+            self._fail(Http2Error(code, text))
 
     def _ping(self, payload: bytes) -> None:
         self._pings.append(payload)
@@ -672,8 +677,9 @@ _USUAL: Final[Mapping[int, _Handler]] = {
     PRIORITY: ServerConnection._on_priority,
     RST_STREAM: ServerConnection._on_rst_stream,
     SETTINGS: ServerConnection._on_settings,
-    PUSH_PROMISE: ServerConnection._on_push_promise,
+    PUSH_PROMISE: ServerConnection._on_misplaced,
     PING: ServerConnection._on_ping,
     GOAWAY: ServerConnection._on_goaway,
     WINDOW_UPDATE: ServerConnection._on_window_update,
+    CONTINUATION: ServerConnection._on_misplaced,
 }
