@@ -113,8 +113,8 @@ def empty(number: int) -> bytes:
 
 
 def reset(number: int) -> bytes:
-    """CVE-2019-9514: frames that ask for resets."""
-    return call(ECHO, b"", []) if not number else frame(DATA, 0, 1, b"x")
+    """CVE-2019-9514: each frame asks for a reset."""
+    return call(ECHO, b"", []) if not number else begun(ECHO)
 
 
 def header_bomb(number: int) -> bytes:
