@@ -26,7 +26,7 @@ _MAX_NUMBER_BITS: Final = 28  # a number that goes on after these is longer than
 FIELD_BYTES: Final = 32
 # What a connection remembers: names, and blocks as long as the dynamic table is as it was.
 _MAX_NAMES = 128
-_MAX_BLOCKS, _MAX_BLOCK_BYTES = 32, 1_024
+_MAX_BLOCKS, _MAX_BLOCK_BYTES = 8, 1_024
 
 _REQUIRED: Final = (":method", ":scheme", ":path")
 _PSEUDO: Final = (*_REQUIRED, ":authority")

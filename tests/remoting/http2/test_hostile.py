@@ -220,7 +220,7 @@ def test_requests_of_one_second_leave_nothing_behind() -> None:
     decoder = raw.server._decoder
     assert raw.server.open_streams == 0
     assert len(decoder._names) <= 128
-    assert len(decoder._blocks) <= 32
+    assert len(decoder._blocks) <= 8
 
 
 def test_an_allowance_comes_back_with_time_up_to_its_burst() -> None:

@@ -1,5 +1,8 @@
 """What the RFC calls an error of the connection, or of one stream."""
 
+import gc
+import weakref
+
 import pytest
 
 from skylark.remoting.http2.errors import ErrorCode, Http2Error
@@ -241,3 +244,23 @@ def test_windows_below_the_first_ones_count_from_the_acknowledgement_on() -> Non
     assert raw.receive(OPEN, sent)[1:] == [DataReceived(1, bytes(2_000), False)]
     events = raw.receive(frame(SETTINGS, ACK), frame(DATA, 0, 1, b"x"))
     reset_by_server(raw, events, FLOW)
+
+
+def test_an_error_holds_no_objects_of_its_catcher() -> None:
+    """Until a garbage collection, which may come late: the connection does not keep the error, nor its traceback."""
+    raw = Raw()
+
+    class Caller:
+        def fail(self) -> None:
+            with pytest.raises(Http2Error):
+                raw.receive(frame(DATA))
+
+    caller = Caller()
+    caller.fail()
+    ended = weakref.ref(caller)
+    gc.disable()
+    try:
+        del caller
+        assert ended() is None
+    finally:
+        gc.enable()
