@@ -133,6 +133,7 @@ class GrpcConnection:
                         # Before the nursery ends, which takes no more tasks of calls then.
                         self.close(CLOSED_BY_PEER)
         finally:
+            self._nursery = None
             with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
                 await self._transport.aclose()
 
@@ -245,6 +246,8 @@ class GrpcConnection:
             try:
                 events = http2.receive(data, now_s)
             except Http2Error as error:
+                # HTTP/2 keeps the error, and its traceback would keep this connection until a garbage collection.
+                error.__traceback__ = None
                 await self._give_up(str(error), "bad_frames")
                 return
             # A buffer of the transport would stay alive while the turn waits.
