@@ -74,7 +74,7 @@ class _Stream:
         self.unread = 0  # bytes of events that the caller has not consumed
         self.send_window = send_window
         self.is_request_over = is_request_over
-        self.queued: deque[memoryview] = deque()  # data beyond the client's windows
+        self.queued: list[memoryview] = []  # data beyond the client's windows
         self.unsent = 0  # bytes of `queued`
         self.trailers: bytes | None = None  # what follows `queued`; the caller has done with this stream
 
@@ -88,7 +88,7 @@ class ServerConnection:
         self._needed = len(PREFACE)  # how long `_pending` must be before it is parsed
         self._has_preface = False
         self._handlers: Mapping[int, _Handler] = _AT_START
-        self._failure: Http2Error | None = None
+        self._failure: tuple[ErrorCode, str] | None = None  # not the error: its traceback holds its catchers
         self._now_s = 0.0
 
         self._decoder = HeaderDecoder(max(limits.header_table_bytes, FIRST_TABLE_BYTES), limits.max_header_list_bytes)
@@ -168,7 +168,7 @@ class ServerConnection:
         Raises Http2Error, after which the connection must be closed as soon as what `take` gives has been sent.
         """
         if self._failure is not None:
-            raise Http2Error(self._failure.code, self._failure.text)
+            raise Http2Error(*self._failure)
         self._now_s = now_s
         events, self._late = self._late, []
         pending = self._pending
@@ -181,7 +181,7 @@ class ServerConnection:
         try:
             self._parse(data, events)
         except Http2Error as error:
-            self._fail(error)
+            self._fail(error.code, error.text)
             raise
         return events
 
@@ -212,9 +212,9 @@ class ServerConnection:
         if at < end:
             self._pending += data[at:]
 
-    def _fail(self, error: Http2Error) -> None:
-        self._failure = error
-        self._out.append(frames.goaway(self._last_taken_id, error.code, error.text))
+    def _fail(self, code: ErrorCode, text: str) -> None:
+        self._failure = code, text
+        self._out.append(frames.goaway(self._last_taken_id, code, text))
         self._pending = bytearray()
         self._block = bytearray()
         self._streams.clear()
@@ -506,7 +506,6 @@ class ServerConnection:
             size > stream.send_window
             or size > self._send_window
             or max(len(head), size, len(trailers)) > self._peer_frame_bytes
-            or stream.unsent
             or self._block_prefix
             or not size
         ):
@@ -574,7 +573,7 @@ class ServerConnection:
         piece = stream.queued[0]
         size = min(len(piece), stream.send_window, self._send_window, self._peer_frame_bytes)
         if size == len(piece):
-            stream.queued.popleft()
+            del stream.queued[0]
         else:
             stream.queued[0] = piece[size:]
         stream.unsent -= size
@@ -634,7 +633,7 @@ class ServerConnection:
     def close(self, code: ErrorCode, text: str) -> None:
         """End the connection for a rule of the caller, as after an error: `take` gives the GOAWAY."""
         if self._failure is None:
-            self._fail(Http2Error(code, text))
+            self._fail(code, text)
 
     def _ping(self, payload: bytes) -> None:
         self._pings.append(payload)

@@ -26,7 +26,7 @@ _MAX_NUMBER_BITS: Final = 28  # a number that goes on after these is longer than
 FIELD_BYTES: Final = 32
 # What a connection remembers: names, and blocks as long as the dynamic table is as it was.
 _MAX_NAMES = 128
-_MAX_BLOCKS, _MAX_BLOCK_BYTES = 32, 1_024
+_MAX_BLOCKS, _MAX_BLOCK_BYTES = 8, 1_024
 
 _REQUIRED: Final = (":method", ":scheme", ":path")
 _PSEUDO: Final = (*_REQUIRED, ":authority")
@@ -46,8 +46,9 @@ class Headers(NamedTuple):
     trailers_fault: str
 
 
-# A name, its value, and why no message may have that name, or both: "" when one may. Plain tuples are read faster.
-_Field = tuple[str, str, str, str]
+# A name, its value, why no message may have that name, or both ("" when one may), and the bytes that an entry of the
+# table takes. Plain tuples are read faster.
+_Field = tuple[str, str, str, str, int]
 
 
 class HeaderDecoder:
@@ -64,12 +65,13 @@ class HeaderDecoder:
         self._table: list[_Field] = []  # the dynamic table, the newest entry last
         self._table_bytes = 0
         self._max_table_bytes = FIRST_TABLE_BYTES  # as the client has chosen
-        self._names: dict[bytes, tuple[str, str]] = {}  # encoded name → name and its fault
+        self._names: dict[str, tuple[str, str]] = {}  # encoded name → name and its fault
         self._blocks: dict[bytes, Headers] = {}  # blocks that do not change the table, decoded with the present one
 
     def limit_table(self, max_table_bytes: int) -> None:
         """Change how large the table may be; the next block must make a larger table smaller."""
         self._limit_bytes = max_table_bytes
+        self._blocks.clear()
 
     def decode(self, block: bytes) -> Headers:
         """The headers of a block. Raises Http2Error when it cannot be decoded: later blocks cannot either."""
@@ -86,51 +88,50 @@ class HeaderDecoder:
         values: dict[str, str] = {}
         names, table = self._names, self._table
         fault = ""
+        characters = block.decode("latin-1")
         at, end, left_bytes = 0, len(block), self._max_list_bytes
         changes_table = self._max_table_bytes > self._limit_bytes
         while at < end:
             first = block[at]
             at += 1
-            if first >= _INDEXED:
-                index = first & 0x7F
-                if index == 0x7F:
-                    index, at = _long_number(block, at, 0x7F)
-                name, value, _, its_fault = table[61 - index] if index > 61 else _STATIC[index]
-            elif _TABLE_SIZE <= first < _ADDED:
+            if _TABLE_SIZE <= first < _ADDED:
                 if values:
                     raise ValueError("the size of the table changes within a block")
                 at = self._resize(block, at)
                 changes_table = True
                 continue
+            most = 0x7F if first >= _INDEXED else 0x3F if first >= _ADDED else 0x0F
+            index = first & most
+            if index == most:
+                index, at = _long_number(block, at, most)
+            if index:
+                name, value, name_fault, its_fault, size = table[61 - index] if index > 61 else _STATIC[index]
+            elif first >= _INDEXED:
+                raise ValueError("the index is 0")
             else:
-                most = 0x3F if first >= _ADDED else 0x0F
-                index = first & most
-                if index:
-                    if index == most:
-                        index, at = _long_number(block, at, most)
-                    name, _, name_fault, _ = table[61 - index] if index > 61 else _STATIC[index]
+                encoded = characters[at : at + 1 + (block[at] & 0x7F)]
+                known = names.get(encoded)
+                if known is None:
+                    name, at = _text(block, at)
+                    name_fault = self._name_fault(encoded, name)
                 else:
-                    encoded = block[at : at + 1 + (block[at] & 0x7F)]
-                    known = names.get(encoded)
-                    if known is None:
-                        name, at = _text(block, at)
-                        name_fault = self._name_fault(encoded, name)
-                    else:
-                        at += len(encoded)
-                        name, name_fault = known
+                    at += len(encoded)
+                    name, name_fault = known
+            if first < _INDEXED:
                 value_at, at = at + 1, at + 1 + block[at]
                 if at < value_at + 0x7F and at <= end:
-                    value = block[value_at:at].decode("latin-1")
+                    value = characters[value_at:at]
                 else:
                     value, at = _text(block, value_at - 1)
                 if name_fault or name == "te" or not value.isprintable() or value != value.strip():
                     its_fault = name_fault or _value_fault(name, value)
                 else:
                     its_fault = ""
+                size = FIELD_BYTES + len(name) + len(value)
                 if first >= _ADDED:
-                    self._add((name, value, name_fault, its_fault))
+                    self._add((name, value, name_fault, its_fault, size))
                     changes_table = True
-            left_bytes -= FIELD_BYTES + len(name) + len(value)
+            left_bytes -= size
             if left_bytes < 0:
                 raise Http2Error(ErrorCode.ENHANCE_YOUR_CALM, f"headers of more than {self._max_list_bytes} bytes")
             if its_fault:
@@ -150,7 +151,7 @@ class HeaderDecoder:
             self._blocks[block] = headers
         return headers
 
-    def _name_fault(self, encoded: bytes, name: str) -> str:
+    def _name_fault(self, encoded: str, name: str) -> str:
         """Why no message may have this name; remembers ``encoded`` if it is the whole name, with its length."""
         fault = "" if name in _PSEUDO or (_is_name(name) and name not in _OF_CONNECTION) else "a name is not allowed"
         if len(encoded) <= 0x7F and len(self._names) < _MAX_NAMES:
@@ -161,7 +162,7 @@ class HeaderDecoder:
 
     def _add(self, field: _Field) -> None:
         self._table.append(field)
-        self._table_bytes += FIELD_BYTES + len(field[0]) + len(field[1])
+        self._table_bytes += field[-1]
         if self._table_bytes > self._max_table_bytes:
             self._evict()
 
@@ -179,8 +180,7 @@ class HeaderDecoder:
     def _evict(self) -> None:
         """Drop the oldest entries; one that is larger than the table empties it."""
         while self._table_bytes > self._max_table_bytes:
-            name, value, *_ = self._table.pop(0)
-            self._table_bytes -= FIELD_BYTES + len(name) + len(value)
+            self._table_bytes -= self._table.pop(0)[-1]
 
 
 def _long_number(block: bytes, at: int, number: int) -> tuple[int, int]:
@@ -216,14 +216,14 @@ def _value_fault(name: str, value: str) -> str:
 
 def _checked(values: Mapping[str, str], fault: str) -> Headers:
     """Headers with the faults that they have as a whole (RFC 9113, 8.3)."""
-    first_names = tuple(values)[: sum([name in values for name in _PSEUDO])]
-    if first_names not in _ORDERS:
+    pseudo = [name for name in _PSEUDO if name in values]
+    if tuple(values)[: len(pseudo)] not in _ORDERS:
         fault = fault or "pseudo headers follow other headers"
     is_request = values.get(":method") and values.get(":scheme") and values.get(":path")
     return Headers(
         values,
         fault or ("" if is_request else f"one of {', '.join(_REQUIRED)} is missing"),
-        fault or ("trailers have pseudo headers" if first_names else ""),
+        fault or ("trailers have pseudo headers" if pseudo else ""),
     )
 
 
@@ -263,7 +263,7 @@ def _static() -> Mapping[int, _Field]:
     named = [(name, value.replace("%", " ")) for name, _, value in fields]
     faults = ["a name is not allowed" if name == ":status" or name in _OF_CONNECTION else "" for name, _ in named]
     return {
-        index: (name, value, fault, fault)
+        index: (name, value, fault, fault, FIELD_BYTES + len(name) + len(value))
         for index, ((name, value), fault) in enumerate(zip(named, faults, strict=True), 1)
     }
 
