@@ -246,8 +246,6 @@ class GrpcConnection:
             try:
                 events = http2.receive(data, now_s)
             except Http2Error as error:
-                # HTTP/2 keeps the error, and its traceback would keep this connection until a garbage collection.
-                error.__traceback__ = None
                 await self._give_up(str(error), "bad_frames")
                 return
             # A buffer of the transport would stay alive while the turn waits.
