@@ -51,6 +51,8 @@ class CallLink(Protocol):
     http2: ServerConnection
     remote: str
     max_message_bytes: int
+    #: Whether messages or ends of calls were sent since the client's last ping.
+    has_answered: bool
 
     def start(self, call: "Call", work: Coroutine[Any, Any, Any], then: Callable[[], None]) -> None:
         """Run ``call.work(work, then)`` as a task."""
@@ -60,6 +62,9 @@ class CallLink(Protocol):
 
     def wake(self) -> None:
         """Send soon what HTTP/2 has to send."""
+
+    def flush_now(self) -> bool:
+        """Send at once what the transport takes; whether nothing is left."""
 
     async def taken(self) -> None:
         """Wait while many bytes wait for the transport."""
@@ -213,15 +218,23 @@ class Call:
 
         Raises GrpcError when the call has ended; the call's own task is cancelled then.
         """
+        link, http2, stream_id = self._link, self._link.http2, self._stream_id
+        # Many streams may write large messages in one turn of the loop: each waits for room first.
+        await link.taken()
         self._check_open()
-        http2, stream_id = self._link.http2, self._stream_id
         if not self._has_head:
             self._has_head = True
             http2.send_head(stream_id, heads.GZIP_HEAD if self._gives_gzip else heads.HEAD)
-        http2.send_data(stream_id, b"".join([framed(message, gzip=self._gives_gzip) for message in messages]))
-        self._link.wake()
-        # No turn of the loop: a handler that returns next has its last messages and the trailers sent together.
-        await trio.lowlevel.checkpoint_if_cancelled()
+        data = b"".join([framed(message, gzip=self._gives_gzip) for message in messages])
+        http2.send_data(stream_id, data)
+        link.has_answered = True
+        if len(data) < WRITE_BYTES:
+            link.wake()
+            # No turn of the loop: a handler that returns next has its last messages and the trailers sent together.
+            await trio.lowlevel.checkpoint_if_cancelled()
+        else:
+            link.flush_now()
+            await trio.lowlevel.checkpoint()
         while http2.unsent_bytes(stream_id) > WRITE_BYTES:
             if self._window is None:
                 self._window = trio.lowlevel.ParkingLot()
@@ -230,7 +243,6 @@ class Call:
             await self._window.park()
             self._is_blocked = False
             self._check_open()
-        await self._link.taken()
 
     # --- for the connection
 
