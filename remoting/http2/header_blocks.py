@@ -90,7 +90,7 @@ class HeaderDecoder:
         fault = ""
         characters = block.decode("latin-1")
         at, end, left_bytes = 0, len(block), self._max_list_bytes
-        changes_table = self._max_table_bytes > self._limit_bytes
+        changes_table = False
         while at < end:
             first = block[at]
             at += 1
@@ -107,7 +107,7 @@ class HeaderDecoder:
             if index == most:
                 index, at = _long_number(block, at, most)
             if index:
-                name, value, name_fault, its_fault, size = table[61 - index] if index > 61 else _STATIC[index]
+                name, value, name_fault, field_fault, size = table[61 - index] if index > 61 else _STATIC[index]
             elif first >= _INDEXED:
                 raise ValueError("the index is 0")
             else:
@@ -126,18 +126,18 @@ class HeaderDecoder:
                 else:
                     value, at = _text(block, value_at - 1)
                 if name_fault or name == "te" or not value.isprintable() or value != value.strip():
-                    its_fault = name_fault or _value_fault(name, value)
+                    field_fault = name_fault or _value_fault(name, value)
                 else:
-                    its_fault = ""
+                    field_fault = ""
                 size = FIELD_BYTES + len(name) + len(value)
                 if first >= _ADDED:
-                    self._add((name, value, name_fault, its_fault, size))
+                    self._add((name, value, name_fault, field_fault, size))
                     changes_table = True
             left_bytes -= size
             if left_bytes < 0:
                 raise Http2Error(ErrorCode.ENHANCE_YOUR_CALM, f"headers of more than {self._max_list_bytes} bytes")
-            if its_fault:
-                fault = its_fault
+            if field_fault:
+                fault = field_fault
             if name not in values:
                 values[name] = value
             elif name in _PSEUDO:
