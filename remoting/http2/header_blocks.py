@@ -147,9 +147,11 @@ class HeaderDecoder:
         if self._max_table_bytes > self._limit_bytes:
             raise ValueError("the table is larger than allowed")
         headers = _checked(values, fault)
-        if changes_table or len(self._blocks) == _MAX_BLOCKS:
+        if changes_table:
             self._blocks.clear()
-        if not changes_table and end <= _MAX_BLOCK_BYTES:
+        elif end <= _MAX_BLOCK_BYTES:
+            if len(self._blocks) == _MAX_BLOCKS:
+                self._blocks.clear()
             self._blocks[block] = headers
         return headers
 

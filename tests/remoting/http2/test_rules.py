@@ -122,6 +122,21 @@ def test_a_dead_connection_stays_dead() -> None:
     assert raw.answers() == []
 
 
+def test_a_goodbye_names_the_last_stream_that_was_taken() -> None:
+    """The client may try streams after it elsewhere."""
+    malformed = frame(HEADERS, END_HEADERS | END_STREAM, 5, headers(FIELDS[:2]))
+    raw = Raw()
+    raw.receive(request(3), malformed)
+    raw.server.take()
+    raw.server.go_away_now()
+    assert [answer.payload[:4] for answer in raw.answers()] == [b"\0\0\0\3"]
+    raw = Raw()
+    raw.receive(request(3), malformed)
+    raw.server.take()
+    raw.server.close(ErrorCode.NO_ERROR, "")
+    assert [answer.payload[:4] for answer in raw.answers()] == [b"\0\0\0\3"]
+
+
 # --- errors of one stream: others go on
 
 
