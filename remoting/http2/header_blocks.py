@@ -79,12 +79,20 @@ class HeaderDecoder:
         if known is not None:
             return known
         try:
-            return self._decode(block)
+            headers, changes_table = self._decode(block)
         except (LookupError, ValueError):
             # A number or text that goes on beyond the block, an unknown index, a text that is not well compressed.
             raise Http2Error(ErrorCode.COMPRESSION_ERROR, "a header block cannot be decoded") from None
+        if changes_table:
+            self._blocks.clear()
+        elif len(block) <= _MAX_BLOCK_BYTES:
+            if len(self._blocks) == _MAX_BLOCKS:
+                self._blocks.clear()
+            self._blocks[block] = headers
+        return headers
 
-    def _decode(self, block: bytes) -> Headers:
+    def _decode(self, block: bytes) -> tuple[Headers, bool]:
+        """The headers, and whether the block changes the table."""
         values: dict[str, str] = {}
         names, table = self._names, self._table
         fault = ""
@@ -146,14 +154,7 @@ class HeaderDecoder:
                 values[name] += "," + value
         if self._max_table_bytes > self._limit_bytes:
             raise ValueError("the table is larger than allowed")
-        headers = _checked(values, fault)
-        if changes_table:
-            self._blocks.clear()
-        elif end <= _MAX_BLOCK_BYTES:
-            if len(self._blocks) == _MAX_BLOCKS:
-                self._blocks.clear()
-            self._blocks[block] = headers
-        return headers
+        return _checked(values, fault), changes_table
 
     def _name_fault(self, encoded: str, name: str) -> str:
         """Why no message may have this name; remembers ``encoded`` if it is the whole name, with its length."""
