@@ -2,6 +2,7 @@
 
 import struct
 import zlib
+from collections.abc import Awaitable, Callable
 
 import pytest
 import trio
@@ -50,6 +51,8 @@ class Handlers:
             "/t.T/Broken": Unary(lambda call: None, self.broken),
             "/t.T/BrokenBegin": Unary(self.broken_begin, self.broken),
             "/t.T/Stream": Streaming(self.stream),
+            "/t.T/EchoAll": Streaming(self.echo_all),
+            "/t.T/Forty": Streaming(self.forty),
             "/t.T/Pour": Streaming(self.pour),
             "/t.T/GiveUp": Streaming(self.give_up),
         }
@@ -82,6 +85,15 @@ class Handlers:
         await self.may_begin.wait()
         while (message := await call.read()) is not None:
             self.read.append(message)
+
+    async def echo_all(self, call: Call) -> None:
+        while (message := await call.read()) is not None:
+            await call.write(message)
+
+    async def forty(self, call: Call) -> None:
+        for _ in range(40):
+            await call.write(bytes(15_000))
+            self.written += 1
 
     async def pour(self, call: Call) -> None:
         while True:
@@ -123,7 +135,7 @@ async def test_a_request_may_come_in_pieces(handlers: Handlers, mock_clock: Mock
         assert (client.status(), client.answer().has_ended) == ("0", True)
 
 
-@pytest.mark.parametrize("form", ["no data", "empty data", "cut off"])
+@pytest.mark.parametrize("form", ["no data", "empty data", "cut off", "more than whole"])
 async def test_a_call_without_a_whole_request(handlers: Handlers, mock_clock: MockClock, form: str) -> None:
     async with raw(handlers.methods, mock_clock) as served:
         client = await served.connect()
@@ -131,7 +143,8 @@ async def test_a_call_without_a_whole_request(handlers: Handlers, mock_clock: Mo
             if form == "no data":
                 await client.send(begun(HELD, *metadata, stream=stream, flags=END_HEADERS | END_STREAM))
             else:
-                sent = b"" if form == "empty data" else framed(b"tea")[:-1]
+                forms = {"empty data": b"", "cut off": framed(b"tea")[:-1], "more than whole": framed(b"tea") + b"\0"}
+                sent = forms[form]
                 await client.send(begun(HELD, *metadata, stream=stream), data(sent, stream))
         assert client.status(1) == str(int(StatusCode.INVALID_ARGUMENT))
         assert (client.status(3), client.answer(3).data) == ("0", framed(b"unread: INVALID_ARGUMENT"))
@@ -205,6 +218,49 @@ async def test_a_message_cut_off_ends_its_stream(handlers: Handlers, mock_clock:
         assert (handlers.read, client.status()) == ([b"tea"], str(int(StatusCode.INVALID_ARGUMENT)))
         await client.send(begun(STREAM, stream=3), data(framed(bytes(11)), 3))
         assert client.status(3) == str(int(StatusCode.RESOURCE_EXHAUSTED))
+
+
+async def test_a_broken_message_gives_its_stream_no_more_window(handlers: Handlers, mock_clock: MockClock) -> None:
+    async with raw(handlers.methods, mock_clock) as served:
+        client = await served.connect(begun(STREAM), *[data(b"\2" + bytes(10_000), flags=0)] * 5)
+        assert window_updates(client) == 0
+        handlers.may_begin.set()
+        await client.seen()
+        assert client.status() == str(int(StatusCode.INTERNAL))
+
+
+async def test_a_request_counts_as_memory_until_its_answer(handlers: Handlers, mock_clock: MockClock) -> None:
+    async with raw(handlers.methods, mock_clock) as served:
+        client = await served.connect(begun(HELD), data(framed(bytes(1_000))))
+        await client.send(begun(HELD, stream=3), data(framed(bytes(1_000))[:500], 3, flags=0))
+        (connection,) = served.server._open
+        assert connection.buffered_bytes == 1_500
+        await client.send(data(framed(bytes(1_000))[500:], 3))
+        assert connection.buffered_bytes == 2_000
+        for held in handlers.held:
+            held.answer(b"tea")
+        await client.seen()
+        assert connection.buffered_bytes == 0
+        await client.send(begun(STREAM, stream=5), data(framed(bytes(1_000)) * 2 + b"\0", 5, flags=0))
+        assert connection.buffered_bytes == 2_001
+        handlers.may_begin.set()
+        await client.seen()
+        assert connection.buffered_bytes == 1
+
+
+async def test_a_whole_request_may_wait_longer_than_one_that_is_not(handlers: Handlers, mock_clock: MockClock) -> None:
+    async with raw(handlers.methods, mock_clock, GrpcLimits(request_timeout_ms=5_000)) as served:
+        client = await served.connect(call(HELD, b"", []), begun(SLOW_BEGIN, stream=3))
+        await served.wait(20)
+        # The second one has not been let in.
+        assert not any(one.is_over for one in handlers.held)
+        handlers.may_begin.set()
+        await served.wait(4)
+        await client.seen()
+        assert client.status(3) is None
+        await served.wait(4)
+        await client.seen()
+        assert client.status(3) == str(int(StatusCode.DEADLINE_EXCEEDED))
 
 
 # --- heads
@@ -317,6 +373,38 @@ async def test_an_error_in_a_handler_ends_its_call_only(
         assert not handlers.held[0].is_over
         (record,) = caplog.records
         assert record.exc_info is not None and "oops" in caplog.text
+
+
+async def test_a_task_that_is_not_the_calls_own_learns_of_its_end(handlers: Handlers, mock_clock: MockClock) -> None:
+    async with raw(handlers.methods, mock_clock) as served, trio.open_nursery() as nursery:
+        client = await served.connect(begun(STREAM))
+        ended: list[str] = []
+
+        async def use(work: Callable[[], Awaitable[object]]) -> None:
+            with pytest.raises(GrpcError) as caught:
+                await work()
+            ended.append(caught.value.text)
+
+        (held,) = handlers.held
+        nursery.start_soon(use, lambda: held.write(bytes(1_000_000)))
+        nursery.start_soon(use, held.read)
+        await client.send(frame(RST_STREAM, 0, 1, bytes(4)))
+        nursery.start_soon(use, lambda: held.write(b"tea"))
+        await wait_all_tasks_blocked()
+        assert ended == ["the call has ended"] * 3
+
+
+async def test_an_error_from_the_nursery_of_a_handler_has_its_status(mock_clock: MockClock) -> None:
+    async def fail() -> None:
+        raise GrpcError(StatusCode.ABORTED, "from a task")
+
+    async def handle(call: Call) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fail)
+
+    async with raw({"/t.T/Fail": Streaming(handle)}, mock_clock) as served:
+        client = await served.connect(begun(b"/t.T/Fail"))
+        assert client.answer().headers["grpc-message"] == "from a task"
 
 
 # --- answers that the client does not take
@@ -473,13 +561,17 @@ async def test_a_client_that_pings_too_often_is_told_so_and_closed(handlers: Han
         assert served.server.refusals.counts["pings"] == 1
 
 
-@pytest.mark.parametrize("why", ["answers between", "time between"])
+@pytest.mark.parametrize("why", ["answers between", "messages between", "time between"])
 async def test_honest_pings_are_answered(handlers: Handlers, mock_clock: MockClock, why: str) -> None:
     async with raw(handlers.methods, mock_clock, GrpcLimits(min_ping_interval_ms=5_000)) as served:
         client = await served.connect()
+        if why == "messages between":
+            await client.send(begun(b"/t.T/EchoAll"))
         for number in range(20):
             await client.send(frame(PING, 0, 0, struct.pack(">Q", number)))
-            if why == "answers between":
+            if why == "messages between":
+                await client.send(data(framed(b"tea"), flags=0))
+            elif why == "answers between":
                 await client.send(call(ECHO, b"tea", [], stream=2 * number + 1))
             else:
                 await served.wait(6)
@@ -557,3 +649,43 @@ async def test_a_client_that_does_not_leave_is_cut_off(handlers: Handlers, mock_
         assert has_no_call.is_closed and not stays.is_closed
         await served.wait(20)
         assert (left, stays.is_closed, handlers.ended) == ([False], True, ["/t.T/Task"])
+
+
+async def test_a_client_that_gives_up_its_last_call_has_left(handlers: Handlers, mock_clock: MockClock) -> None:
+    async with raw(handlers.methods, mock_clock) as served, trio.open_nursery() as nursery:
+        client = await served.connect(call(TASK, b"", []))
+        nursery.start_soon(served.server.leave, 60)
+        await served.wait(5)
+        await client.send(frame(RST_STREAM, 0, 1, bytes(4)))
+        assert not client.is_closed
+        await served.wait(LINGER_S + 1)
+        assert client.is_closed
+
+
+async def test_streams_go_on_when_a_server_has_begun_to_leave(handlers: Handlers, mock_clock: MockClock) -> None:
+    windows = frame(SETTINGS, 0, 0, struct.pack(">HI", 4, 2**31 - 1))
+    windows += frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", 2**31 - 1 - 65_535))
+    async with raw(handlers.methods, mock_clock) as served, trio.open_nursery() as nursery:
+        client = await served.connect(windows)
+        nursery.start_soon(served.server.leave, 60)
+        await wait_all_tasks_blocked()
+        await client.send(begun(b"/t.T/Forty"))
+        assert client.answer().data == b""
+        # The handler waits: what is held back is bounded.
+        assert handlers.written < 30
+        await served.wait(GO_AWAY_ANSWER_S + 1)
+        await client.seen()
+        assert (len(client.answer().data), client.status()) == (40 * 15_005, "0")
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_client_that_breaks_a_rule_while_it_is_asked_to_leave_is_told(
+    handlers: Handlers, mock_clock: MockClock
+) -> None:
+    async with raw(handlers.methods, mock_clock) as served, trio.open_nursery() as nursery:
+        client = await served.connect()
+        nursery.start_soon(served.server.leave, 60)
+        await wait_all_tasks_blocked()
+        await client.send(frame(DATA, 0, 0, b"x"))
+        assert [code for _, code, _ in client.goaways()] == [ErrorCode.PROTOCOL_ERROR]
+        nursery.cancel_scope.cancel()

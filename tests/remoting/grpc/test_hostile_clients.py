@@ -4,6 +4,7 @@ import gc
 import struct
 import weakref
 from collections.abc import Awaitable, Callable
+from random import Random
 
 import pytest
 import trio
@@ -18,6 +19,7 @@ from skylark.remoting.http2.errors import ErrorCode
 from skylark.remoting.http2.limits import Http2Limits
 from skylark.remoting.net.limits import ConnectionBudget
 from tests.remoting.grpc.raw_client import Raw, RawClient, begun, raw
+from tests.support.amounts import amount
 from tests.support.http2 import (
     CONTINUATION,
     DATA,
@@ -28,9 +30,11 @@ from tests.support.http2 import (
     RST_STREAM,
     SETTINGS,
     WINDOW_UPDATE,
+    broken,
     call,
     frame,
     headers,
+    opened,
 )
 
 CALM = ErrorCode.ENHANCE_YOUR_CALM
@@ -148,6 +152,25 @@ async def test_a_flood_ends_its_connection(
         assert sum(served.server.refusals.counts.values()) == 1
 
 
+@pytest.mark.parametrize("seed", range(amount(20, 2_000)))
+async def test_odd_frames_end_their_connection_only(
+    running: Running, mock_clock: MockClock, seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    random = Random(seed)
+    async with raw(running.methods, mock_clock) as served:
+        honest = await served.connect(call(WAIT, b"", []))
+        for _ in range(10):
+            odd = random.choice([broken(random), call(ECHO, b"tea", [])])
+            client = await served.connect(opened(call(STREAM, b"", [], stream=1)) + odd[24:], begins=False)
+            await client.transport.aclose()
+        await wait_all_tasks_blocked()
+        assert (len(served.server), running.tasks) == (1, 1)
+        assert not [record for record in caplog.records if record.exc_info]
+        await honest.transport.aclose()
+        await wait_all_tasks_blocked()
+        await check_served(served)
+
+
 async def test_more_streams_than_the_limit_are_refused(running: Running, mock_clock: MockClock) -> None:
     limits = GrpcLimits(http2=Http2Limits(max_concurrent_streams=10))
     async with raw(running.methods, mock_clock, limits) as served:
@@ -220,6 +243,25 @@ async def test_a_window_of_zero_holds_no_more_than_the_limit(running: Running, m
         await client.transport.aclose()
         await wait_all_tasks_blocked()
         await check_served(served)
+
+
+async def test_large_messages_of_many_streams_wait_for_a_client_that_does_not_read(mock_clock: MockClock) -> None:
+    async def pour(call: Call) -> None:
+        await call.write(bytes(300_000))
+
+    windows = frame(SETTINGS, 0, 0, struct.pack(">HI", 4, 2**31 - 1))
+    windows += frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", 2**31 - 1 - 65_535))
+    async with raw({"/t.T/Pour": Streaming(pour)}, mock_clock, capacity=100_000) as served:
+        client = await served.connect(windows)
+        await client.transport.send_all(b"".join(begun(b"/t.T/Pour", stream=stream) for stream in range(1, 80, 2)))
+        await wait_all_tasks_blocked()
+        (connection,) = served.server._open
+        assert 200_000 < connection.buffered_bytes < 700_000
+        assert not client.is_closed
+        # A client that then reads gets all.
+        while not all(client.answer(stream).has_ended for stream in range(1, 80, 2)):
+            await client.seen()
+        assert all(len(client.answer(stream).data) == 300_005 for stream in range(1, 80, 2))
 
 
 async def _closes(served: Raw, client: RawClient) -> None:
