@@ -96,8 +96,8 @@ class Call:
         "_stream_id",
         "_takes_gzip",
         "_unconsumed_bytes",
-        "_unflushed_bytes",
         "_window",
+        "_written_bytes",
         "deadline_s",
         "is_over",
         "path",
@@ -145,9 +145,9 @@ class Call:
         self._news: Signal | None = None
         # --- the answer
         self._has_head = False
+        # Since the loop last had a turn.
+        self._written_bytes = 0
         self._is_blocked = False
-        # What was written since the last turn of the loop, at most.
-        self._unflushed_bytes = 0
         self._window: trio.lowlevel.ParkingLot | None = None
 
     @property
@@ -231,13 +231,13 @@ class Call:
         data = b"".join([framed(message, gzip=self._gives_gzip) for message in messages])
         http2.send_data(stream_id, data)
         link.has_answered = True
-        self._unflushed_bytes += len(data)
-        if self._unflushed_bytes < WRITE_BYTES:
+        self._written_bytes += len(data)
+        if self._written_bytes < WRITE_BYTES:
             link.wake()
             # No turn of the loop: a handler that returns next has its last messages and the trailers sent together.
             await trio.lowlevel.checkpoint_if_cancelled()
         else:
-            self._unflushed_bytes = 0
+            self._written_bytes = 0
             link.flush_now()
             await trio.lowlevel.checkpoint()
         while http2.unsent_bytes(stream_id) > WRITE_BYTES:

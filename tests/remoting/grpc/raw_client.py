@@ -1,5 +1,6 @@
 """A client that sends frames as a test wants them, to a server in memory, and sees all frames that come back."""
 
+import struct
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import NamedTuple
@@ -19,6 +20,8 @@ from tests.support.http2 import (
     GOAWAY,
     HEADERS,
     RST_STREAM,
+    SETTINGS,
+    WINDOW_UPDATE,
     frame,
     headers,
     opened,
@@ -26,6 +29,10 @@ from tests.support.http2 import (
 from tests.support.memory_transport import CAPACITY_BYTES, MemoryNetwork, MemoryTransport
 
 FRAME_HEAD_BYTES = 9
+#: Frames that give the server the largest windows, of streams and of the connection.
+WINDOWS = frame(SETTINGS, 0, 0, struct.pack(">HI", 4, 2**31 - 1)) + frame(
+    WINDOW_UPDATE, 0, 0, struct.pack(">I", 2**31 - 1 - 65_535)
+)
 
 
 class Frame(NamedTuple):
