@@ -590,7 +590,7 @@ class Calls:
             answer(answer_of([_entry_of(ticket)]))
 
         try:
-            caller.session.producer.send_alone(message, ended)
+            caller.session.producer.send_nowait(message, on_delivery=ended)
         except BufferFull:
             return False
         return True

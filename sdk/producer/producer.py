@@ -704,26 +704,6 @@ class Producer:
         except SkylarkError as error:
             send.fail(error)
 
-    # --- used by mqproxy
-
-    def send_alone(self, message: Message, on_delivery: Callable[[Ticket], object]) -> None:
-        """As `send_nowait`, for a message whose sender sends no other one before the outcome.
-
-        Such a message leaves at once when no other sends are in progress; that saves a turn of the loop.
-        """
-        self._client.check_open()
-        ticket, message = self.make_ticket(Ticket, message, ANY_QUEUE, None, None, None, watch_for(on_delivery))
-        lane = self._open_lanes.get(message.topic)
-        is_plain = len(message.body) <= self._plain_bytes and not self._lines.waiting
-        try:
-            if lane is not None and is_plain and (message.properties or {}).keys().isdisjoint(_SPECIAL):
-                lane.add(ticket)
-            else:
-                self._lines.place(ticket, message, ANY_QUEUE)
-        except Exception:
-            self._backlog.end([ticket])
-            raise
-
     # --- used by lanes
 
     @property

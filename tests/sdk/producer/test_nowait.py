@@ -18,7 +18,6 @@ from skylark.sdk.producer import Producer
 from skylark.sdk.producer.backlog import MOST_KEPT
 from skylark.sdk.producer.packing import THREAD_BYTES
 from skylark.sdk.producer.producer import Ticket
-from skylark.sdk.producer.result import SendResult
 from skylark.sdk.runtime import SendsFailed
 from tests.sdk.fakes import FakeNamesrv, serving
 from tests.sdk.producer.test_producer import StoringBroker, bodies, two_brokers
@@ -232,36 +231,6 @@ async def test_the_options_of_send() -> None:
         late = producer.send_nowait(Message("t", b"x"), timeout_ms=50)
         with pytest.raises(SendFailed):
             await late
-
-
-async def test_a_message_that_comes_alone_leaves_at_once() -> None:
-    async with one_broker() as (names, _), Producer(names.addr) as producer:
-        results: list[SendResult] = []
-
-        async def send(sharding_key: str | None = None) -> bool:
-            """Send a message; returns whether it left before the loop had a turn."""
-            message, ended = OwnKeyMessage("t", b"x", unique_key="mine", sharding_key=sharding_key), trio.Event()
-
-            def delivered(ticket: Ticket) -> None:
-                results.append(ticket.result())
-                ended.set()
-
-            producer.send_alone(message, delivered)
-            has_left = bool(producer._open_lanes) and not any(
-                lane._incoming or lane.pending for lane in producer._open_lanes.values()
-            )
-            await ended.wait()
-            return has_left
-
-        # The first message needs a route, the second shows that messages come one at a time.
-        assert [await send() for _ in range(4)][2:] == [True, True]
-        assert not await send("a key")
-        assert [result.msg_id for result in results] == ["mine"] * 5
-        assert producer.backlog.waiting == 0
-        closed = producer
-    with pytest.raises(SkylarkError, match="closed"):
-        closed.send_alone(Message("t", b"x"), lambda ticket: None)
-    assert closed.backlog.waiting == 0
 
 
 async def test_large_bodies_are_compressed_and_keep_their_order() -> None:
