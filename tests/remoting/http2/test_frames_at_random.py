@@ -86,7 +86,7 @@ class Caller:
         self.server = ServerConnection(LIMITS)
         self.newest = 0
         self.open: set[int] = set()  # streams whose client has not ended
-        self.unread: Counter[int] = Counter()
+        self.unread: Counter[int] = Counter()  # bytes of events that were not consumed
         self.seen: Counter[str] = Counter()
 
     def on(self, events: list[Event]) -> None:
@@ -119,8 +119,8 @@ class Caller:
                 server.send_trailers(stream_id, TRAILERS_BLOCK, drop_queued=random.random() < 0.5)
             elif step == 3:
                 server.reset(stream_id, ErrorCode.CANCEL)
-            elif server._streams[stream_id].trailers is None:
-                server.consumed(stream_id, server._streams[stream_id].unread)
+            else:
+                server.consumed(stream_id, self.unread.pop(stream_id, 0))
         if random.random() < 0.01:
             random.choice([server.ping, server.go_away, server.go_away_now])()
 
@@ -131,7 +131,7 @@ class Caller:
         assert server.queued_bytes == sum(stream.unsent for stream in streams) <= LIMITS.max_unsent_bytes
         assert server._window + server._consumed + sum(stream.unread for stream in streams) == 100_000
         assert len(server._streams) <= LIMITS.max_concurrent_streams
-        assert server.pending_bytes <= 2 * LIMITS.max_header_list_bytes + LIMITS.max_frame_bytes
+        assert server.pending_bytes <= LIMITS.max_header_block_bytes + LIMITS.max_frame_bytes
         assert all(stream.unsent for stream in server._waiting.values())
         assert not server._waiting or server._send_window <= 0
         for stream_id, stream in server._streams.items():
