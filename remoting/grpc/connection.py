@@ -94,6 +94,7 @@ class GrpcConnection:
         self.closed_reason: str | None = None
         self.exceeded = ""
         self._calls: dict[int, Call] = {}
+        self._unary_calls = 0
         # Ended calls whose answer waits for the client's window, and when they ended; scans drop those that have gone.
         self._unsent: dict[int, float] = {}
         self._request_bytes = 0
@@ -219,13 +220,20 @@ class GrpcConnection:
             await self._taken.park()
 
     def ended(self, stream_id: int) -> None:
-        if self._calls.pop(stream_id, None) is None:
+        call = self._calls.pop(stream_id, None)
+        if call is None:
             return
         self._budget.used -= 1
+        self._unary_calls -= call.is_unary
         self.has_answered = True
         if self.http2.unsent_bytes(stream_id):
             self._unsent[stream_id] = trio.current_time()
-        if not self._in_turn:
+        if self._in_turn:
+            return
+        if call.is_unary and not self._unary_calls:
+            # No other answer can join this one, so it need not wait for the writer's turn.
+            self.flush_now()
+        else:
             self._wake.set()
 
     # --- reading
@@ -332,6 +340,7 @@ class GrpcConnection:
             return
         self._budget.used += 1
         self._calls[stream_id] = call
+        self._unary_calls += call.is_unary
         call.begin()
 
     def _is_early_ping(self, now_s: float) -> bool:
@@ -349,11 +358,8 @@ class GrpcConnection:
     @enable_ki_protection
     def flush_now(self) -> bool:
         """Send what the transport takes without waiting; whether nothing is left. The rest leaves as the peer reads."""
-        if self.closed_reason is not None:
-            return False
-        if self._is_sending:
-            # The task that is sending will send this, too; until then it counts.
-            self._collect()
+        if self._is_sending or self.closed_reason is not None:
+            # The task that is sending will send this, too.
             return False
         if not (waiting := self._waiting()):
             self._check_all_sent()
@@ -365,7 +371,7 @@ class GrpcConnection:
             taken = 0
         self._outbox_bytes -= taken
         if taken < len(waiting):
-            self._outbox.insert(0, memoryview(waiting)[taken:])
+            self._outbox = [memoryview(waiting)[taken:]]
             self._wake.set()
             self._charge()
             return False
@@ -408,7 +414,6 @@ class GrpcConnection:
             self._blocked_since = None
             self._is_sending = False
             self._taken.unpark_all()
-        self._check_all_sent()
 
     async def _all_taken(self) -> None:
         """Wait until all is sent, or the connection is closed."""

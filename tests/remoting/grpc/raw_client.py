@@ -72,16 +72,16 @@ class RawClient:
     async def seen(self) -> list[Frame]:
         """The frames that have come since the last call, once all tasks wait."""
         await wait_all_tasks_blocked()
-        data = self._unread + self.transport.take()
+        data, at = self._unread + self.transport.take(), 0
         found = []
-        while len(data) >= FRAME_HEAD_BYTES:
-            end = FRAME_HEAD_BYTES + int.from_bytes(data[:3])
+        while len(data) - at >= FRAME_HEAD_BYTES:
+            start = at + FRAME_HEAD_BYTES
+            end = start + int.from_bytes(data[at : at + 3])
             if len(data) < end:
                 break
-            stream = int.from_bytes(data[5:9])
-            found.append(Frame(data[3], data[4], stream, data[FRAME_HEAD_BYTES:end]))
-            data = data[end:]
-        self._unread = data
+            found.append(Frame(data[at + 3], data[at + 4], int.from_bytes(data[at + 5 : start]), data[start:end]))
+            at = end
+        self._unread = data[at:]
         for one in found:
             self._follow(one)
         self.frames += found

@@ -387,6 +387,7 @@ async def test_a_task_that_is_not_the_calls_own_learns_of_its_end(handlers: Hand
         (held,) = handlers.held
         nursery.start_soon(use, lambda: held.write(bytes(1_000_000)))
         nursery.start_soon(use, held.read)
+        await wait_all_tasks_blocked()
         await client.send(frame(RST_STREAM, 0, 1, bytes(4)))
         nursery.start_soon(use, lambda: held.write(b"tea"))
         await wait_all_tasks_blocked()

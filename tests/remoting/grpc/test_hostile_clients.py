@@ -288,7 +288,7 @@ async def test_a_stream_without_an_end_leaves_turns_to_others(running: Running, 
         while True:
             await call.write(b"a drop", b"and another")
 
-    async with raw({**running.methods, "/t.T/Pour": Streaming(pour)}, mock_clock, capacity=1_000_000) as served:
+    async with raw({**running.methods, "/t.T/Pour": Streaming(pour)}, mock_clock, capacity=100_000) as served:
         client = await served.connect(WINDOWS, begun(b"/t.T/Pour"))
         (connection,) = served.server._open
         assert connection.buffered_bytes < 500_000
