@@ -509,6 +509,28 @@ async def test_a_write_learns_that_its_connection_is_lost(handlers: Handlers, mo
         assert ended == ["the call has ended"]
 
 
+async def test_a_write_that_waits_for_room_learns_of_the_end(handlers: Handlers, mock_clock: MockClock) -> None:
+    limits = GrpcLimits(max_answer_bytes=100_000)
+    async with raw(handlers.methods, mock_clock, limits, capacity=1_000) as served, trio.open_nursery() as nursery:
+        client = await served.connect(WINDOWS)
+        await client.transport.send_all(begun(STREAM))
+        await wait_all_tasks_blocked()
+        (held,) = handlers.held
+        ended: list[str] = []
+
+        async def write() -> None:
+            try:
+                await held.write(bytes(300_000))
+            except GrpcError as error:
+                ended.append(error.text)
+
+        nursery.start_soon(write)
+        nursery.start_soon(write)
+        await wait_all_tasks_blocked()
+        # The first one filled the room, and the connection with it.
+        assert (ended, client.is_closed) == (["the call has ended"], True)
+
+
 async def test_answers_above_the_limit_cut_their_client_off(handlers: Handlers, mock_clock: MockClock) -> None:
     async with raw(handlers.methods, mock_clock, GrpcLimits(max_answer_bytes=100_000), capacity=1_000) as served:
         client = await served.connect(WINDOWS)
