@@ -164,6 +164,5 @@ def _check(options: BrokerOptions) -> None:
             raise UserError(
                 "enableProxy: without namesrvAddr there must be one broker, and a listenPort; set namesrvAddr"
             )
-    missing = [name for name in ("grpc", "google") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise UserError(f"enableProxy: the library {missing[0]} is missing; pip install 'skylark-mq[proxy]'")
+    if importlib.util.find_spec("google") is None:
+        raise UserError("enableProxy: the library protobuf is missing; pip install 'skylark-mq[proxy]'")

@@ -88,7 +88,7 @@ async def test_a_proxy_whose_port_is_in_use_ends_the_broker_with_the_reason(tmp_
         broker.start()
         await until(lambda: not broker.runs, "it has ended")
     assert broker.exit_code == 1
-    assert f"mqproxy: grpcServerPort: cannot listen on 127.0.0.1:{namesrv.port}" in broker.log_end()
+    assert f"mqproxy: port 127.0.0.1:{namesrv.port} is in use" in broker.log_end()
     assert "enableProxy: the proxy ended with exit code 1 before it served" in broker.log_end()
 
 
@@ -137,11 +137,11 @@ def test_a_broker_whose_proxy_cannot_find_it_needs_a_nameserver(given: dict[str,
 def test_a_missing_library_is_named_before_the_broker_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     found = importlib.util.find_spec
 
-    def without_grpc(name: str) -> Any:
-        return None if name == "grpc" else found(name)
+    def without_protobuf(name: str) -> Any:
+        return None if name == "google" else found(name)
 
-    monkeypatch.setattr(importlib.util, "find_spec", without_grpc)
-    with pytest.raises(UserError, match=r"the library grpc is missing; pip install 'skylark-mq\[proxy\]'"):
+    monkeypatch.setattr(importlib.util, "find_spec", without_protobuf)
+    with pytest.raises(UserError, match=r"the library protobuf is missing; pip install 'skylark-mq\[proxy\]'"):
         WithProxy(options(), nothing)
 
 

@@ -7,8 +7,11 @@ from vulture import Vulture
 from tests.tidy.tree import PACKAGES, ROOT, modules
 
 CALLERS = (*PACKAGES, "scripts", "pyspark_rocketmq.py", "kombu_rocketmq.py")
-# RocketMQ's fields and words are listed whole, used or not.
-VOCABULARY = ("remoting/protocol/requests/", "remoting/protocol/codes.py", "mqcommon/message/", "mqcommon/names.py")
+# The fields and words of RocketMQ, HTTP/2 and gRPC are listed whole, used or not.
+VOCABULARY = (
+    *("remoting/protocol/requests/", "remoting/protocol/codes.py", "remoting/http2/errors.py"),
+    *("remoting/grpc/statuses.py", "mqcommon/message/", "mqcommon/names.py"),
+)
 # Members of reports are read by programs, and by their names in JSON.
 REPORTS = (
     "sdk/admin/reports/",
@@ -19,7 +22,7 @@ REPORTS = (
 )
 # scripts/proto makes it.
 GENERATED = "mqproxy/wire/"
-# Python, asyncio, click, OpenTelemetry, reprlib, PyYAML, Arrow, Spark and FastStream look for these names.
+# Python, click, OpenTelemetry, reprlib, PyYAML, Arrow, Spark and FastStream look for these names.
 OF_LIBRARIES = {
     *(
         "__delattr__",
@@ -42,10 +45,9 @@ OF_LIBRARIES = {
         "maxstring",
         "requested_schema",
     ),
-    *("connection_made", "data_received", "pause_writing", "resume_writing"),
     *("streamReader", "streamWriter", "latestOffset", "reportLatestOffset", "prepareForTriggerAvailableNow"),
     *("onQueryStarted", "onQueryProgress", "onQueryTerminated"),
-    *("register_subscriber", "get_logger", "ping", "publish_batch", "get_publish_key"),
+    *("register_subscriber", "get_logger", "publish_batch", "get_publish_key"),
     *("get_schema", "channel_labels", "_make_response_publisher", "get_one"),
     "_SubscriberUsecase__auto_ack_disabled",
     *("_patch_producer", "_fake_connect", "create_publisher_fake_subscriber", "broker_class"),
