@@ -160,6 +160,16 @@ def test_metadata_comes_in_and_nothing_of_http2(channel: grpc.Channel, seen: See
     assert not [name for name in found if name.startswith((":", "grpc-"))]
 
 
+def test_too_much_metadata_ends_its_own_call(channel: grpc.Channel, seen: Seen) -> None:
+    waiting = channel.unary_unary("/t.T/Wait").future(b"", timeout=DEADLINE_S)
+    assert seen.begun.wait(DEADLINE_S)
+    for size in (20_000, 50_000):
+        code, _ = refused(channel, "Echo", metadata=[("x-large", "v" * size)])
+        assert code == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert unary(channel, "Echo") == b"tea" and not waiting.done()
+    waiting.cancel()
+
+
 def test_a_call_may_be_refused_before_its_request_is_read(channel: grpc.Channel) -> None:
     is_over = threading.Event()
 
