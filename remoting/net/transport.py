@@ -77,3 +77,6 @@ class Listener(trio.abc.Listener[Transport]):
 
 #: Connects to (host, port). Raises OSError when that fails; TlsError is an OSError.
 Connect = Callable[[str, int], Awaitable[Transport]]
+
+#: Makes a `Connect` that reaches some addresses without the network, and all others by the given `Connect`.
+Shortcut = Callable[[Connect], Connect]
