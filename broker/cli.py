@@ -11,9 +11,9 @@ import click
 import trio
 
 from skylark.broker.identity import listening, resolved
-from skylark.broker.instances import check_directory, instance_count, instances_of, usable_cores
+from skylark.broker.instances import KEY, check_directory, instances_of, supervisor_of
 from skylark.broker.options import BrokerOptions, check_file_size
-from skylark.broker.supervisor import Supervisor
+from skylark.mqcommon.daemons.instances import instance_count, usable_cores
 from skylark.mqcommon.daemons.malloc import keep_freed_memory
 from skylark.mqcommon.daemons.open_files import raise_open_files
 from skylark.mqcommon.daemons.start_report import DaemonGroup, StartReport, log_format_of
@@ -69,11 +69,11 @@ def main(context: click.Context, /, conf: str | None, print_config: bool, **argu
         where = listening(loaded, conf_keys(BrokerOptions, conf))
         options = resolved(replace(loaded, bind_address=where.address))
         check_file_size(options)
-        count = instance_count(options.broker_instances, usable_cores())
+        count = instance_count(KEY, options.broker_instances, usable_cores())
         check_directory(options, count)
         main_task: Main
         if count > 1:
-            main_task = Supervisor(options, instances_of(options, count), conf, given).run
+            main_task = supervisor_of(options, instances_of(options, count), conf, given).run
         else:
             # Imported here: a supervisor does not need the broker's modules.
             from skylark.broker.broker import Broker

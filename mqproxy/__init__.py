@@ -12,6 +12,7 @@ sessions.py    the user of a call, and clients of the SDK that sign as this user
 clients.py     the known clients, and their settings; telemetry.py: commands to them
 metrics.py     counts of calls, clients and renewals; grpc_logs.py: bounds the lines that gRPC itself logs
 metadata.py    routes, topics and groups, cached
+instances.py   several proxies at one port
 options.py     the options, under RocketMQ's names; wire/ has the generated messages
 """
 

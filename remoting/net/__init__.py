@@ -10,5 +10,5 @@ answers.py  answers with a body, cut to the size of a frame
 call.py     sends a described request and checks the code of the answer
 client.py   connections by address, opened on demand, CBOR offered to each server
 daemon.py   signals, graceful stop, logging of a daemon
-children.py other daemons that a daemon starts
+children.py other daemons that a daemon starts; supervisor.py: several of one kind, kept running
 """

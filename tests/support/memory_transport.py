@@ -1,8 +1,8 @@
 """Transports in memory: connected pairs, and a network of listeners. Like TCP, but with a schedule that repeats.
 
-They are the transports inside of a process, with what tests of TCP need. A direction holds a bounded number of bytes, so
-that a peer that does not read can be tested, and a connection can be cut. Nothing here waits for the operating system:
-under MockClock a test that waits for a timeout takes no time.
+They are the transports inside of a process, with what tests of TCP need. A direction holds a bounded number of bytes,
+so that a peer that does not read can be tested, and a connection can be cut. Nothing here waits for the operating
+system: under MockClock a test that waits for a timeout takes no time.
 """
 
 import errno
