@@ -71,19 +71,17 @@ def main(context: click.Context, /, conf: str | None, print_config: bool, **argu
         check_file_size(options)
         count = instance_count(KEY, options.broker_instances, usable_cores())
         check_directory(options, count)
-        main_task: Main
+        broker = None
         if count > 1:
-            main_task = supervisor_of(options, instances_of(options, count), conf, given).run
+            main_task: Main = supervisor_of(options, instances_of(options, count), conf, given).run
         else:
             # Imported here: a supervisor does not need the broker's modules.
             from skylark.broker.broker import Broker
 
-            main_task = partial(_serve, Broker(options, opened_because=where.because))
+            broker = Broker(options, opened_because=where.because)
+            main_task = partial(_serve, broker)
         if options.enable_proxy:
-            # Imported here: brokers without a proxy start sooner.
-            from skylark.broker.proxy_process import WithProxy
-
-            main_task = WithProxy(options, main_task).run
+            main_task = _with_proxy(main_task, options, broker, warnings)
     except UserError as error:
         report.fail(str(error))
         sys.exit(1)
@@ -93,6 +91,24 @@ def main(context: click.Context, /, conf: str | None, print_config: bool, **argu
         click.echo(to_properties(options), nl=False)
         return
     sys.exit(run_daemon(main_task, name="broker", logs=options))
+
+
+def _with_proxy(main: Main, options: BrokerOptions, broker: "Broker | None", warnings: list[str]) -> Main:
+    """``main`` with a proxy: in the process of ``broker``, or in its own for several brokers."""
+    # Imported here: brokers without a proxy start sooner.
+    from skylark.broker.with_proxy import WithProxy, check_proxy, proxy_environ, proxy_given
+
+    check_proxy(options)
+    if broker is None:
+        from skylark.broker.proxy_process import ProxyProcess
+
+        return WithProxy(main, ProxyProcess(options).run).run
+    # The broker knows nothing else of the proxy.
+    from skylark.mqproxy.near import NearProxy
+
+    given, environ = proxy_given(options), proxy_environ(options)
+    near = NearProxy(lambda: broker.near, options.proxy_config_path, given, environ, warnings)
+    return WithProxy(main, near.run).run
 
 
 async def _serve(broker: "Broker", stopping: trio.Event, ready: Ready) -> None:

@@ -9,12 +9,13 @@ import os
 from collections import deque
 from collections.abc import Collection
 from itertools import cycle
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
 from skylark.mqcommon.addresses import format_address, server_address, split_address
-from skylark.remoting.net.transport import Connect, Listener, Transport
+from skylark.remoting.net.limits import ConnectionBudget
+from skylark.remoting.net.transport import Connect, Listener, Shortcut, Transport
 
 if TYPE_CHECKING:
     from skylark.mqcommon.disk.files import MappedFile
@@ -183,6 +184,13 @@ def in_process_pair(client: str, server: str) -> tuple[InProcessTransport, InPro
     """Both ends of a connection, the client's first; ``client`` and ``server`` are their addresses, ``ip:port``."""
     up, down = Direction(CAPACITY_BYTES), Direction(CAPACITY_BYTES)
     return InProcessTransport(client, server, down, up), InProcessTransport(server, client, up, down)
+
+
+class NearServer(NamedTuple):
+    """A server in this event loop: the way to it, and the budget of connections that it shares with its neighbours."""
+
+    shortcut: Shortcut
+    connections: ConnectionBudget
 
 
 class InProcessListener(Listener):
