@@ -12,6 +12,7 @@ python -m bench.grpc_load slowest ADDRESS CALLS                  the same, p99
 python -m bench.grpc_load receive ADDRESS MESSAGES AT_ONCE       ReceiveMessage and AckMessage of 16, messages a second
 python -m bench.grpc_load arrive ADDRESS MESSAGES                send to a waiting receiver, 100 a second, median in ms
 python -m bench.grpc_load hold ADDRESS AT_ONCE                   SendMessage until its stdin closes, calls a second
+python -m bench.grpc_load hold_remoting ADDRESS AT_ONCE          sends by remoting until its stdin closes, sends a second
 """
 
 import hmac
@@ -21,21 +22,21 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from itertools import count, cycle
 from statistics import median, quantiles
 from typing import NamedTuple
 
 import hpack
 
-from bench.traffic import send_frames
+from bench.guard_auth import USER
+from bench.traffic import TOPIC, send_frames
 from skylark.mqcommon.addresses import split_address
 from skylark.mqproxy.service import SERVICE
 from skylark.mqproxy.wire import messaging_pb2 as wire
 
-TOPIC = "bench"
 #: Topics of `receive` and of `arrive`, which get no other messages, and the group of both.
 FULL, ARRIVALS = "full", "arrivals"
 GROUP = "bench"
-USER, SECRET = "bench", "bench-secret"
 BODY = b"x" * 128
 BATCH = 16
 WARM_UP = 200
@@ -83,8 +84,8 @@ def varying(number: int, *, is_signed: bool) -> bytes:
         _literal(b"x-mq-request-id", b"%08x-7777-4777-8777-0123456789ab" % number),
     ]
     if is_signed:
-        digest = hmac.digest(SECRET.encode(), date, "sha1").hex()
-        value = f"MQv2-HMAC-SHA1 Credential={USER}, SignedHeaders=x-mq-date-time, Signature={digest}"
+        digest = hmac.digest(USER.secret_key.encode(), date, "sha1").hex()
+        value = f"MQv2-HMAC-SHA1 Credential={USER.access_key}, SignedHeaders=x-mq-date-time, Signature={digest}"
         made.append(_literal(b"authorization", value.encode()))
     return b"".join(made)
 
@@ -95,8 +96,7 @@ class Connection:
     def __init__(self, address: str, client_id: str = "bench") -> None:
         self._address = address
         self._client_id = client_id
-        self.socket = socket.create_connection(split_address(address), DEADLINE_S)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket = _connected(address)
         # What was read last, and the part of it that is no whole frame yet.
         self._data = self._tail = b""
         self._encoder = hpack.Encoder()
@@ -274,33 +274,53 @@ def signed(address: str, calls: int, at_once: int) -> float:
 def hold(address: str, at_once: int) -> float:
     """SendMessage until stdin closes: calls a second."""
     connection, message = Connection(address), _send_request()
+    numbers = count()
 
-    def endless() -> Iterator[bytes]:
-        number = 0
-        while not select.select([sys.stdin], [], [], 0)[0]:
-            yield connection.request("SendMessage", message, number)
-            number += 1
+    def send(calls: int) -> None:
+        made = [connection.request("SendMessage", message, next(numbers)) for _ in range(calls)]
+        connection.send(b"".join(made))
 
-    requests = endless()
-    in_flight = answered = 0
-    is_over = False
+    return _held(at_once, send, lambda: connection.read()[0])
+
+
+def hold_remoting(address: str, at_once: int) -> float:
+    """Sends by remoting until stdin closes: sends a second."""
+    connected, frames, tail = _connected(address), cycle(send_frames(10_000, BODY)), b""
+
+    def send(calls: int) -> None:
+        connected.sendall(b"".join([next(frames) for _ in range(calls)]))
+
+    def read() -> int:
+        nonlocal tail
+        data, at, ended = tail + connected.recv(_READ_BYTES), 0, 0
+        while len(data) - at >= 4 and (size := 4 + int.from_bytes(data[at : at + 4], "big")) <= len(data) - at:
+            at, ended = at + size, ended + 1
+        tail = data[at:]
+        return ended
+
+    return _held(at_once, send, read)
+
+
+def _held(at_once: int, send: Callable[[int], None], read: Callable[[], int]) -> float:
+    """Requests a second, ``at_once`` in flight, until stdin closes. Says when it begins."""
     print("loading", flush=True)
     began = time.perf_counter()
-    while not is_over or in_flight:
-        batch: list[bytes] = []
+    in_flight = answered = 0
+    while not select.select([sys.stdin], [], [], 0)[0]:
         room = at_once - in_flight
-        if not is_over and room >= max(at_once // 4, 1):
-            for request in requests:
-                batch.append(request)
-                if len(batch) == room:
-                    break
-            is_over = len(batch) < room
-            connection.send(b"".join(batch))
-            in_flight += len(batch)
-        ended, _ = connection.read()
+        if room >= max(at_once // 4, 1):
+            send(room)
+            in_flight += room
+        ended = read()
         in_flight -= ended
         answered += ended
     return answered / (time.perf_counter() - began)
+
+
+def _connected(address: str) -> socket.socket:
+    made = socket.create_connection(split_address(address), DEADLINE_S)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return made
 
 
 def _times_ms(calls: int, once: Callable[[int], None]) -> list[float]:
@@ -326,8 +346,7 @@ def latency(address: str, calls: int) -> float:
 
 
 def _remoting_ms(address: str, calls: int) -> list[float]:
-    connected = socket.create_connection(split_address(address), DEADLINE_S)
-    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connected = _connected(address)
     frames = send_frames(WARM_UP + calls, BODY)
 
     def once(number: int) -> None:
@@ -415,7 +434,7 @@ def arrive(address: str, messages: int) -> float:
     receiver, sender = Connection(address, "receiver"), Connection(address, "sender")
     wanted = _receive_request(ARRIVALS, 20)
     times: list[float] = []
-    numbers = iter(range(1_000_000))
+    numbers = count()
 
     def handle(answers: list[Answer]) -> None:
         now = time.perf_counter()

@@ -106,9 +106,8 @@ def check_proxy(options: BrokerOptions) -> None:
             raise UserError(
                 "enableProxy: without namesrvAddr there must be one broker, and a listenPort; set namesrvAddr"
             )
-    missing = [name for name in ("hpack", "google") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise UserError(f"enableProxy: the library {missing[0]} is missing; pip install 'skylark-mq[proxy]'")
+    if importlib.util.find_spec("google") is None:
+        raise UserError("enableProxy: the library protobuf is missing; pip install 'skylark-mq[proxy]'")
 
 
 def proxy_given(options: BrokerOptions) -> dict[str, str]:

@@ -155,8 +155,8 @@ def test_a_broker_whose_proxy_cannot_find_it_needs_a_nameserver(given: dict[str,
 
 def test_a_missing_library_is_named_before_the_broker_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "hpack" else found(name))
-    with pytest.raises(UserError, match=r"the library hpack is missing; pip install 'skylark-mq\[proxy\]'"):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "google" else found(name))
+    with pytest.raises(UserError, match=r"the library protobuf is missing; pip install 'skylark-mq\[proxy\]'"):
         check_proxy(options())
 
 
