@@ -10,6 +10,7 @@ Neighbours: server.py and channel.py (enforce the limits), daemon.py (raises the
 import logging
 import resource
 from collections import Counter
+from collections.abc import Mapping
 from typing import Protocol
 
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
@@ -144,10 +145,14 @@ class BufferBudget:
 
 
 class Refusals:
-    """How often each limit was met, by the keys of `REFUSALS`; each is logged once a minute at most."""
+    """How often each limit was met; each is logged once a minute at most.
 
-    def __init__(self) -> None:
-        self.counts = dict.fromkeys(REFUSALS, 0)
+    ``hints``: the limits, and what an operator can do about each.
+    """
+
+    def __init__(self, hints: Mapping[str, str] = REFUSALS) -> None:
+        self._hints = hints
+        self.counts = dict.fromkeys(hints, 0)
         self._quiet_until: dict[str, float] = {}
         self._not_logged: Counter[str] = Counter()
 
@@ -160,7 +165,7 @@ class Refusals:
         self._quiet_until[kind] = now + COMPLAINT_INTERVAL_S
         others = self._not_logged.pop(kind, 0)
         more = f"; {others} more since the last such line" if others else ""
-        logger.warning("%s: %s (%s)%s", remote, detail, REFUSALS[kind], more)
+        logger.warning("%s: %s (%s)%s", remote, detail, self._hints[kind], more)
 
 
 MAX_BUCKETS = 10_000

@@ -5,16 +5,16 @@ then answered with one send. A slow handler runs as a task; their number is boun
 new connections, the requests in flight are answered, then all connections close.
 """
 
-import errno
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from secrets import token_hex
 
 import trio
 
-from skylark.mqcommon.addresses import is_address, limited_network, server_address, split_address
+from skylark.mqcommon.addresses import is_address, limited_network, server_address
 from skylark.mqcommon.errors import ProtocolError, RequestRefused
 from skylark.mqcommon.polling import poll_until
+from skylark.remoting.net.accepting import accept_connections
 from skylark.remoting.net.channel import Channel
 from skylark.remoting.net.limits import BufferBudget, ConnectionBudget, RateLimit, Refusals, ServerLimits
 from skylark.remoting.net.sockets import listen
@@ -43,11 +43,8 @@ MAX_LANGUAGE = 32
 _CHALLENGE_BYTES = 16
 _MAX_ADDRESS = 64
 _LAST_WITHOUT_GO_AWAY = 475
-# After an error of _ACCEPT_RETRY (no more descriptors or memory) accepting pauses for this long, then goes on.
-_ACCEPT_PAUSE_S = 0.1
 # How many connections a scan checks in one turn of the loop.
 _SCAN_SLICE = 1_000
-_ACCEPT_RETRY = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS}
 
 
 class Server:
@@ -126,7 +123,14 @@ class Server:
             with self._accepting:
                 async with trio.open_nursery() as accepting:
                     for listener in listeners:
-                        accepting.start_soon(self._accept, listener)
+                        accepting.start_soon(
+                            accept_connections,
+                            listener,
+                            self._nursery,
+                            self._serve_transport,
+                            self._connections,
+                            self.refusals,
+                        )
             # Open connections are served until `drain` or cancellation ends them.
             await trio.sleep_forever()
 
@@ -144,34 +148,8 @@ class Server:
             lambda: not self._slow_running and all(channel.idle for channel in self.channels), timeout_ms / 1000
         )
 
-    async def _accept(self, listener: Listener) -> None:
-        assert self._nursery is not None
-        async with listener:
-            while True:
-                try:
-                    transport = await listener.accept()
-                except OSError as error:
-                    if error.errno not in _ACCEPT_RETRY:
-                        raise
-                    self._refused("accepts_failed", listener.address, f"accept failed: {error}; connections wait")
-                    await trio.sleep(_ACCEPT_PAUSE_S)
-                    continue
-                # Taken before the task starts, so that a burst cannot pass the limit; `_serve_connection` returns it.
-                network = limited_network(split_address(transport.remote)[0])
-                if refusal := self._connections.take(network, trio.current_time()):
-                    self._refused(refusal, transport.remote, f"connections refused: {self._connections.used} are open")
-                    await trio.aclose_forcefully(transport)
-                    continue
-                self._nursery.start_soon(self._serve_connection, transport, network)
-
     def _refused(self, kind: str, remote: str, detail: str) -> None:
         self.refusals.count(kind, trio.current_time(), remote, detail)
-
-    async def _serve_connection(self, transport: Transport, network: str) -> None:
-        try:
-            await self._serve_transport(transport)
-        finally:
-            self._connections.give(network)
 
     async def _serve_transport(self, transport: Transport) -> None:
         channel = Channel(

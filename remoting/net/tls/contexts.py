@@ -1,6 +1,7 @@
 """Settings into the contexts of the TLS library: reads certificates and keys. Blocks."""
 
 import ssl
+from collections.abc import Sequence
 
 from skylark.mqcommon.errors import UserError
 from skylark.remoting.net.tls.settings import NONE, OPTIONAL, ServerTls, Tls
@@ -25,10 +26,12 @@ def client_context(tls: Tls) -> ssl.SSLContext:
     return context
 
 
-def server_context(tls: ServerTls) -> ssl.SSLContext:
-    """UserError when a file cannot be used."""
+def server_context(tls: ServerTls, alpn: Sequence[str] = ()) -> ssl.SSLContext:
+    """``alpn``: the protocols that clients may choose, as HTTP/2's "h2". UserError when a file cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if alpn:
+        context.set_alpn_protocols(list(alpn))
     # A client could make the server compute much with little effort.
     context.options |= ssl.OP_NO_RENEGOTIATION
     if tls.is_test:

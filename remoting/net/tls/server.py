@@ -8,7 +8,7 @@ client which sends nothing, or is slow with its keys, delays no other one.
 import logging
 import os
 import ssl
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -32,13 +32,18 @@ LOG_S = 10.0
 
 
 class TlsServer:
-    """``context`` is what the next clients get. UserError when the certificate cannot be used."""
+    """``context`` is what the next clients get. UserError when the certificate cannot be used.
 
-    def __init__(self, settings: ServerTls) -> None:
+    ``alpn``: the protocols that clients may choose, as HTTP/2's "h2". `watch` checks the files every ``interval_s``.
+    """
+
+    def __init__(self, settings: ServerTls, alpn: Sequence[str] = (), interval_s: float = INTERVAL_S) -> None:
         self.settings = settings
+        self._alpn = alpn
+        self._interval_s = interval_s
         # Made before the files are read, so that a change in between is noticed.
         self._changes = FileChanges(settings)
-        self.context = server_context(settings)
+        self.context = server_context(settings, alpn)
         self.handshakes = 0
         self.failures = 0
         self._logged_at = -LOG_S
@@ -65,11 +70,11 @@ class TlsServer:
         settings = self.settings
         failing = ""
         while True:
-            await trio.sleep(INTERVAL_S)
+            await trio.sleep(self._interval_s)
             if not await trio.to_thread.run_sync(self._changes.poll):
                 continue
             try:
-                self.context = await trio.to_thread.run_sync(server_context, settings)
+                self.context = await trio.to_thread.run_sync(server_context, settings, self._alpn)
             except UserError as error:
                 if str(error) != failing:
                     logger.error("the old TLS certificate stays in use: %s", error)

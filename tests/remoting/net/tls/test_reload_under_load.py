@@ -4,7 +4,6 @@ import os
 import shutil
 from pathlib import Path
 
-import pytest
 import trio
 
 from skylark.mqcommon.errors import RemotingError
@@ -29,11 +28,10 @@ def replace(directory: Path, authority: Authority, name: str) -> None:
         os.replace(directory / "new", directory / file)
 
 
-async def test_no_request_fails_while_certificates_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("skylark.remoting.net.tls.server.INTERVAL_S", 0.01)
+async def test_no_request_fails_while_certificates_change(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     replace(tmp_path, authority, "first")
-    tls = TlsServer(ServerTls(ENFORCING, str(tmp_path / "cert.pem"), str(tmp_path / "key.pem")))
+    tls = TlsServer(ServerTls(ENFORCING, str(tmp_path / "cert.pem"), str(tmp_path / "key.pem")), interval_s=0.01)
     connect = tls_connect(Tls(authority.ca_file))
     asked, failures = 0, list[RemotingError]()
 

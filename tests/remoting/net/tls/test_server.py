@@ -26,10 +26,11 @@ from tests.support.memory_transport import MemoryNetwork
 from tests.support.waiting import until
 
 
-def make(directory: Path, authority: Authority) -> TlsServer:
+def make(directory: Path, authority: Authority, interval_s: float = INTERVAL_S) -> TlsServer:
     for made, file in zip(authority.sign("server"), ("cert.pem", "key.pem"), strict=True):
         shutil.copy(made, directory / file)
-    return TlsServer(ServerTls(PERMISSIVE, str(directory / "cert.pem"), str(directory / "key.pem")))
+    settings = ServerTls(PERMISSIVE, str(directory / "cert.pem"), str(directory / "key.pem"))
+    return TlsServer(settings, interval_s=interval_s)
 
 
 async def test_a_new_certificate_is_taken_and_a_bad_one_is_not(
@@ -58,8 +59,7 @@ async def test_a_new_certificate_is_taken_and_a_bad_one_is_not(
 async def test_files_that_do_not_change_are_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looked = []
     monkeypatch.setattr("skylark.remoting.net.tls.server.stamps", lambda files: looked.append(1) or [(1, 1)])
-    monkeypatch.setattr("skylark.remoting.net.tls.server.INTERVAL_S", INTERVAL_S / 100)
-    server = make(tmp_path, Authority(tmp_path))
+    server = make(tmp_path, Authority(tmp_path), interval_s=0.005)
     context = server.context
     async with trio.open_nursery() as nursery:
         nursery.start_soon(server.watch)
