@@ -109,9 +109,9 @@ def places() -> Iterator[Places]:
                 for topic in (TOPIC, FULL, ARRIVALS, LATENCY_TOPIC, QUIET):
                     admin.create_topic(addr, TopicConfig(topic, QUEUES, QUEUES))
         trio.run(prepare, guarded.addr)
-        limits = [line_of(running.enter_context(held("bench.proxy_limit", kind))) for kind in ("own", "aio")]
-        addresses = [f"{HOST}:{port.number}" for port in ports]
-        yield Places(at, *addresses, proxy, *limits)
+        own, aio = (line_of(running.enter_context(held("bench.proxy_limit", kind))) for kind in ("own", "aio"))
+        near_grpc, guarded_grpc = (f"{HOST}:{port.number}" for port in ports)
+        yield Places(at, near_grpc, guarded_grpc, proxy, own, aio)
 
 
 def _wait_for_proxy(broker: Daemon) -> None:

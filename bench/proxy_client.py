@@ -1,6 +1,6 @@
 """The clients of bench.proxy, each a process of its own: they send by gRPC or by the SDK, and print one figure.
 
-python -m bench.proxy_client official ADDRESS SENDS          milliseconds of a send by RocketMQ's own Python client, median
+python -m bench.proxy_client official ADDRESS SENDS          milliseconds of a send by RocketMQ's Python client, median
 python -m bench.proxy_client remoting NAMESERVER SENDS       the same by the SDK for asyncio, without a proxy
 python -m bench.proxy_client idle ADDRESS CLIENTS            says when all wait for messages, until its stdin closes
 """

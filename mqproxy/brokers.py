@@ -1,4 +1,4 @@
-"""Requests to brokers for receiving, in the SDK's trio loop, and `Brokers`, which calls them from asyncio.
+"""Requests to brokers for receiving.
 
 A message is named by its receipt handle, the text that RocketMQ's proxy gives to clients: a broker's pop handle, and
 the offset of the message in the commit log. So any proxy can acknowledge a message that another proxy has handed out.
@@ -35,10 +35,8 @@ from skylark.remoting.protocol.requests.pops import (
     ChangeInvisibleTimeRequestHeader,
     PopMessageRequestHeader,
 )
-from skylark.sdk.aio.facade import Client, Facade, call_of
 from skylark.sdk.broker_api import send_back
-from skylark.sdk.client import Client as TrioClient
-from skylark.sdk.client import ClientHandle
+from skylark.sdk.client import Client, ClientHandle
 from skylark.sdk.consumer.decompression import keep_contents
 from skylark.sdk.consumer.popped import ReceivedMessage, received
 from skylark.sdk.endpoint import Endpoint
@@ -110,10 +108,10 @@ class Delivery:
     invisible_ms: int
 
 
-class TrioBrokers:
-    """Requests to brokers for receiving, in trio."""
+class Brokers:
+    """Requests to brokers for receiving."""
 
-    def __init__(self, nameserver: NameServerSource | TrioClient | None = None) -> None:
+    def __init__(self, nameserver: NameServerSource | Client | None = None) -> None:
         self._client = ClientHandle(nameserver)
         self._clock = SystemClock()
 
@@ -234,15 +232,3 @@ def _delivery(message: ReceivedMessage, counts: dict[tuple[str, str], str]) -> D
     if again is not None and again.isascii() and again.isdigit():
         attempt = int(again) + 1
     return Delivery(message, Receipt(lease.handle(offset), message.physical_offset), attempt, lease.invisible_time)
-
-
-class Brokers(Facade[TrioBrokers], of=TrioBrokers):
-    """The requests of `TrioBrokers`, to be called from asyncio."""
-
-    def __init__(self, nameserver: NameServerSource | Client | None = None) -> None:
-        super().__init__(nameserver, locals())
-
-    pop = call_of(TrioBrokers.pop)
-    ack = call_of(TrioBrokers.ack)
-    change_invisible_time = call_of(TrioBrokers.change_invisible_time)
-    to_dead_letters = call_of(TrioBrokers.to_dead_letters)

@@ -1,36 +1,20 @@
-"""The command ``mqproxy``: a conf file, a flag for each option, RocketMQ's own flags, and a daemon.
+"""The command ``mqproxy``: a conf file, a flag for each option, RocketMQ's own flags, and a daemon."""
 
-The signals and the log belong to a trio loop in the main thread, as in the other daemons; gRPC runs in an asyncio loop
-in a thread of its own.
-"""
-
-import logging
 import sys
-from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING
 
 import click
 import trio
 
+from skylark.mqcommon.daemons.instances import instance_count, usable_cores
 from skylark.mqcommon.daemons.malloc import keep_freed_memory
 from skylark.mqcommon.daemons.start_report import DaemonCommand, StartReport, log_format_of
 from skylark.mqcommon.errors import UserError
-from skylark.mqcommon.exposure import opened
 from skylark.mqcommon.options.command_line import click_options, given_options
-from skylark.mqcommon.options.conf_file import conf_keys, load_conf, to_properties
-from skylark.mqproxy.grpc_logs import quieten
-from skylark.mqproxy.options import ProxyOptions
-from skylark.remoting.metrics.export import Exporter
-from skylark.remoting.metrics.health import Health
+from skylark.mqcommon.options.conf_file import to_properties
+from skylark.mqproxy.instances import KEY, Instances
+from skylark.mqproxy.options import ProxyOptions, load_options
 from skylark.remoting.net.children import stop_with_supervisor
-from skylark.remoting.net.daemon import Ready, run_daemon
-from skylark.remoting.net.steps import Stepper
-
-if TYPE_CHECKING:
-    from skylark.mqproxy.thread import ProxyThread
-
-logger = logging.getLogger(__name__)
+from skylark.remoting.net.daemon import Main, Ready, run_daemon
 
 
 @click.command(cls=DaemonCommand, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
@@ -52,42 +36,33 @@ def main(conf: str | None, print_config: bool, **arguments: str | None) -> None:
     given = given_options(ProxyOptions, arguments)
     report = StartReport("mqproxy", log_format_of(ProxyOptions, conf, given))
     try:
-        options = load_conf(ProxyOptions, conf, given, warnings=warnings)
-        where = options.listening(conf_keys(ProxyOptions, conf))
-        options = replace(options, bind_address=where.address)
-        if where.because:
-            warnings.append(opened(f"{where.address}:{options.grpc_server_port}", where.because, ""))
+        options = load_options(conf, given, warnings)
         for warning in warnings:
             report.warn(warning)
         if print_config:
             click.echo(to_properties(options), nl=False)
             return
-        quieten()
-        try:
-            from skylark.mqproxy.thread import ProxyThread
-        except ImportError as error:
-            raise UserError(f"mqproxy needs packages ({error}): pip install 'skylark-mq[proxy]'") from None
+        count = instance_count(KEY, options.proxy_instances, usable_cores())
+        main_task = Instances(options, count, conf, given).run if count > 1 else _one(options)
     except UserError as error:
         report.fail(str(error))
         sys.exit(1)
-    sys.exit(run_daemon(partial(_serve, ProxyThread(options)), name="mqproxy", logs=options))
+    sys.exit(run_daemon(main_task, name="mqproxy", logs=options))
 
 
-async def _serve(thread: "ProxyThread", stopping: trio.Event, ready: Ready) -> None:
-    keep_freed_memory()
-    health = Health(thread.options, thread.meters.unready)
-    exporter = Exporter(thread.options, thread.options.metric_labels, thread.meters.collect, health, Stepper())
-    async with trio.open_nursery() as pages:
-        # The pages are served until the end: a probe sees that the proxy starts or stops.
-        await pages.start(health.run)
-        await pages.start(exporter.run)
+def _one(options: ProxyOptions) -> Main:
+    """One proxy. UserError when its libraries are not installed."""
+    try:
+        # Imported here: a supervisor does not need the proxy's modules.
+        from skylark.mqproxy.daemon import run_proxy
+    except ImportError as error:
+        raise UserError(f"mqproxy needs packages ({error}): pip install 'skylark-mq[proxy]'") from None
+
+    async def serve(stopping: trio.Event, ready: Ready) -> None:
+        keep_freed_memory()
         async with trio.open_nursery() as nursery:
-            # With enableProxy a broker is the parent.
+            # The parent is a broker with enableProxy, or the supervisor of several proxies.
             nursery.start_soon(stop_with_supervisor, stopping)
-            address = await nursery.start(thread.run)
-            logger.info("the proxy serves at %s", address)
-            ready(f"serves at {address}")
-            await stopping.wait()
-            thread.stop()
-        pages.cancel_scope.cancel()
-    logger.info("the proxy stopped")
+            await run_proxy(options, stopping, ready)
+
+    return serve

@@ -1,8 +1,9 @@
 """The clients of this proxy: their settings, as they sent them and as the proxy answers them, and their streams."""
 
-import asyncio
 from collections import Counter
 from collections.abc import Iterator
+
+import trio
 
 from skylark.mqcommon.addresses import split_address
 from skylark.mqproxy.options import ProxyOptions
@@ -67,8 +68,8 @@ class Clients:
         return iter(list(self._clients.items()))
 
     def counts(self) -> Counter[wire.ClientType]:
-        """How many clients of each kind there are. May be called from another thread."""
-        return Counter(client.settings.client_type for client in list(self._clients.values()))
+        """How many clients of each kind there are."""
+        return Counter(client.settings.client_type for client in self._clients.values())
 
     def put(self, client_id: str, settings: wire.Settings, stream: Stream) -> None:
         """Keep a client's settings. Refused when they are too large."""
@@ -78,7 +79,7 @@ class Clients:
         # Removed first, so that it comes last in the order.
         self.remove(client_id)
         self._ended.pop(client_id, None)
-        client = self._clients[client_id] = ProxyClient(settings, stream, _now_s())
+        client = self._clients[client_id] = ProxyClient(settings, stream, trio.current_time())
         self._bytes += client.size
         while len(self._clients) > MAX_CLIENTS or self._bytes > MAX_ALL_SETTINGS_BYTES:
             self.remove(next(iter(self._clients)))
@@ -90,7 +91,7 @@ class Clients:
         if client is None:
             self.heard(client_id)
             return None
-        client.seen_at = _now_s()
+        client.seen_at = trio.current_time()
         self._clients[client_id] = client
         return client.settings
 
@@ -102,7 +103,7 @@ class Clients:
         # Calls that were under way when a client ended are no sign of life: its messages would stay hidden.
         if client_id not in self._clients and client_id not in self._ended:
             self._strangers.pop(client_id, None)
-            self._strangers[client_id] = _now_s()
+            self._strangers[client_id] = trio.current_time()
             while len(self._strangers) > MAX_CLIENTS:
                 del self._strangers[next(iter(self._strangers))]
 
@@ -142,7 +143,7 @@ class Clients:
     def end(self, client_id: str) -> wire.Settings | None:
         """Remove a client that ends; returns its settings, None when it was not known. `put` adds it again."""
         self._ended.pop(client_id, None)
-        self._ended[client_id] = _now_s()
+        self._ended[client_id] = trio.current_time()
         while len(self._ended) > MAX_CLIENTS or self._ended[next(iter(self._ended))] < self._oldest_s():
             del self._ended[next(iter(self._ended))]
         return self.remove(client_id)
@@ -157,7 +158,7 @@ class Clients:
         return client.settings
 
     def _oldest_s(self) -> float:
-        return _now_s() - self._options.channel_expired_timeout / 1000
+        return trio.current_time() - self._options.channel_expired_timeout / 1000
 
     def _expire(self) -> None:
         # The clients stand in the order in which they were heard of last, so the first living one ends the search.
@@ -167,10 +168,6 @@ class Clients:
             if self._clients[first].seen_at >= oldest:
                 return
             self.remove(first)
-
-
-def _now_s() -> float:
-    return asyncio.get_running_loop().time()
 
 
 def answered(settings: wire.Settings, options: ProxyOptions, group: SubscriptionGroupConfig | None) -> wire.Settings:

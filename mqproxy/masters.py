@@ -1,8 +1,9 @@
 """Requests that the master of any broker set can answer, so that no call waits for a master that does not answer."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Generic, NamedTuple, TypeVar
+
+import trio
 
 from skylark.mqcommon.errors import SkylarkError
 from skylark.mqcommon.names import MASTER_ID
@@ -27,27 +28,28 @@ class Asked(NamedTuple, Generic[T]):
 
 async def ask_masters(brokers: Iterable[BrokerData], ask: Callable[[str], Awaitable[T | None]]) -> Asked[T]:
     """Ask masters until one has the wanted object. ``ask`` returns None when its broker has no such object."""
-    left = [addr for broker in brokers if (addr := broker.broker_addrs.get(MASTER_ID)) is not None]
-    asked: list[asyncio.Future[T | None]] = []
+    found: T | None = None
     is_missing, failed = False, None
-    waiting: set[asyncio.Future[T | None]] = set()
-    try:
-        while left or waiting:
-            if left:
-                asked.append(asyncio.ensure_future(ask(left.pop(0))))
-                waiting.add(asked[-1])
-            done, waiting = await asyncio.wait(
-                waiting, timeout=SOON_S if left else None, return_when=asyncio.FIRST_COMPLETED
-            )
-            for one in done:
-                try:
-                    if (found := one.result()) is not None:
-                        return Asked(found, is_missing, failed)
-                    is_missing = True
-                except SkylarkError as error:
-                    failed = error
-        return Asked(None, is_missing, failed)
-    finally:
-        for one in asked:
-            one.cancel()
-        await asyncio.gather(*asked, return_exceptions=True)
+
+    async def ask_one(addr: str, has_answered: trio.Event) -> None:
+        nonlocal found, is_missing, failed
+        try:
+            answer = await ask(addr)
+        except SkylarkError as error:
+            failed = error
+        else:
+            if answer is None:
+                is_missing = True
+            elif found is None:
+                found = answer
+                nursery.cancel_scope.cancel()
+        has_answered.set()
+
+    async with trio.open_nursery() as nursery:
+        for broker in brokers:
+            if (addr := broker.broker_addrs.get(MASTER_ID)) is not None:
+                has_answered = trio.Event()
+                nursery.start_soon(ask_one, addr, has_answered)
+                with trio.move_on_after(SOON_S):
+                    await has_answered.wait()
+    return Asked(found, is_missing, failed)

@@ -1,16 +1,19 @@
 """Routes, topics and groups, read from NameServers and brokers, and remembered for some seconds."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Generic, TypeVar
+
+import trio
 
 from skylark.mqcommon.errors import BrokerError, RouteNotFound, SkylarkError
 from skylark.mqproxy.masters import ask_masters
 from skylark.mqproxy.options import ProxyOptions
+from skylark.mqproxy.shared import Shared
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
 from skylark.remoting.protocol.requests.routes import TopicRouteData
-from skylark.sdk.aio import Admin
+from skylark.sdk.admin.client import Admin
 from skylark.sdk.retry import is_refusal
 
 T = TypeVar("T")
@@ -28,31 +31,33 @@ class Remembered(Generic[T]):
     refusal is raised.
     """
 
-    def __init__(self, ask: Callable[[str], Awaitable[T]], fresh_s: float, most: int) -> None:
+    def __init__(self, nursery: trio.Nursery, ask: Callable[[str], Awaitable[T]], fresh_s: float, most: int) -> None:
+        self._nursery = nursery
         self._ask = ask
         self._fresh_s = fresh_s
         self._most = most
         # Oldest first: (when it was asked, the answer).
         self._known: dict[str, tuple[float, T]] = {}
-        self._asking: dict[str, asyncio.Task[T]] = {}
+        self._asking: dict[str, Shared[T]] = {}
 
     async def get(self, key: str) -> T:
         """The answer for ``key``; raises the error when there is none."""
-        loop = asyncio.get_running_loop()
         known = self._known.get(key)
-        if known is not None and loop.time() - known[0] < self._fresh_s:
+        if known is not None and trio.current_time() - known[0] < self._fresh_s:
             return known[1]
-        task = self._asking.get(key)
-        if task is None:
-            task = self._asking[key] = loop.create_task(self._refresh(key))
-            # The callers may have gone on with the old answer.
-            task.add_done_callback(lambda task: task.cancelled() or task.exception())
-        if known is not None:
-            await asyncio.wait({task}, timeout=PATIENCE_S)
-            if not task.done():
-                return known[1]
-        # A caller that is cancelled does not end the request for which others wait.
-        return await asyncio.shield(task)
+        asking = self._asking.get(key)
+        if asking is None:
+            asking = self._asking[key] = Shared(self._nursery, partial(self._refresh, key))
+        if known is None:
+            return await asking.result()
+        with trio.move_on_after(PATIENCE_S):
+            return await asking.result()
+        return known[1]
+
+    def fresh(self, key: str) -> T | None:
+        """The answer for ``key`` if it need not be fetched, else None."""
+        known = self._known.get(key)
+        return None if known is None or trio.current_time() - known[0] >= self._fresh_s else known[1]
 
     async def _refresh(self, key: str) -> T:
         try:
@@ -72,21 +77,21 @@ class Remembered(Generic[T]):
         finally:
             del self._asking[key]
         self._known.pop(key, None)
-        self._known[key] = (asyncio.get_running_loop().time(), answer)
+        self._known[key] = (trio.current_time(), answer)
         while len(self._known) > self._most:
             del self._known[next(iter(self._known))]
         return answer
 
 
 class Metadata:
-    """Routes, types of topics, and settings of groups."""
+    """Routes, types of topics, and settings of groups. Questions to servers are tasks of ``nursery``."""
 
-    def __init__(self, admin: Admin, options: ProxyOptions) -> None:
+    def __init__(self, admin: Admin, options: ProxyOptions, nursery: trio.Nursery) -> None:
         self._admin = admin
         fresh_s, most = options.topic_config_cache_refresh_seconds, options.topic_config_cache_max_num
-        self._routes = Remembered(admin.topic_route, fresh_s, most)
-        self._types = Remembered(self._ask_type, fresh_s, most)
-        self._groups = Remembered(self._ask_group, fresh_s, most)
+        self._routes = Remembered(nursery, admin.topic_route, fresh_s, most)
+        self._types = Remembered(nursery, self._ask_type, fresh_s, most)
+        self._groups = Remembered(nursery, self._ask_group, fresh_s, most)
 
     async def route(self, topic: str) -> TopicRouteData:
         """The route of a topic; RouteNotFound when it has none."""
@@ -95,6 +100,10 @@ class Metadata:
     async def message_type(self, topic: str) -> str:
         """The attribute message.type of a topic; UNSPECIFIED for a topic that no broker has."""
         return await self._types.get(topic)
+
+    def known_message_type(self, topic: str) -> str | None:
+        """As `message_type`; None when servers must be asked for it."""
+        return self._types.fresh(topic)
 
     async def group(self, group: str) -> SubscriptionGroupConfig | None:
         """The settings of a group; None when no broker has it."""

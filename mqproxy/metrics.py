@@ -1,14 +1,9 @@
-"""A proxy's metrics: their names and sources.
+"""A proxy's metrics: their names and sources."""
 
-Calls are counted in the asyncio loop, and read in the exporter's loop, which is in another thread: each value is one
-number or list, which is replaced or raised at once.
-"""
-
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from time import perf_counter
-from typing import Any, NamedTuple
-
-import grpc
+from typing import NamedTuple
 
 from skylark.mqcommon.metrics.metric import Column, Histogram, Metric, column, flag, single
 from skylark.mqproxy.sessions import Sessions
@@ -45,30 +40,28 @@ class Served(NamedTuple):
 class Meters:
     """The counts of a proxy. ``served`` is set while the proxy serves."""
 
-    def __init__(self, now: Callable[[], float] = perf_counter) -> None:
-        self._now = now
+    def __init__(self, now_s: Callable[[], float] = perf_counter) -> None:
+        self.now_s = now_s
         self._waiting = 0
         # (method, code of the answer) → times.
         self._times: dict[tuple[str, int], Histogram] = {}
         self.served: Served | None = None
 
-    def measured(self, methods: Mapping[str, Any]) -> dict[str, Any]:
-        """``methods``, gRPC's handlers by name, with measurement. Streams without an end are not measured."""
-        found = dict(methods)
-        for name, handler in methods.items():
-            if handler.stream_unary is not None:
-                found[name] = grpc.stream_unary_rpc_method_handler(
-                    self._measured(name, handler.stream_unary),
-                    handler.request_deserializer,
-                    handler.response_serializer,
-                )
-            elif name in _RECEIVES:
-                found[name] = grpc.stream_stream_rpc_method_handler(
-                    self._measured_receive(name, handler.stream_stream),
-                    handler.request_deserializer,
-                    handler.response_serializer,
-                )
-        return found
+    def count(self, name: str, code: wire.Code, began_s: float) -> None:
+        """Count a call of the method ``name``, which is answered with ``code``."""
+        times = self._times.get((name, code))
+        if times is None:
+            times = self._times[name, code] = Histogram()
+        times.add((self.now_s() - began_s) * 1_000)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """A block in which a call may wait for messages."""
+        self._waiting += 1
+        try:
+            yield
+        finally:
+            self._waiting -= 1
 
     def unready(self) -> str:
         """Why clients should not be sent to this proxy; "" if they may be."""
@@ -79,7 +72,7 @@ class Meters:
         served = self.served
         columns = [
             single(PROXY_UP, int(served is not None)),
-            column(RPC_LATENCY, [(_labels(*key), times.copy()) for key, times in list(self._times.items())]),
+            column(RPC_LATENCY, [(_labels(*key), times.copy()) for key, times in self._times.items()]),
             single(WAITING, self._waiting),
         ]
         if served is not None:
@@ -91,33 +84,6 @@ class Meters:
             columns.append(column(RENEWALS, [(("ok",), renewals.renewed), (("failed",), renewals.failed)]))
         return columns
         yield  # never reached; it makes this a generator
-
-    def _count(self, name: str, code: int, began: float) -> None:
-        times = self._times.get((name, code))
-        if times is None:
-            times = self._times[name, code] = Histogram()
-        times.add((self._now() - began) * 1_000)
-
-    def _measured(self, name: str, handler: Any) -> Any:
-        async def measured(request: Any, context: Any) -> Any:
-            began = self._now()
-            answer = await handler(request, context)
-            self._count(name, answer.status.code, began)
-            return answer
-
-        return measured
-
-    def _measured_receive(self, name: str, handler: Any) -> Any:
-        async def measured(request: Any, context: Any) -> None:
-            began = self._now()
-            self._waiting += 1
-            try:
-                code = await handler(request, context)
-            finally:
-                self._waiting -= 1
-            self._count(name, code, began)
-
-        return measured
 
 
 def _labels(name: str, code: int) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
 """A proxy in the process and the event loop of one broker: ``enableProxy``.
 
 Its requests to that broker go by connections inside of the loop, and are handled as those that come by remoting; other
-brokers are reached over the network. It logs as the broker does, and shares the broker's limits of connections. An error
-in it is logged, and does not reach the broker.
+brokers are reached over the network. It logs as the broker does, and shares the broker's limits of connections. An
+error in it is logged, and does not reach the broker.
 """
 
 import logging

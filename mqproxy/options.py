@@ -1,15 +1,17 @@
 """The options of a proxy's conf file and command line, with their defaults. Keys are RocketMQ's."""
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import ClassVar
 
 from skylark.mqcommon.addresses import is_address
 from skylark.mqcommon.errors import ConfigError
-from skylark.mqcommon.exposure import Exposure, exposure
+from skylark.mqcommon.exposure import Exposure, exposure, opened
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.logs.options import LogOptions, parse_levels
 from skylark.mqcommon.metrics.options import MetricsOptions
+from skylark.mqcommon.options.conf_file import conf_keys, load_conf
 from skylark.mqcommon.options.fields import BYTES, option
 from skylark.remoting.net.inner_credentials import InnerCredentialsOptions
 from skylark.remoting.net.tls.options import TlsOptions
@@ -92,7 +94,7 @@ class ProxyOptions(LogOptions, InnerCredentialsOptions, TlsOptions, MetricsOptio
         True, "the same without a call in progress; false: two minutes are the least then"
     )
     max_connections: int = option(
-        0, "most connections of clients; 0: a third of what the limit of open files (ulimit -n) allows", minimum=0
+        0, "most connections of clients; 0: what the limit of open files (ulimit -n) allows", minimum=0
     )
     max_connections_per_address: int = option(
         0, "most connections from one address, or one /64 of IPv6; 0: no limit", minimum=0
@@ -278,3 +280,21 @@ class ProxyOptions(LogOptions, InnerCredentialsOptions, TlsOptions, MetricsOptio
             ("node_id", self.node_id),
             ("proxy_mode", self.proxy_mode.lower()),
         )
+
+
+def load_options(
+    conf: str | None,
+    given: Mapping[str, str],
+    warnings: list[str],
+    environ: Mapping[str, str] | None = None,
+) -> ProxyOptions:
+    """The options of a conf file and of flags, with the address to listen on. UserError when one is wrong.
+
+    Harmless mistakes, and where the proxy can be reached from, are added to ``warnings``. ``environ`` is by default the
+    environment of the process.
+    """
+    options = load_conf(ProxyOptions, conf, given, environ=environ, warnings=warnings)
+    where = options.listening(conf_keys(ProxyOptions, conf))
+    if where.because:
+        warnings.append(opened(f"{where.address}:{options.grpc_server_port}", where.because, ""))
+    return replace(options, bind_address=where.address)

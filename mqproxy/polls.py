@@ -5,18 +5,22 @@ hide the messages that come meanwhile, although nobody reads its answer. So the 
 in the background, and its messages are given back.
 """
 
-import asyncio
 import logging
 from collections import deque
 from collections.abc import Collection
+from functools import partial
 from types import TracebackType
 from typing import Self
+
+import trio
 
 from skylark.mqcommon.errors import SkylarkError
 from skylark.mqproxy.brokers import Brokers, Delivery, Pop, Receipt
 from skylark.mqproxy.clients import Clients
 from skylark.mqproxy.renewals import Renewals
+from skylark.mqproxy.shared import Shared
 from skylark.mqproxy.statuses import Refused
+from skylark.sdk.runtime import survived
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +44,7 @@ class Poll:
         self._is_renewed = is_renewed
         self.wanted = wanted
         #: The request to the broker; None before it is sent.
-        self.popping: asyncio.Task[list[Delivery]] | None = None
+        self.popping: Shared[list[Delivery]] | None = None
         #: The deliveries that the client has not got yet; None while the broker has not answered.
         self.unsent: deque[Delivery] | None = None
         #: Handles whose deliveries are renewed since they were handed out.
@@ -56,8 +60,8 @@ class Poll:
 
     async def deliveries(self) -> list[Delivery]:
         """The deliveries of the broker. If this is cancelled, deliveries that come later are given back."""
-        self.popping = asyncio.get_running_loop().create_task(self._polls.pop(self.wanted, self._tags))
-        return await asyncio.shield(self.popping)
+        self.popping = self._polls.popping(self.wanted, self._tags)
+        return await self.popping.result()
 
     def hand_out(self, deliveries: Collection[Delivery]) -> None:
         """Set the deliveries that are going to be sent, in this order.
@@ -75,7 +79,7 @@ class Poll:
             self.noted.append(str(receipt))
 
     def sent(self) -> None:
-        """Record that gRPC has taken the delivery."""
+        """Record that the client has got the delivery, or will soon."""
         if self.unsent:
             self.unsent.popleft()
 
@@ -91,15 +95,41 @@ class Polls:
         self._brokers = brokers
         self._renewals = renewals
         self._clients = clients
-        # Polls whose calls have ended early, with the tasks that give messages back.
-        self._abandoned: dict[Poll, asyncio.Task[None]] = {}
+        # Polls whose calls have ended early, and whose messages are given back.
+        self._abandoned: set[Poll] = set()
+        self._nursery: trio.Nursery | None = None
+        self._closing = trio.Event()
+        self._has_ended = trio.Event()
 
     def begin(self, client_id: str, wanted: Pop, tags: Collection[str], *, is_renewed: bool) -> Poll:
         """A poll for messages with one of ``tags``, or for all messages without tags. It sends nothing yet."""
         return Poll(self, client_id, wanted, tags, is_renewed=is_renewed)
 
-    async def pop(self, wanted: Pop, tags: Collection[str]) -> list[Delivery]:
-        """Send the pop to the broker."""
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Run the pops and give messages back, until `close`; then end the pops for which no call waits."""
+        try:
+            async with trio.open_nursery() as self._nursery:
+                task_status.started()
+                await self._closing.wait()
+                # A broker drops a pop when the connection closes.
+                for poll in self._abandoned:
+                    if poll.popping is not None:
+                        poll.popping.cancel()
+                self._nursery.cancel_scope.deadline = trio.current_time() + CLOSE_TIMEOUT_S
+        finally:
+            self._has_ended.set()
+
+    async def close(self) -> None:
+        """Let `run` end, and return when it has ended."""
+        self._closing.set()
+        await self._has_ended.wait()
+
+    def popping(self, wanted: Pop, tags: Collection[str]) -> Shared[list[Delivery]]:
+        """Begin to send a pop to the broker."""
+        assert self._nursery is not None
+        return Shared(self._nursery, partial(self._pop, wanted, tags))
+
+    async def _pop(self, wanted: Pop, tags: Collection[str]) -> list[Delivery]:
         found = await self._brokers.pop(wanted)
         # The broker compares only hashes of tags. A message with another tag is acknowledged here: otherwise it would
         # be shown again and again.
@@ -116,7 +146,7 @@ class Polls:
     def ended(self, poll: Poll) -> None:
         """Record that a call has ended. Deliveries that its client has not got are given back."""
         popping = poll.popping if poll.unsent or (poll.unsent is None and _may_bring(poll.popping)) else None
-        if popping is not None and len(self._abandoned) >= MAX_ABANDONED:
+        if popping is not None and (len(self._abandoned) >= MAX_ABANDONED or self._closing.is_set()):
             popping.cancel()
             popping = None
         # The client drops what it has read of an answer that broke off, so no delivery of the answer is renewed any
@@ -126,26 +156,21 @@ class Polls:
             if handle != last:
                 self._renewals.forget(handle)
         if popping is not None:
-            task = asyncio.get_running_loop().create_task(self._give_back(poll, popping))
-            self._abandoned[poll] = task
-            task.add_done_callback(lambda _: self._abandoned.pop(poll))
+            assert self._nursery is not None
+            self._abandoned.add(poll)
+            self._nursery.start_soon(self._give_back, poll, popping)
 
-    async def close(self) -> None:
-        """Cancel the pops for which no call waits: a broker drops them when the connection closes."""
-        for poll in self._abandoned:
-            if poll.popping is not None:
-                poll.popping.cancel()
-        if self._abandoned:
-            await asyncio.wait(self._abandoned.values(), timeout=CLOSE_TIMEOUT_S)
-
-    async def _give_back(self, poll: Poll, popping: asyncio.Task[list[Delivery]]) -> None:
-        try:
-            found = await popping
-        except (Refused, SkylarkError) as error:
-            logger.info("a receive call of topic %s had ended before its pop failed: %s", poll.wanted.topic, error)
-            return
-        unsent = found if poll.unsent is None else poll.unsent
-        await asyncio.gather(*(self._show(poll.wanted, delivery) for delivery in unsent))
+    async def _give_back(self, poll: Poll, popping: Shared[list[Delivery]]) -> None:
+        found: Collection[Delivery] = ()
+        with survived("giving messages back"):
+            try:
+                found = await popping.result()
+            except (Refused, SkylarkError) as error:
+                logger.info("a receive call of topic %s had ended before its pop failed: %s", poll.wanted.topic, error)
+            async with trio.open_nursery() as nursery:
+                for delivery in found if poll.unsent is None else poll.unsent:
+                    nursery.start_soon(self._show, poll.wanted, delivery)
+        self._abandoned.discard(poll)
 
     async def _show(self, wanted: Pop, delivery: Delivery) -> None:
         try:
@@ -156,8 +181,6 @@ class Polls:
             logger.info("a message of topic %s that its client did not get is not given back: %s", wanted.topic, error)
 
 
-def _may_bring(popping: asyncio.Task[list[Delivery]] | None) -> bool:
+def _may_bring(popping: Shared[list[Delivery]] | None) -> bool:
     """Whether a pop has brought messages, or may still do so."""
-    if popping is None or not popping.done():
-        return popping is not None
-    return not popping.cancelled() and popping.exception() is None
+    return popping is not None and not popping.has_failed

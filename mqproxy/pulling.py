@@ -13,9 +13,7 @@ from skylark.mqproxy.statuses import Refused
 from skylark.mqproxy.wire import messaging_pb2 as wire
 from skylark.remoting.protocol.requests.clients import SQL92
 from skylark.sdk import broker_api
-from skylark.sdk.aio.facade import Client, Facade, call_of
-from skylark.sdk.client import Client as TrioClient
-from skylark.sdk.client import ClientHandle
+from skylark.sdk.client import Client, ClientHandle
 from skylark.sdk.consumer.decompression import keep_contents
 from skylark.sdk.consumer.expression import Sql
 from skylark.sdk.consumer.reader import PullResult, PullStatus, Reader
@@ -53,10 +51,10 @@ def check_offset(offset: int) -> int:
     return offset
 
 
-class TrioQueues:
-    """Pulls and requests about offsets, in trio."""
+class Queues:
+    """Pulls and requests about offsets."""
 
-    def __init__(self, nameserver: NameServerSource | TrioClient | None = None) -> None:
+    def __init__(self, nameserver: NameServerSource | Client | None = None) -> None:
         self._client = ClientHandle(nameserver)
         self._replicas = Replicas(self._client)
 
@@ -122,17 +120,3 @@ class TrioQueues:
             queue, lambda at: broker_api.search_offset(at, queue.topic, queue.queue_id, timestamp_ms)
         )
         return position.offset
-
-
-class Queues(Facade[TrioQueues], of=TrioQueues):
-    """The requests of `TrioQueues`, to be called from asyncio."""
-
-    def __init__(self, nameserver: NameServerSource | Client | None = None) -> None:
-        super().__init__(nameserver, locals())
-
-    pull = call_of(TrioQueues.pull)
-    commit = call_of(TrioQueues.commit)
-    committed = call_of(TrioQueues.committed)
-    min_offset = call_of(TrioQueues.min_offset)
-    max_offset = call_of(TrioQueues.max_offset)
-    search_offset = call_of(TrioQueues.search_offset)

@@ -6,11 +6,10 @@ RocketMQ's proxy. `Questions` passes on requests of tools to a client, and waits
 Telemetry.
 """
 
-import asyncio
 import logging
-from collections.abc import Collection, Coroutine, Sequence
+from collections.abc import Collection, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self
 from uuid import uuid4
 
 import trio
@@ -31,14 +30,11 @@ from skylark.remoting.protocol.requests.clients import (
     parse_subscription,
 )
 from skylark.remoting.protocol.requests.proxied import PROXY_HEART_BEAT, ProxiedClient, ProxyHeartbeatData
-from skylark.sdk.aio.facade import Client, Facade, call_of
-from skylark.sdk.client import Client as TrioClient
-from skylark.sdk.client import ClientHandle
+from skylark.sdk.client import Client, ClientHandle
 from skylark.sdk.nameservers import NameServerSource
+from skylark.sdk.runtime import survived
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 HEARTBEAT_S = 30.0
 # New settings that come within this time are sent in one request.
@@ -111,19 +107,17 @@ def consume_type_of(settings: wire.Settings) -> str:
 # --- telling them
 
 
-class TrioRegistrations:
-    """Sends registrations, in trio; hands requests of brokers on to ``questions``, which is of the asyncio loop."""
+class RegistrationRequests:
+    """Sends registrations. Brokers' requests to the clients go to ``questions``."""
 
     def __init__(
         self,
-        nameserver: NameServerSource | TrioClient | None = None,
+        nameserver: NameServerSource | Client | None = None,
         *,
         questions: "Questions",
-        loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._client = ClientHandle(nameserver)
         self._questions = questions
-        self._loop = loop
         # Address → the clients that the broker has been sent.
         self._told: dict[str, set[str]] = {}
         # Address → when a broker that does not know the request is tried again.
@@ -131,7 +125,7 @@ class TrioRegistrations:
 
     async def __aenter__(self) -> Self:
         await self._client.__aenter__()
-        self._client.instance.membership.proxied = self
+        self._client.instance.membership.proxied = self._questions
         return self
 
     async def __aexit__(
@@ -208,45 +202,6 @@ class TrioRegistrations:
         told.update(client.client_id for client in clients)
         told.difference_update(left)
 
-    # --- requests of brokers, see `skylark.sdk.membership.ProxiedConsumers`
-
-    async def running_info(self, group: str, client_id: str, *, jstack: bool) -> ConsumerRunningInfo:
-        """307: the state of a client at this proxy."""
-        return await self._in_asyncio(self._questions.running_info(group, client_id, jstack=jstack))
-
-    async def consume_directly(self, group: str, client_id: str, message: MessageExt) -> ConsumeMessageDirectlyResult:
-        """309: give a message to one client at this proxy, and return its result."""
-        return await self._in_asyncio(self._questions.consume_directly(group, client_id, message))
-
-    async def _in_asyncio(self, work: Coroutine[Any, Any, T]) -> T:
-        # Clients and their streams belong to the asyncio loop. A request that is cancelled here is cancelled there,
-        # too: otherwise its future would wait for a client that never answers.
-        token, done = trio.lowlevel.current_trio_token(), trio.Event()
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        future.add_done_callback(lambda _: token.run_sync_soon(done.set))
-        try:
-            await done.wait()
-        except trio.Cancelled:
-            future.cancel()
-            raise
-        return future.result()
-
-
-class RegistrationRequests(Facade[TrioRegistrations], of=TrioRegistrations):
-    """The requests of `TrioRegistrations`, to be called from asyncio."""
-
-    def __init__(
-        self,
-        nameserver: NameServerSource | Client | None = None,
-        *,
-        questions: "Questions",
-        loop: asyncio.AbstractEventLoop,
-    ) -> None:
-        super().__init__(nameserver, locals())
-
-    tell = call_of(TrioRegistrations.tell)
-    leave = call_of(TrioRegistrations.leave)
-
 
 class Registrations:
     """Decides when clients are sent to brokers."""
@@ -255,7 +210,7 @@ class Registrations:
         self._requests = requests
         self._clients = clients
         self._changed: dict[str, None] = {}
-        self._due = asyncio.Event()
+        self._due = trio.Event()
 
     def changed(self, client_id: str) -> None:
         """Record that a client has come, left, or has other settings."""
@@ -264,23 +219,20 @@ class Registrations:
 
     async def run(self) -> None:
         """Send clients to brokers, again and again."""
-        loop = asyncio.get_running_loop()
-        next_s = loop.time() + HEARTBEAT_S
+        next_s = trio.current_time() + HEARTBEAT_S
         while True:
-            try:
-                # Many clients come at once when another proxy stops: their settings are sent in one request.
-                async with asyncio.timeout_at(next_s):
-                    await self._due.wait()
-                    await asyncio.sleep(TOGETHER_S)
-            except TimeoutError:
-                self._due.clear()
-                self._changed.clear()
-                next_s = loop.time() + HEARTBEAT_S
-                await self._tell(dict(self._clients), are_all=True)
-            else:
-                self._due.clear()
-                changed, self._changed = self._changed, {}
-                await self._tell_changed(changed)
+            # Many clients come at once when another proxy stops: their settings are sent in one request.
+            with trio.move_on_at(next_s) as heartbeat:
+                await self._due.wait()
+                await trio.sleep(TOGETHER_S)
+            self._due = trio.Event()
+            changed, self._changed = self._changed, {}
+            with survived("telling brokers about clients"):
+                if heartbeat.cancelled_caught:
+                    next_s = trio.current_time() + HEARTBEAT_S
+                    await self._tell(dict(self._clients), are_all=True)
+                else:
+                    await self._tell_changed(changed)
 
     async def _tell_changed(self, changed: Collection[str]) -> None:
         there = {client_id: client for client_id in changed if (client := self._clients.get(client_id)) is not None}
@@ -295,30 +247,43 @@ class Registrations:
         for number, (name, client) in enumerate(clients.items(), 1):
             listed.append((proxied_of(name, client), topics_of(client.settings)))
             if number % TURN == 0:
-                await asyncio.sleep(0)
+                await trio.lowlevel.checkpoint()
         await self._requests.tell(listed, are_all=are_all)
 
 
 # --- requests of tools
 
 
+class _Question:
+    """A request to a client whose answer is awaited."""
+
+    def __init__(self, client_id: str) -> None:
+        self.client_id = client_id
+        self.answer: wire.TelemetryCommand | None = None
+        self.is_answered = trio.Event()
+
+
 class Questions:
-    """Requests of brokers to clients, for tools, and the answers that clients owe."""
+    """Requests of brokers to clients, for tools, and the answers that clients owe.
+
+    The requests are those of `skylark.sdk.membership.ProxiedConsumers`.
+    """
 
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
-        # Nonce → the client that was asked, and the future of its answer.
-        self._open: dict[str, tuple[str, asyncio.Future[wire.TelemetryCommand]]] = {}
+        # By their nonces.
+        self._open: dict[str, _Question] = {}
 
     def answered(self, client_id: str, nonce: str, command: wire.TelemetryCommand) -> None:
         """Pass on a client's answer; an answer for which nobody waits is dropped."""
         # The client id is compared: another client of the same user must not answer for this client.
-        asked, future = self._open.get(nonce, ("", None))
-        if future is not None and asked == client_id and not future.done():
-            future.set_result(command)
+        question = self._open.get(nonce)
+        if question is not None and question.client_id == client_id and question.answer is None:
+            question.answer = command
+            question.is_answered.set()
 
     async def running_info(self, group: str, client_id: str, *, jstack: bool) -> ConsumerRunningInfo:
-        """What the proxy knows of a consumer, and the stacks of its threads, which the client sends."""
+        """307: what the proxy knows of a consumer, and the stacks of its threads, which the client sends."""
         settings = self._member(group, client_id).settings
         info = ConsumerRunningInfo(
             properties={
@@ -339,7 +304,7 @@ class Questions:
         return info
 
     async def consume_directly(self, group: str, client_id: str, message: MessageExt) -> ConsumeMessageDirectlyResult:
-        """Give a message to the handler of a consumer, and return its result."""
+        """309: give a message to the handler of a consumer, and return its result."""
         self._member(group, client_id)
         nonce, command = uuid4().hex, wire.TelemetryCommand()
         verify = command.verify_message_command
@@ -348,10 +313,10 @@ class Questions:
             verify.message.CopyFrom(stored_message_of(message, wire.Resource(name=message.topic)))
         except ProtocolError as error:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
-        begun_s = asyncio.get_running_loop().time()
+        begun_s = trio.current_time()
         status = (await self._ask(client_id, nonce, command)).status
         result = ConsumeMessageDirectlyResult(remark="from gRPC client")
-        result.spent_time_mills = round((asyncio.get_running_loop().time() - begun_s) * 1000)
+        result.spent_time_mills = round((trio.current_time() - begun_s) * 1000)
         match status.code:
             case wire.OK:
                 result.consume_result = "CR_SUCCESS"
@@ -374,19 +339,19 @@ class Questions:
     async def _ask(self, client_id: str, nonce: str, command: wire.TelemetryCommand) -> wire.TelemetryCommand:
         if len(self._open) >= MAX_QUESTIONS:
             raise RequestRefused(ResponseCode.SYSTEM_BUSY, f"the proxy waits for {MAX_QUESTIONS} answers already")
-        future: asyncio.Future[wire.TelemetryCommand] = asyncio.get_running_loop().create_future()
-        self._open[nonce] = (client_id, future)
+        question = self._open[nonce] = _Question(client_id)
         try:
             stream = self._clients.stream(client_id)
             if stream is None or not stream.push(command):
                 raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"client {client_id} does not read commands now")
-            async with asyncio.timeout(ANSWER_S):
-                return await future
-        except TimeoutError:
-            text = f"client {client_id} has not answered in {ANSWER_S:.0f} s"
-            raise RequestRefused(ResponseCode.CONSUME_MSG_TIMEOUT, text) from None
+            with trio.move_on_after(ANSWER_S):
+                await question.is_answered.wait()
         finally:
             del self._open[nonce]
+        if question.answer is None:
+            text = f"client {client_id} has not answered in {ANSWER_S:.0f} s"
+            raise RequestRefused(ResponseCode.CONSUME_MSG_TIMEOUT, text)
+        return question.answer
 
 
 def _reason(status: wire.Status) -> str:

@@ -4,15 +4,17 @@ A client that asks for auto renew does not know how long its handler takes. It h
 each renewal gives the message another handle, which only the proxy knows.
 """
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+
+import trio
 
 from skylark.mqcommon.clock import Clock
 from skylark.mqcommon.errors import SkylarkError
 from skylark.mqproxy.brokers import Brokers, Receipt
 from skylark.mqproxy.options import ProxyOptions
+from skylark.sdk.runtime import survived
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +42,7 @@ class _Renewed:
         self.last_ms = ends_ms
         self.ends_ms = ends_ms
         self.requests = 0
-        self.lock = asyncio.Lock()
+        self.lock = trio.Lock()
 
 
 class Taken:
@@ -123,8 +125,9 @@ class Renewals:
     async def run(self) -> None:
         """Renew due deliveries, again and again."""
         while True:
-            await asyncio.sleep(self._options.renew_schedule_period_millis / 1000)
-            await self.renew_due()
+            await trio.sleep(self._options.renew_schedule_period_millis / 1000)
+            with survived("renewing messages"):
+                await self.renew_due()
 
     async def renew_due(self) -> None:
         """Renew only deliveries that are shown soon: each renewal is a request, and most handlers end sooner."""
@@ -136,7 +139,9 @@ class Renewals:
             elif renewed.shown_ms - now_ms <= self._options.renew_ahead_time_millis:
                 due.append((handle, renewed))
         for start in range(0, len(due), AT_ONCE):
-            await asyncio.gather(*(self._renew(*one) for one in due[start : start + AT_ONCE]))
+            async with trio.open_nursery() as nursery:
+                for one in due[start : start + AT_ONCE]:
+                    nursery.start_soon(self._renew, *one)
 
     async def _renew(self, handle: str, renewed: _Renewed) -> None:
         async with renewed.lock:

@@ -1,181 +1,138 @@
-"""The gRPC server of a proxy: its ports, its certificate, its limits, its start and its graceful stop."""
+"""A proxy: its port, its certificate, its limits, its start and its graceful stop."""
 
-import asyncio
 import logging
-from collections.abc import Callable
+from functools import partial
 
-import grpc
+import trio
 
 from skylark.mqcommon.addresses import format_address
 from skylark.mqcommon.errors import UserError
-from skylark.mqproxy.certificates import Certificate, ProxyTls, proxy_tls
+from skylark.mqproxy.certificates import proxy_tls
+from skylark.mqproxy.instances import shares_port
 from skylark.mqproxy.metadata import Metadata
 from skylark.mqproxy.metrics import Meters, Served
 from skylark.mqproxy.options import ProxyOptions
-from skylark.mqproxy.relay import Relay
 from skylark.mqproxy.service import Calls
 from skylark.mqproxy.sessions import Sessions
 from skylark.mqproxy.users import KnownUsers
-from skylark.remoting.net.tls.settings import ENFORCING
-from skylark.sdk.aio import Admin, Client
+from skylark.remoting.grpc.limits import GrpcLimits
+from skylark.remoting.grpc.server import GrpcServer
+from skylark.remoting.http2.limits import Http2Limits
+from skylark.remoting.net.limits import ConnectionBudget, connection_budget
+from skylark.remoting.net.sockets import listen
+from skylark.remoting.net.tls.server import TlsListener, TlsServer
+from skylark.remoting.net.tls.settings import Tls
+from skylark.remoting.net.transport import Listener, Shortcut
+from skylark.remoting.protocol.signature import Credentials
+from skylark.sdk.admin.client import Admin
+from skylark.sdk.client import Client, ClientInstance, sharing
 
 logger = logging.getLogger(__name__)
 
-_LOOPBACK = "127.0.0.1:0"
 # A client must have agreed on TLS and HTTP/2 within this time.
-HANDSHAKE_TIMEOUT_MS = 10_000
+FIRST_BYTES_TIMEOUT_MS = 10_000
 PING_INTERVAL_MS = 60_000
-# The most calls that have come and are not begun yet; gRPC cancels further calls. With its default, 1,000, a peer that
-# begins and cancels calls all the time causes the calls of others to be cancelled.
-MAX_PENDING = 10_000
-_ONLY_IDENTITY = 1 << grpc.Compression.NoCompression
+# The least time between two pings of a client without a call, unless grpcServerPermitKeepAliveWithoutCalls.
+IDLE_PING_INTERVAL_MS = 120_000
+# Descriptors of connections to brokers, logs and libraries.
+OTHER_DESCRIPTORS = 1_024
 
 
 async def serve(
-    options: ProxyOptions, started: Callable[[str], None], stopping: asyncio.Event, meters: Meters | None = None
+    options: ProxyOptions,
+    stopping: trio.Event,
+    *,
+    meters: Meters | None = None,
+    shortcut: Shortcut | None = None,
+    connections: ConnectionBudget | None = None,
+    task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve until ``stopping`` is set, then end gracefully. ``started`` is called with the address.
+    """Serve until ``stopping`` is set, then end gracefully; started with ``"ip:port"``.
 
-    ``meters`` learns that the proxy serves, and with ``metricsExporterType`` counts calls.
+    ``meters`` learns that the proxy serves, and with ``metricsExporterType`` counts calls. ``shortcut`` leads to the
+    broker in whose process the proxy is. ``connections`` is the budget that clients share with others, by default as
+    the options say.
 
     Raises UserError when the options cannot be used.
     """
     if not options.namesrv_addr:
         raise UserError("no NameServer: set namesrvAddr in the conf file, --namesrv-addr or $NAMESRV_ADDR")
-    tls = await asyncio.to_thread(proxy_tls, options)
-    async with (
-        Client(options.namesrv_addr, credentials=options.inner_credentials, tls=tls.client) as client,
-        Admin(client) as admin,
-        Sessions(options, client, tls.client, KnownUsers(admin, options), Metadata(admin, options)) as sessions,
-    ):
-        if not options.is_authenticating and options.inner_credentials is not None:
-            logger.warning(
-                "authenticationEnabled=false: calls are not checked, so all who reach grpcServerPort have the rights of"
-                " %s at brokers",
-                options.inner_credentials.access_key,
-            )
-        listening = _Listening(options, tls, meters)
-        await listening.open(lambda port, real: Calls(options, sessions, sessions.metadata, port, real), stopping.set)
-        try:
-            started(f"{options.bind_address}:{listening.port}")
-            await stopping.wait()
-        finally:
-            await listening.close()
-
-
-class _Listening:
-    """The ports of a proxy: the relay has the clients' port, and gRPC a loopback port with TLS and one without."""
-
-    def __init__(self, options: ProxyOptions, tls: ProxyTls, meters: Meters | None) -> None:
-        self._options = options
-        self._tls = tls
-        self._meters = meters
-        self._watching: asyncio.Task[None] | None = None
-        self._relay: Relay | None = None
-        self._calls: Calls | None = None
-        self._certificate: Certificate | None = None
-        self._server = _new_server(options)
-        self._restarting: asyncio.Task[None] | None = None
-        self.port = 0
-
-    async def open(
-        self, service: Callable[[int, Callable[[str], str]], Calls], when_failed: Callable[[], None]
-    ) -> None:
-        """Serve. ``when_failed`` is called when serving ends by itself; `close` then raises the error."""
-        options = self._options
-        if self._tls.server is not None:
-            interval_s = options.tls_cert_watch_interval_ms / 1000
-            self._certificate = await asyncio.to_thread(Certificate, self._tls.server, interval_s)
-        self._relay = relay = Relay(options, *self._bind_both())
-        try:
-            self.port = relay.listen(options.listening().address, options.grpc_server_port)
-        except OSError as error:
-            raise UserError(
-                f"grpcServerPort: cannot listen on {format_address(options.bind_address, options.grpc_server_port)}:"
-                f" {error.strerror or error}; another server may have the port"
-            ) from None
-        self._calls = service(self.port, relay.real_address)
-        await self._start(self._calls)
-        if self._meters is not None:
-            self._meters.served = Served(self._calls.sessions, relay.__len__)
-        self._restarting = asyncio.get_running_loop().create_task(self._restart(relay, self._calls))
-        self._restarting.add_done_callback(lambda task: when_failed())
-        if self._certificate is not None:
-            self._watching = asyncio.get_running_loop().create_task(self._certificate.watch())
-
-    async def _start(self, calls: Calls) -> None:
-        measured = self._meters if self._options.metrics_exporter_type != "DISABLE" else None
-        self._server.add_generic_rpc_handlers((calls.handlers(measured),))
-        await self._server.start()
-
-    async def _restart(self, relay: Relay, calls: Calls) -> None:
-        """Make a new server when gRPC's server ends by itself, as it does after a call whose path is not UTF-8.
-
-        Any peer can send such a call. All connections are closed then; clients connect again.
-        """
-        while True:
+    tls = await trio.to_thread.run_sync(proxy_tls, options)
+    make_client = partial(_client, options, tls.client, shortcut)
+    secured = None
+    if tls.server is not None:
+        interval_s = options.tls_cert_watch_interval_ms / 1000
+        secured = await trio.to_thread.run_sync(partial(TlsServer, tls.server, ("h2",), interval_s))
+    if connections is None:
+        connections = connection_budget(
+            options.max_connections,
+            OTHER_DESCRIPTORS,
+            options.max_connections_per_address,
+            options.max_new_connections_per_second,
+        )
+    async with make_client(options.inner_credentials) as client, Admin(client) as admin, trio.open_nursery() as nursery:
+        metadata = Metadata(admin, options, nursery)
+        async with Sessions(options, make_client, KnownUsers(admin, options, nursery), metadata).serving() as sessions:
+            _warn_if_open(options)
+            listeners = await _listen(options, secured)
+            port = int(listeners[0].address.rpartition(":")[2])
+            counting = meters if options.metrics_exporter_type != "DISABLE" else None
+            calls = Calls(options, sessions, metadata, port, counting)
+            server = GrpcServer(calls.methods(), limits=limits(options), connections=connections)
+            await nursery.start(server.serve_on, listeners)
+            if secured is not None:
+                nursery.start_soon(secured.watch)
+            if meters is not None:
+                meters.served = Served(sessions, server.__len__)
+            task_status.started(format_address(options.bind_address, port))
             try:
-                await self._server.wait_for_termination()
-            except Exception as error:
-                logger.error("gRPC's server ended, and is started again: %s", error)
-            else:
-                return
-            self._server = _new_server(self._options)
-            relay.connect_to(*self._bind_both())
-            await self._start(calls)
-
-    async def close(self) -> None:
-        if self._meters is not None:
-            self._meters.served = None
-        if self._relay is not None:
-            await self._relay.stop_accepting()
-        if self._calls is not None:
-            self._calls.stop_waiting()
-        if self._relay is not None:
-            await self._relay.send_away(self._options.grpc_shutdown_time_seconds)
-        await self._server.stop(self._options.grpc_shutdown_time_seconds)
-        for task in filter(None, (self._watching, self._restarting)):
-            task.cancel()
-            await asyncio.wait({task})
-            if not task.cancelled():
-                task.result()  # raises the task's error
-        if self._relay is not None:
-            await self._relay.close()
-
-    def _bind_both(self) -> tuple[int | None, int | None]:
-        """The ports behind the relay: without TLS, and with TLS; None for a port that is not needed."""
-        # A port without TLS that clients must not use is not opened at all.
-        plain = None if self._tls.mode == ENFORCING else self._bind(None)
-        return plain, None if self._certificate is None else self._bind(self._certificate.credentials())
-
-    def _bind(self, credentials: grpc.ServerCredentials | None) -> int:
-        if credentials is None:
-            return int(self._server.add_insecure_port(_LOOPBACK))
-        return int(self._server.add_secure_port(_LOOPBACK, credentials))
+                await stopping.wait()
+            finally:
+                if meters is not None:
+                    meters.served = None
+            server.stop_accepting()
+            calls.stop_waiting()
+            await server.leave(options.grpc_shutdown_time_seconds)
+        nursery.cancel_scope.cancel()
 
 
-def _new_server(options: ProxyOptions) -> grpc.aio.Server:
-    return grpc.aio.server(
-        maximum_concurrent_rpcs=options.grpc_thread_pool_queue_capacity,
-        options=[
-            ("grpc.max_receive_message_length", options.grpc_max_inbound_message_size),
-            ("grpc.max_send_message_length", -1),
-            # gRPC would expand a request of some kilobytes to `grpcMaxInboundMessageSize`, and all requests of a user
-            # at once. RocketMQ's clients compress bodies of messages instead.
-            ("grpc.compression_enabled_algorithms_bitset", _ONLY_IDENTITY),
-            ("grpc.server.max_pending_requests", MAX_PENDING),
-            ("grpc.server.max_pending_requests_hard_limit", MAX_PENDING),
-            ("grpc.max_concurrent_streams", options.grpc_max_concurrent_calls_per_connection),
-            # Otherwise two proxies at one port would each get some of the connections.
-            ("grpc.so_reuseport", 0),
-            ("grpc.server_handshake_timeout_ms", HANDSHAKE_TIMEOUT_MS),
-            ("grpc.max_connection_idle_ms", options.grpc_client_idle_time_mills),
-            # Clients of RocketMQ ping more often than gRPC allows by default.
-            ("grpc.http2.min_ping_interval_without_data_ms", options.grpc_server_permit_keep_alive_time_millis),
-            ("grpc.keepalive_permit_without_calls", int(options.grpc_server_permit_keep_alive_without_calls)),
-            # For clients that vanish, or do not read: their streams would stay for ever.
-            ("grpc.keepalive_time_ms", PING_INTERVAL_MS),
-            ("grpc.keepalive_timeout_ms", options.slow_reader_timeout),
-            ("grpc.http2.max_pings_without_data", 0),
-        ],
+def limits(options: ProxyOptions) -> GrpcLimits:
+    """The limits of gRPC's server as the options set them."""
+    least_ping_ms = options.grpc_server_permit_keep_alive_time_millis
+    may_ping_idle = options.grpc_server_permit_keep_alive_without_calls
+    return GrpcLimits(
+        max_message_bytes=options.grpc_max_inbound_message_size,
+        max_calls=options.grpc_thread_pool_queue_capacity,
+        request_timeout_ms=options.slow_frame_timeout,
+        idle_timeout_ms=options.grpc_client_idle_time_mills,
+        first_bytes_timeout_ms=FIRST_BYTES_TIMEOUT_MS,
+        # For clients that vanish, or do not read: their streams would stay for ever.
+        ping_interval_ms=PING_INTERVAL_MS,
+        ping_timeout_ms=options.slow_reader_timeout,
+        # Clients of RocketMQ ping more often than gRPC allows by default.
+        min_ping_interval_ms=least_ping_ms,
+        min_idle_ping_interval_ms=least_ping_ms if may_ping_idle else max(IDLE_PING_INTERVAL_MS, least_ping_ms),
+        write_timeout_ms=options.slow_reader_timeout,
+        http2=Http2Limits(max_concurrent_streams=options.grpc_max_concurrent_calls_per_connection),
     )
+
+
+def _client(
+    options: ProxyOptions, tls: Tls | None, shortcut: Shortcut | None, credentials: Credentials | None
+) -> Client:
+    return sharing(ClientInstance(options.namesrv_addr, credentials=credentials, tls=tls, shortcut=shortcut))
+
+
+def _warn_if_open(options: ProxyOptions) -> None:
+    if not options.is_authenticating and options.inner_credentials is not None:
+        logger.warning(
+            "authenticationEnabled=false: calls are not checked, so all who reach grpcServerPort have the rights of"
+            " %s at brokers",
+            options.inner_credentials.access_key,
+        )
+
+
+async def _listen(options: ProxyOptions, secured: TlsServer | None) -> list[Listener]:
+    address = options.listening().address
+    listeners = await listen(address, options.grpc_server_port, "grpcServerPort", is_shared=shares_port())
+    return listeners if secured is None else [TlsListener(listener, secured) for listener in listeners]

@@ -4,26 +4,25 @@ A call that fails is answered with a status, as RocketMQ's proxy does: errors of
 the stream of Telemetry, and from connections.
 """
 
-import asyncio
 import logging
-from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from contextlib import AsyncExitStack, ExitStack
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
-import grpc
+import trio
 from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtoMessage
 
-from skylark import Message
-from skylark.mqcommon.addresses import limited_network
 from skylark.mqcommon.clock import Clock, SystemClock
-from skylark.mqcommon.errors import ProtocolError, SkylarkError
+from skylark.mqcommon.errors import BufferFull, ProtocolError, SkylarkError
 from skylark.mqcommon.message.flags import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
-from skylark.mqcommon.message.message import MessageExt
+from skylark.mqcommon.message.message import Message, MessageExt
 from skylark.mqcommon.names import PERM_READ
 from skylark.mqproxy.brokers import Delivery, Pop
 from skylark.mqproxy.clients import CONSUMERS, LITE_CONSUMERS, answered
+from skylark.mqproxy.ending import Ending
 from skylark.mqproxy.metadata import Metadata
+from skylark.mqproxy.methods import Answer, Caller, Callers, UnaryMethod, request_of, status_of_any, unexpected
 from skylark.mqproxy.metrics import Meters
 from skylark.mqproxy.names import group_of, topic_of
 from skylark.mqproxy.options import ProxyOptions
@@ -57,9 +56,11 @@ from skylark.mqproxy.telemetry import Stream
 from skylark.mqproxy.times import ms_of
 from skylark.mqproxy.transactions import Half
 from skylark.mqproxy.wire import messaging_pb2 as wire
-from skylark.remoting.net.limits import RateLimit
+from skylark.remoting.grpc.call import Call, Streaming, Unary
+from skylark.remoting.grpc.statuses import GrpcError, StatusCode
 from skylark.remoting.protocol.requests.pops import MAX_POP_COUNT
 from skylark.sdk.consumer.reader import PullResult
+from skylark.sdk.producer.producer import Ticket
 
 logger = logging.getLogger(__name__)
 
@@ -78,46 +79,28 @@ NO_NEW_MESSAGE = wire.Status(code=wire.MESSAGE_NOT_FOUND, message="no new messag
 _ENDS = {wire.COMMIT: TRANSACTION_COMMIT, wire.ROLLBACK: TRANSACTION_ROLLBACK}
 
 
-class Caller(NamedTuple):
-    """The caller: the id that a client gave itself, its address, and the session of its user.
-
-    Only a session has clients of the SDK, so a call that does not determine its caller cannot reach a broker.
-    """
-
-    client_id: str
-    host: str
-    address: str
-    session: Session
-
-
 class Calls:
-    """The calls, for the server to register. ``real_address`` finds the client behind an address that gRPC sees."""
+    """The calls, for the server to register. ``port`` is the port that routes name."""
 
     def __init__(
-        self,
-        options: ProxyOptions,
-        sessions: Sessions,
-        metadata: Metadata,
-        port: int,
-        real_address: Callable[[str], str],
+        self, options: ProxyOptions, sessions: Sessions, metadata: Metadata, port: int, meters: Meters | None = None
     ) -> None:
+        """With ``meters`` calls are measured."""
         self._options = options
-        self.sessions = sessions
         self._metadata = metadata
         self._port = port
-        self._real_address = real_address
+        self._meters = meters
+        self._callers = Callers(options, sessions, meters)
         self._clock = SystemClock()
-        self._stopping = asyncio.Event()
-        most = options.max_requests_per_second
-        self._rate = RateLimit(most) if most else None
+        self._frame_s = options.slow_frame_timeout / 1000
+        self._stopping = Ending()
         self._odd_times = OddTimes(self._clock)
 
-    def handlers(self, meters: Meters | None = None) -> grpc.GenericRpcHandler:
-        """The function that gRPC calls for each method. With ``meters`` calls are measured."""
+    def methods(self) -> dict[str, Unary | Streaming]:
+        """The function that gRPC calls for each path."""
         unary: dict[str, Callable[[Caller, Any], Awaitable[Any]]] = {
             "QueryRoute": self.query_route,
             "Heartbeat": self.heartbeat,
-            "SendMessage": self.send_message,
             "NotifyClientTermination": self.notify_client_termination,
             "RecallMessage": self.recall_message,
             "QueryAssignment": self.query_assignment,
@@ -130,17 +113,15 @@ class Calls:
             "QueryOffset": self.query_offset,
             "SyncLiteSubscription": self.sync_lite_subscription,
         }
-        methods = {name: self._unary(name, call) for name, call in unary.items()}
-        methods["ReceiveMessage"] = grpc.stream_stream_rpc_method_handler(
-            self.receive_message, wire.ReceiveMessageRequest.FromString, wire.ReceiveMessageResponse.SerializeToString
-        )
-        methods["PullMessage"] = grpc.stream_stream_rpc_method_handler(
-            self.pull_message, wire.PullMessageRequest.FromString, wire.PullMessageResponse.SerializeToString
-        )
-        methods["Telemetry"] = grpc.stream_stream_rpc_method_handler(
-            self.telemetry, wire.TelemetryCommand.FromString, wire.TelemetryCommand.SerializeToString
-        )
-        return grpc.method_handlers_generic_handler(SERVICE, methods if meters is None else meters.measured(methods))
+        methods: dict[str, Unary | Streaming] = {
+            name: UnaryMethod(self._callers, name, call).as_grpc() for name, call in unary.items()
+        }
+        sending = UnaryMethod(self._callers, "SendMessage", self.send_message, self._send_at_once)
+        methods["SendMessage"] = sending.as_grpc()
+        methods["ReceiveMessage"] = Streaming(self._measured("ReceiveMessage", self.receive_message))
+        methods["PullMessage"] = Streaming(self._measured("PullMessage", self.pull_message))
+        methods["Telemetry"] = Streaming(self.telemetry)
+        return {f"/{SERVICE}/{name}": method for name, method in methods.items()}
 
     # --- calls
 
@@ -184,7 +165,7 @@ class Calls:
         if len(sends) == 1:
             return [await sends[0]]
         # Sends that begin together go to the broker in one request, where the broker takes such requests.
-        return await asyncio.gather(*sends)
+        return await _all(sends)
 
     async def _send_expanded(
         self, caller: Caller, messages: Sequence[Message], are_compressed: Sequence[bool]
@@ -213,7 +194,7 @@ class Calls:
                                 raise
                             broken = wire.SendResultEntry(status=status_of(refused))
                         # Each message takes milliseconds: other calls have their turn.
-                        await asyncio.sleep(0)
+                        await trio.lowlevel.checkpoint()
                     if broken is None:
                         part.append(message)
                         held_bytes += len(message.body)
@@ -250,42 +231,44 @@ class Calls:
             raise Refused(wire.FORBIDDEN, "no readable queue")
         return wire.QueryAssignmentResponse(status=OK, assignments=found)
 
-    async def receive_message(self, requests: AsyncIterable[wire.ReceiveMessageRequest], context: Any) -> wire.Code:
+    async def receive_message(self, call: Call) -> wire.Code:
         """Messages for a group, hidden from its other members until they are acknowledged or their time is over.
 
         The answer is a status, the messages, and the time at which the proxy sent them. Returns the code of the status.
         """
-        with ExitStack() as call:
+        with ExitStack() as until_answered:
             poll: Poll | None = None
             found: list[tuple[Delivery, wire.Message]] = []
             try:
-                caller = await self._caller(context)
+                caller = await self._callers.of(call)
                 # The session is in use until the answer is written: messages that the client does not take are given
                 # back with the session's clients.
-                call.enter_context(caller.session.used())
-                request = await self._request(context)
-                poll = await self._unless_over(caller.session, self._poll(caller, request, context.time_remaining))
+                until_answered.enter_context(caller.session.used())
+                request = await request_of(call, wire.ReceiveMessageRequest, self._frame_s)
+                poll = await self._unless_over(caller.session, self._poll, caller, request, call.time_left_s)
                 if poll is not None:
-                    call.enter_context(poll)
-                    deliveries = await self._unless_over(caller.session, poll.deliveries()) or []
+                    until_answered.enter_context(poll)
+                    deliveries = await self._unless_over(caller.session, poll.deliveries) or []
                     found = _handed_out(deliveries, request.message_queue.topic)
                     self._odd_times.check([message for _, message in found])
                     poll.hand_out([delivery for delivery, _ in found])
                 status = OK if found else NO_NEW_MESSAGE
             except (Refused, SkylarkError) as error:
                 status = status_of(error)
+            except GrpcError:
+                raise
             except Exception as error:
-                status = _unexpected(error)
+                status = unexpected(error)
             # The status comes first, as from RocketMQ's proxy.
-            await self._write(context, wire.ReceiveMessageResponse(status=status))
+            await self._write(call, wire.ReceiveMessageResponse(status=status))
             if poll is not None:
                 for _, message in found:
                     poll.sending()
-                    await self._write(context, wire.ReceiveMessageResponse(message=message))
+                    await self._write(call, wire.ReceiveMessageResponse(message=message))
                     poll.sent()
             last = wire.ReceiveMessageResponse()
             last.delivery_timestamp.FromMilliseconds(self._clock.now_ms())
-            await self._write(context, last)
+            await self._write(call, last)
             if poll is not None:
                 poll.complete()
         return status.code
@@ -340,7 +323,7 @@ class Calls:
             taken.is_settled = True
         return wire.ForwardMessageToDeadLetterQueueResponse(status=OK)
 
-    async def pull_message(self, requests: AsyncIterable[wire.PullMessageRequest], context: Any) -> wire.Code:
+    async def pull_message(self, call: Call) -> wire.Code:
         """Messages of a queue from an offset on: a status, the messages, and the offset to go on from.
 
         The offset is left out when the broker gave no answer. Returns the code of the status.
@@ -348,10 +331,10 @@ class Calls:
         messages: list[wire.Message] = []
         next_offset: int | None = None
         try:
-            caller = await self._caller(context)
+            caller = await self._callers.of(call)
             with caller.session.used():
-                request = await self._request(context)
-                result = await self._unless_over(caller.session, self._pull(caller, request, context.time_remaining))
+                request = await request_of(call, wire.PullMessageRequest, self._frame_s)
+                result = await self._unless_over(caller.session, self._pull, caller, request, call.time_left_s)
             if result is None:
                 status, next_offset = NO_NEW_MESSAGE, request.offset
             else:
@@ -360,13 +343,15 @@ class Calls:
                 self._odd_times.check(messages)
         except (Refused, SkylarkError) as error:
             status = status_of(error)
+        except GrpcError:
+            raise
         except Exception as error:
-            status = _unexpected(error)
-        await self._write(context, wire.PullMessageResponse(status=status))
+            status = unexpected(error)
+        await self._write(call, wire.PullMessageResponse(status=status))
         for message in messages:
-            await self._write(context, wire.PullMessageResponse(message=message))
+            await self._write(call, wire.PullMessageResponse(message=message))
         if next_offset is not None:
-            await self._write(context, wire.PullMessageResponse(next_offset=next_offset))
+            await self._write(call, wire.PullMessageResponse(next_offset=next_offset))
         return status.code
 
     async def update_offset(self, caller: Caller, request: wire.UpdateOffsetRequest) -> wire.UpdateOffsetResponse:
@@ -407,28 +392,22 @@ class Calls:
         _, group = names_of(request.topic, request.group)
         raise Refused(wire.ILLEGAL_TOPIC, f"group {group} is bound to no topic of lite topics; there are none here")
 
-    async def telemetry(self, requests: AsyncIterable[wire.TelemetryCommand], context: Any) -> None:
+    async def telemetry(self, call: Call) -> None:
         """Settings of a client, each answered with the settings that it must use, for as long as the client wants."""
         try:
-            caller = await self._caller(context)
-            session = caller.session
-            with session.used():
-                stream = Stream(caller.client_id, caller.address, context)
-                try:
-                    await self._follow(caller, stream, context)
-                finally:
-                    session.clients.stream_ended(caller.client_id, stream)
-                    await stream.close()
+            caller = await self._callers.of(call)
+            with caller.session.used():
+                await self._converse(caller, call)
         except (Refused, SkylarkError) as error:
             status = status_of(error)
             if status.code == wire.UNAUTHORIZED:
-                await context.write(wire.TelemetryCommand(status=status))
+                await self._write(call, wire.TelemetryCommand(status=status))
                 return
             is_clients_fault = wire.BAD_REQUEST <= status.code < wire.INTERNAL_ERROR
-            code = grpc.StatusCode.INVALID_ARGUMENT if is_clients_fault else grpc.StatusCode.INTERNAL
-            await context.abort(code, f"process client telemetryCommand failed. {status.message}")
+            code = StatusCode.INVALID_ARGUMENT if is_clients_fault else StatusCode.INTERNAL
+            raise GrpcError(code, f"process client telemetryCommand failed. {status.message}") from None
         except DecodeError as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            raise GrpcError(StatusCode.INVALID_ARGUMENT, str(error)) from None
 
     async def recall_message(self, caller: Caller, request: wire.RecallMessageRequest) -> wire.RecallMessageResponse:
         """Take back a delayed message, unless it is delivered already."""
@@ -437,36 +416,24 @@ class Calls:
 
     def stop_waiting(self) -> None:
         """Answer the calls that wait for messages, and end the streams of Telemetry, as the proxy stops."""
-        self._stopping.set()
+        self._stopping.begin()
 
     # --- internals
 
-    async def _unless_over(self, session: Session, work: Coroutine[Any, Any, T]) -> T | None:
+    async def _unless_over(self, session: Session, work: Callable[..., Awaitable[T]], *arguments: Any) -> T | None:
         """The result of ``work``; None when the proxy stops before. Refused when the caller's rights end before."""
-        if self._stopping.is_set() or session.has_ended.is_set():
-            # Work that begins now would be cancelled at once, after its request was sent.
-            work.close()
-            if session.has_ended.is_set():
-                raise ended(session)
-            # A client that has not got its GOAWAY yet asks again at once.
-            await asyncio.sleep(LATE_CALL_S)
+        if session.ending.has_begun:
+            raise ended(session)
+        if self._stopping.has_begun:
+            # Work that begins now would be cancelled at once, after its request was sent. A client that has not got its
+            # GOAWAY yet asks again at once.
+            await trio.sleep(LATE_CALL_S)
             return None
-        # An answer of the broker must not be thrown away for an event that came at the same moment: the end of the task
-        # is checked first.
-        task = asyncio.ensure_future(work)
-        stopping = asyncio.ensure_future(self._stopping.wait())
-        ending = asyncio.ensure_future(session.has_ended.wait())
-        try:
-            await asyncio.wait({task, stopping, ending}, return_when=asyncio.FIRST_COMPLETED)
-            if ending.done() and not task.done():
-                raise ended(session)
-            return task.result() if task.done() else None
-        finally:
-            stopping.cancel()
-            ending.cancel()
-            if not task.done():
-                task.cancel()
-                await asyncio.wait({task})
+        with trio.CancelScope() as scope, self._stopping.cancels(scope), session.ending.cancels(scope):
+            return await work(*arguments)
+        if session.ending.has_begun:
+            raise ended(session)
+        return None
 
     async def _poll(
         self, caller: Caller, request: wire.ReceiveMessageRequest, left_s: Callable[[], float | None]
@@ -519,16 +486,31 @@ class Calls:
                 return data.broker_name
         raise Refused(wire.FORBIDDEN, "no readable queue")
 
-    async def _follow(self, caller: Caller, stream: Stream, context: Any) -> None:
+    async def _converse(self, caller: Caller, call: Call) -> None:
+        """Serve one stream of Telemetry, until the client ends it or the proxy stops."""
+        failure: Exception | None = None
+        async with trio.open_nursery() as nursery:
+            stream = Stream(caller.client_id, caller.address, call, nursery)
+            try:
+                await self._follow(caller, stream, call)
+            except Exception as error:  # raised below, and not in a group
+                failure = error
+            finally:
+                caller.session.clients.stream_ended(caller.client_id, stream)
+            # Commands that were not sent are dropped.
+            nursery.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+
+    async def _follow(self, caller: Caller, stream: Stream, call: Call) -> None:
         """Handle a client's commands on its stream of Telemetry, until it ends the stream or the proxy stops."""
         session = caller.session
-        # gRPC cannot abort a call while its first message, which the headers go with, waits for the client.
-        await context.send_initial_metadata(())
-        while (command := await self._unless_over(session, context.read())) not in (None, grpc.aio.EOF):
+        while (data := await self._unless_over(session, call.read)) is not None:
+            command = wire.TelemetryCommand.FromString(data)
             match command.WhichOneof("command"):
                 case "settings":
                     answer = await self._exchange_settings(caller, command.settings, stream)
-                    await self._in_time(context, stream.write(answer))
+                    await self._in_time(call, stream.write, answer)
                     topics = [one.name for one in command.settings.publishing.topics]
                     await session.transactions.add(caller.client_id, topics)
                 case "thread_stack_trace":
@@ -572,18 +554,34 @@ class Calls:
 
     async def _check_types(self, topic: str, request: wire.SendMessageRequest) -> None:
         types = {type_of(message) for message in request.messages}
-        for type in types & {wire.LITE, wire.PRIORITY}:
-            raise Refused(wire.NOT_IMPLEMENTED, f"this proxy takes no messages of type {wire.MessageType.Name(type)}")
-        if not self._options.enable_topic_message_type_check:
-            return
-        expected = await self._metadata.message_type(topic)
-        if expected == "MIXED":
-            return
-        for type in types:
-            actual = wire.MessageType.Name(type)
-            if actual != expected:
-                text = f"TopicMessageType validate failed, the expected type is {expected}, but actual type is {actual}"
-                raise Refused(wire.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, text)
+        _check_implemented(types)
+        if self._options.enable_topic_message_type_check:
+            _check_expected(await self._metadata.message_type(topic), types)
+
+    def _send_at_once(self, call: Call, caller: Caller, request: wire.SendMessageRequest, answer: Answer) -> bool:
+        """Begin to send the only message of a call; False when that has to wait for something.
+
+        ``answer`` is called once with the answer of the call.
+        """
+        messages = request.messages
+        if len(messages) != 1 or is_compressed(messages[0]) or (kind := type_of(messages[0])) == wire.TRANSACTION:
+            return False
+        (message,) = sdk_messages(messages, self._options, caller.host, self._clock.now_ms())
+        _check_implemented((kind,))
+        if self._options.enable_topic_message_type_check:
+            expected = self._metadata.known_message_type(message.topic)
+            if expected is None:
+                return False
+            _check_expected(expected, (kind,))
+
+        def ended(ticket: Ticket) -> None:
+            answer(answer_of([_entry_of(ticket)]))
+
+        try:
+            caller.session.producer.send_nowait(message, on_delivery=ended)
+        except BufferFull:
+            return False
+        return True
 
     async def _send(self, caller: Caller, message: Message) -> wire.SendResultEntry:
         try:
@@ -605,68 +603,32 @@ class Calls:
             return endpoints_of(self._options.local_serve_addr or self._options.bind_address, self._port)
         return given if self._options.use_endpoint_port_from_request else with_port(given, self._port)
 
-    async def _caller(self, context: Any) -> Caller:
-        """The caller of a call. Refused when the call is not signed as it must be, or has no client id.
-
-        The session must be `used` at once: without a call in progress it may be closed.
-        """
-        metadata = dict(context.invocation_metadata())
-        address = self._real_address(context.peer())
-        host = address.rpartition(":")[0].strip("[]")
-        if self._rate is not None:
-            now_s = asyncio.get_running_loop().time()
-            if not self._rate.take(limited_network(host), now_s):
-                raise Refused(wire.TOO_MANY_REQUESTS, "flow limit")
-        # The signature is checked before the request is read: a stranger's request takes no memory.
-        session = await self.sessions.of_call(metadata)
-        client_id = str(metadata.get("x-mq-client-id", ""))
-        if not client_id.strip():
-            raise Refused(wire.CLIENT_ID_REQUIRED, "client id cannot be empty")
-        return Caller(client_id, host, address, session)
-
-    async def _request(self, context: Any) -> Any:
-        """The one request of a call.
-
-        Methods are declared to gRPC as streams of requests, which is the same on the wire: otherwise gRPC would read
-        the request before it calls the handler, and a stranger could fill the memory with unsigned requests.
-        """
-        try:
-            async with asyncio.timeout(self._options.slow_frame_timeout / 1000):
-                request = await context.read()
-        except TimeoutError:
-            raise Refused(wire.REQUEST_TIMEOUT, "the request did not become whole in time") from None
-        except DecodeError as error:
-            raise Refused(wire.BAD_REQUEST, f"the request cannot be read: {error}") from None
-        if request is grpc.aio.EOF:
-            raise Refused(wire.BAD_REQUEST, "there is no request")
-        return request
-
-    async def _write(self, context: Any, answer: ProtoMessage) -> None:
+    async def _write(self, call: Call, answer: ProtoMessage) -> None:
         """Send one message of a stream. Ends the call when the client does not take it in time."""
-        await self._in_time(context, context.write(answer))
+        await self._in_time(call, call.write, answer.SerializeToString())
 
-    async def _in_time(self, context: Any, writing: Awaitable[None]) -> None:
-        try:
-            async with asyncio.timeout(self._options.slow_reader_timeout / 1000):
-                await writing
-        except TimeoutError:
-            logger.info("%s does not read its messages", self._real_address(context.peer()))
-            await context.abort(grpc.StatusCode.ABORTED, "the client did not read its messages in time")
+    async def _in_time(self, call: Call, write: Callable[[T], Awaitable[None]], message: T) -> None:
+        with trio.move_on_after(self._options.slow_reader_timeout / 1000):
+            await write(message)
+            return
+        logger.info("%s does not read its messages", call.peer)
+        raise GrpcError(StatusCode.ABORTED, "the client did not read its messages in time")
 
-    def _unary(self, name: str, call: Callable[[Caller, Any], Awaitable[Any]]) -> grpc.RpcMethodHandler:
-        request_type, answer_type = getattr(wire, f"{name}Request"), getattr(wire, f"{name}Response")
+    def _measured(
+        self, name: str, handler: Callable[[Call], Coroutine[Any, Any, wire.Code]]
+    ) -> Callable[[Call], Coroutine[Any, Any, None]]:
+        """``handler`` without its result, which the meters get."""
 
-        async def answer(requests: AsyncIterable[Any], context: Any) -> Any:
-            try:
-                caller = await self._caller(context)
-                with caller.session.used():
-                    return await call(caller, await self._request(context))
-            except (Refused, SkylarkError) as error:
-                return answer_type(status=status_of(error))
-            except Exception as error:
-                return answer_type(status=_unexpected(error))
+        async def run(call: Call) -> None:
+            if self._meters is None:
+                await handler(call)
+                return
+            began_s = self._meters.now_s()
+            with self._meters.waiting():
+                code = await handler(call)
+            self._meters.count(name, code, began_s)
 
-        return grpc.stream_unary_rpc_method_handler(answer, request_type.FromString, answer_type.SerializeToString)
+        return run
 
 
 class OddTimes:
@@ -715,6 +677,38 @@ def _readable(messages: Sequence[MessageExt], topic: wire.Resource) -> list[wire
     return found
 
 
-def _unexpected(error: Exception) -> wire.Status:
-    logger.error("a call failed by an error that was not expected", exc_info=error)
-    return wire.Status(code=wire.INTERNAL_SERVER_ERROR, message=f"internal error: {type(error).__name__}")
+def _entry_of(ticket: Ticket) -> wire.SendResultEntry:
+    """The result of a send that has ended."""
+    if ticket.error is None:
+        return entry_of(ticket.result())
+    return wire.SendResultEntry(status=status_of_any(ticket.error))
+
+
+def _check_implemented(types: Collection[wire.MessageType]) -> None:
+    for kind in (wire.LITE, wire.PRIORITY):
+        if kind in types:
+            raise Refused(wire.NOT_IMPLEMENTED, f"this proxy takes no messages of type {wire.MessageType.Name(kind)}")
+
+
+def _check_expected(expected: str, types: Collection[wire.MessageType]) -> None:
+    """Refused when messages of one of these types must not be sent to a topic of type ``expected``."""
+    if expected == "MIXED":
+        return
+    for kind in types:
+        actual = wire.MessageType.Name(kind)
+        if actual != expected:
+            text = f"TopicMessageType validate failed, the expected type is {expected}, but actual type is {actual}"
+            raise Refused(wire.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, text)
+
+
+async def _all(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """The results of all works, which run at the same time."""
+    results: dict[int, T] = {}
+
+    async def run(number: int, work: Coroutine[Any, Any, T]) -> None:
+        results[number] = await work
+
+    async with trio.open_nursery() as nursery:
+        for number, work in enumerate(works):
+            nursery.start_soon(run, number, work)
+    return [results[number] for number in range(len(works))]

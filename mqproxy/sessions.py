@@ -8,16 +8,18 @@ A session is opened by its first call, and closed when it was idle for long, or 
 has another password.
 """
 
-import asyncio
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from typing import Self
+
+import trio
 
 from skylark.mqcommon.clock import SystemClock
-from skylark.mqcommon.errors import SkylarkError
 from skylark.mqproxy.brokers import Brokers
 from skylark.mqproxy.clients import Clients
+from skylark.mqproxy.ending import Ending
 from skylark.mqproxy.metadata import Metadata
 from skylark.mqproxy.options import ProxyOptions
 from skylark.mqproxy.polls import Polls
@@ -29,10 +31,10 @@ from skylark.mqproxy.statuses import Refused
 from skylark.mqproxy.transactions import Halves, TransactionProducers
 from skylark.mqproxy.users import KnownUsers
 from skylark.mqproxy.wire import messaging_pb2 as wire
-from skylark.remoting.net.tls.settings import Tls
 from skylark.remoting.protocol.signature import Credentials
-from skylark.sdk.aio import Client, Producer
-from skylark.sdk.aio.facade import hosted
+from skylark.sdk.client import Client
+from skylark.sdk.producer.producer import Producer
+from skylark.sdk.runtime import survived
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +45,9 @@ IDLE_S = 60.0
 MAX_EXPANDING = 8
 # How long calls in progress may take when a user's rights end. When the proxy stops, calls have ended before.
 CLOSE_TIMEOUT_S = 30.0
+
+#: Makes a client of the SDK, not open yet, that signs with these credentials.
+MakeClient = Callable[[Credentials | None], Client]
 
 
 class Session:
@@ -62,51 +67,55 @@ class Session:
     ) -> None:
         self.username = username
         self._credentials = credentials
-        self._options = options
-        self._stack = AsyncExitStack()
         self._client = client
         # Sends answer with the status of a weaker acknowledgement instead of raising.
-        self.producer = Producer(
-            self._client, group="mqproxy", accept_weaker=True, max_message_bytes=options.most_body_bytes
-        )
-        self.brokers = Brokers(self._client)
-        loop = asyncio.get_running_loop()
+        self.producer = Producer(client, group="mqproxy", accept_weaker=True, max_message_bytes=options.most_body_bytes)
+        self.brokers = Brokers(client)
         self.halves = Halves(
-            self._client,
+            client,
             max_message_bytes=options.most_body_bytes,
-            asked=lambda check: loop.call_soon_threadsafe(self.transactions.asked, check),
+            asked=lambda check: self.transactions.asked(check),
         )
-        self.queues = Queues(self._client)
+        self.queues = Queues(client)
         self.clients = Clients(options)
         self.renewals = Renewals(self.brokers, options, SystemClock(), self.clients.is_alive, counts)
         self.polls = Polls(self.brokers, self.renewals, self.clients)
         self.questions = Questions(self.clients)
-        self._registering = RegistrationRequests(self._client, questions=self.questions, loop=loop)
+        self._registering = RegistrationRequests(client, questions=self.questions)
         self.registrations = Registrations(self._registering, self.clients)
         self.transactions = TransactionProducers(self.halves, metadata, self.clients, options)
-        # Work that no call waits for.
-        self._tasks: list[asyncio.Task[None]] = []
-        #: Set when the user may not sign in any more.
-        self.has_ended = asyncio.Event()
+        self.is_open = False
+        # Set when the session is open, or could not be opened, for the reason that ``failure`` says.
+        self._has_opened = trio.Event()
+        self._failure: Exception | None = None
+        #: Begins when the user may not sign in any more, or nobody needs the session.
+        self.ending = Ending()
         #: Held by calls while their compressed messages are expanded and sent.
-        self.expanding = asyncio.Semaphore(MAX_EXPANDING)
+        self.expanding = trio.Semaphore(MAX_EXPANDING)
         self._calls = 0
-        self._is_unused = asyncio.Event()
-        self._is_unused.set()
-        self.used_at = _now_s()
+        # Set while the session ends and no call is in progress.
+        self._is_unused = trio.Event()
+        self.used_at = trio.current_time()
+
+    def begin_call(self) -> None:
+        """Count a call in progress: until `end_call` the session stays open, as far as its user may sign in."""
+        self._calls += 1
+
+    def end_call(self) -> None:
+        """Count a call as ended."""
+        self._calls -= 1
+        self.used_at = trio.current_time()
+        if not self._calls and self.ending.has_begun:
+            self._is_unused.set()
 
     @contextmanager
     def used(self) -> Iterator[None]:
         """A block in which a call is carried out, and the session stays open."""
-        self._calls += 1
-        self._is_unused.clear()
+        self.begin_call()
         try:
             yield
         finally:
-            self._calls -= 1
-            self.used_at = _now_s()
-            if not self._calls:
-                self._is_unused.set()
+            self.end_call()
 
     def has_secret(self, secret: str) -> bool:
         """Whether the session signs with this secret."""
@@ -117,86 +126,115 @@ class Session:
         """Whether the session may be closed: no call is in progress, and no client is known."""
         return not self._calls and not self.clients.count_alive()
 
-    async def open(self) -> None:
-        """Open the SDK's clients. They connect when they are used."""
-        async with AsyncExitStack() as stack:
-            for client in (self._client, self.producer, self.brokers, self.halves, self.queues, self._registering):
-                await stack.enter_async_context(client)
-            self._stack = stack.pop_all()
-        loop = asyncio.get_running_loop()
-        self._tasks = [
-            loop.create_task(run()) for run in (self.renewals.run, self.transactions.run, self.registrations.run)
-        ]
+    async def opened(self) -> Self:
+        """This session, once it is open; raises the error for which it cannot be opened."""
+        await self._has_opened.wait()
+        if self._failure is not None:
+            raise self._failure
+        return self
 
-    async def close(self) -> None:
-        """Wait for the calls in progress, and close."""
+    async def run(self) -> None:
+        """Open the SDK's clients, which connect when they are used; close them when the session ends.
+
+        An error that keeps the session from being opened is raised by `opened`, any other error here.
+        """
         try:
-            async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                await self._is_unused.wait()
-        except TimeoutError:
-            logger.warning("the calls of user %s have not ended in %.0f s, they fail", self.username, CLOSE_TIMEOUT_S)
-        try:
-            await self.polls.close()
-            for task in self._tasks:
-                task.cancel()
-            ends = await asyncio.gather(*self._tasks, return_exceptions=True)
+            async with (
+                self._client, self.producer, self.brokers, self.halves, self.queues, self._registering,
+                trio.open_nursery() as nursery,
+            ):  # fmt: skip
+                await nursery.start(self.polls.run)
+                for work in (self.renewals.run, self.transactions.run, self.registrations.run):
+                    nursery.start_soon(work)
+                self.is_open = True
+                self._has_opened.set()
+                await self.ending.wait()
+                self.is_open = False
+                await self._calls_have_ended()
+                await self.polls.close()
+                nursery.cancel_scope.cancel()
+        except Exception as error:
+            if self._has_opened.is_set():
+                raise
+            self._failure = error
         finally:
-            await self._stack.aclose()
-        _raise_first(ends)
+            self.is_open = False
+            self.ending.begin()
+            self._has_opened.set()
+
+    async def _calls_have_ended(self) -> None:
+        if not self._calls:
+            return
+        with trio.move_on_after(CLOSE_TIMEOUT_S):
+            await self._is_unused.wait()
+            return
+        logger.warning("the calls of user %s have not ended in %.0f s, they fail", self.username, CLOSE_TIMEOUT_S)
 
 
 class Sessions:
-    """The sessions of a proxy, for the calls that it gets. ``host`` is the client in whose thread they run."""
+    """The sessions of a proxy, for the calls that it gets. Use it in a block of `serving`."""
 
-    def __init__(
-        self, options: ProxyOptions, host: Client, tls: Tls | None, users: KnownUsers, metadata: Metadata
-    ) -> None:
+    def __init__(self, options: ProxyOptions, make_client: MakeClient, users: KnownUsers, metadata: Metadata) -> None:
         self.metadata = metadata
         self._options = options
-        self._host = host
-        self._tls = tls
+        self._make_client = make_client
         self._users = users
         self.renewals = RenewalCounts()
-        self._open: dict[str, asyncio.Task[Session]] = {}
-        self._closing: set[asyncio.Task[None]] = set()
-        self._scanning: asyncio.Task[None] | None = None
+        self._open: dict[str, Session] = {}
+        self._nursery: trio.Nursery | None = None
 
-    async def __aenter__(self) -> "Sessions":
-        if self._options.is_authenticating:
-            self._scanning = asyncio.get_running_loop().create_task(self._end_unused())
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[Self]:
+        """A block in which calls find their sessions; after it, sessions end once their calls have ended.
+
+        Raises the SkylarkError for which the session of all calls cannot be opened.
+        """
+        scanning = trio.CancelScope()
+        failure: Exception | None = None
+        async with trio.open_nursery() as self._nursery:
+            if self._options.is_authenticating:
+                self._nursery.start_soon(self._end_unused, scanning)
+            else:
+                try:
+                    await self._begin("", self._options.inner_credentials).opened()
+                except Exception as error:  # raised below, and not in a group
+                    failure = error
+            if failure is None:
+                yield self
+            scanning.cancel()
+            # Closing a session may take as long as its calls, so all sessions close at once.
+            for name in list(self._open):
+                self._end(name)
+        if failure is not None:
+            raise failure
+
+    def known(self, metadata: Mapping[str, str]) -> Session | None:
+        """As `of_call`; None when that takes time."""
+        if not self._options.is_authenticating:
+            session, secret = self._open.get(""), None
         else:
-            await asyncio.shield(self._begin("", self._options.inner_credentials))
-        return self
+            signature = signature_of(metadata)
+            session, secret = self._open.get(signature.username), self._users.known_secret_of(signature)
+            if secret is None:
+                return None
+        if session is None or not session.is_open or not (secret is None or session.has_secret(secret)):
+            return None
+        return session
 
-    async def __aexit__(self, *error: object) -> None:
-        if self._scanning is not None:
-            self._scanning.cancel()
-            await asyncio.wait({self._scanning})
-        for name in list(self._open):
-            self._end(name)
-        # Closing a session may take as long as its calls, so all sessions close at once.
-        ends: list[BaseException | None] = []
-        while self._closing:
-            ends += await asyncio.gather(*self._closing, return_exceptions=True)
-        _raise_first(ends)
-        if self._scanning is not None and not self._scanning.cancelled():
-            self._scanning.result()  # raises the task's error
-
-    async def of_call(self, metadata: Mapping[str, str | bytes]) -> Session:
+    async def of_call(self, metadata: Mapping[str, str]) -> Session:
         """The session for a call with this metadata. Refused when the call must be signed, and is not."""
         if not self._options.is_authenticating:
-            return await asyncio.shield(self._open[""])
+            return await (self._open.get("") or self._begin("", self._options.inner_credentials)).opened()
         signature = signature_of(metadata)
         secret = await self._users.secret_of(signature)
         return await self._of_user(signature.username, secret)
 
     async def _of_user(self, name: str, secret: str) -> Session:
         while True:
-            opening = self._open.get(name) or self._begin(name, self._credentials_of(name, secret))
-            # A caller that is cancelled does not end the task for which others wait, too.
-            session = await asyncio.shield(opening)
+            session = self._open.get(name) or self._begin(name, self._credentials_of(name, secret))
+            await session.opened()
             # While this call waited, the session may have been closed, and its clients with it.
-            if self._open.get(name) is not opening:
+            if self._open.get(name) is not session:
                 continue
             if session.has_secret(secret):
                 return session
@@ -208,66 +246,57 @@ class Sessions:
         plain = self._options.plain_signature_addresses
         return Credentials(name, secret, plain_signature_addresses=plain)
 
-    def _begin(self, name: str, credentials: Credentials | None) -> "asyncio.Task[Session]":
+    def _begin(self, name: str, credentials: Credentials | None) -> Session:
         """Open a session. Refused when there are too many sessions."""
+        assert self._nursery is not None
         if len(self._open) >= MAX_SESSIONS:
             # A session with clients is never closed to make room: one user must not end the calls of another.
-            idle = [session for session in self._sessions() if session.is_idle]
+            idle = [session for session in self._open.values() if session.is_open and session.is_idle]
             if not idle:
                 raise Refused(wire.TOO_MANY_REQUESTS, f"the proxy serves {MAX_SESSIONS} users already")
             self._end(min(idle, key=lambda session: session.used_at).username)
-        opening = self._open[name] = asyncio.get_running_loop().create_task(self._opened(name, credentials))
-        return opening
-
-    async def _opened(self, name: str, credentials: Credentials | None) -> Session:
-        client = hosted(Client(self._options.namesrv_addr, credentials=credentials, tls=self._tls), self._host)
+        client = self._make_client(credentials)
         session = Session(self._options, client, self.metadata, credentials, name, self.renewals)
-        try:
-            await session.open()
-        except BaseException:
-            del self._open[name]
-            raise
+        self._open[name] = session
+        self._nursery.start_soon(self._run, session)
         return session
 
+    async def _run(self, session: Session) -> None:
+        try:
+            await session.run()
+        except Exception:
+            # The session's calls have failed. The next call of the user opens another session.
+            logger.exception("the session of user %r ended by an error", session.username)
+        finally:
+            if self._open.get(session.username) is session:
+                del self._open[session.username]
+
     def client_counts(self) -> Counter[wire.ClientType]:
-        """How many clients of each kind there are. May be called from another thread, as the next."""
-        return sum((session.clients.counts() for session in self._sessions()), Counter())
+        """How many clients of each kind there are."""
+        return sum((session.clients.counts() for session in self._open.values()), Counter())
 
     def renewed_count(self) -> int:
         """How many messages are kept hidden for clients."""
-        return sum(len(session.renewals) for session in self._sessions())
-
-    def _sessions(self) -> list[Session]:
-        return [task.result() for task in list(self._open.values()) if task.done() and task.exception() is None]
+        return sum(len(session.renewals) for session in self._open.values())
 
     def _end(self, name: str) -> None:
-        """Close a session, once its calls have ended."""
-        opening = self._open.pop(name)
+        """Close a session, once its calls have ended. Streams and waiting receives end at once."""
+        self._open.pop(name).ending.begin()
 
-        async def close() -> None:
-            try:
-                session = await opening
-            except (SkylarkError, OSError):  # the session could not be opened, and its callers get the error
-                return
-            # Streams and waiting receives end first: `close` waits for all calls.
-            session.has_ended.set()
-            await session.close()
-
-        task = asyncio.get_running_loop().create_task(close())
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
-
-    async def _end_unused(self) -> None:
-        """End the sessions of users who may not sign in any more, and unused sessions."""
-        while True:
-            # The users read below are at most half of userCacheRefreshSeconds old, so streams end within this time.
-            await asyncio.sleep(self._options.user_cache_refresh_seconds / 2)
-            for session in self._sessions():
-                if await self._is_over(session) and session.username in self._open:
-                    self._end(session.username)
+    async def _end_unused(self, scope: trio.CancelScope) -> None:
+        """End the sessions of users who may not sign in any more, and unused sessions; until ``scope`` is cancelled."""
+        with scope:
+            while True:
+                # The users read below are at most half of userCacheRefreshSeconds old, so streams end within this time.
+                await trio.sleep(self._options.user_cache_refresh_seconds / 2)
+                for session in list(self._open.values()):
+                    with survived("looking for sessions that are over"):
+                        is_over = session.is_open and await self._is_over(session)
+                        if is_over and self._open.get(session.username) is session:
+                            self._end(session.username)
 
     async def _is_over(self, session: Session) -> bool:
-        if session.is_idle and session.used_at + IDLE_S < _now_s():
+        if session.is_idle and session.used_at + IDLE_S < trio.current_time():
             return True
         try:
             return not session.has_secret(await self._users.secret(session.username))
@@ -282,14 +311,3 @@ class Sessions:
 def ended(session: Session) -> Refused:
     """The error that the streams of a session get when it ends."""
     return unauthorized(f"User:{session.username} was changed or deleted.")
-
-
-def _raise_first(ends: Iterable[BaseException | None]) -> None:
-    """Raise the first error of tasks; a cancellation does not count."""
-    for end in ends:
-        if end is not None and not isinstance(end, asyncio.CancelledError):
-            raise end
-
-
-def _now_s() -> float:
-    return asyncio.get_running_loop().time()

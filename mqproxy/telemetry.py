@@ -1,8 +1,9 @@
 """The proxy's side of the streams of Telemetry: commands that the proxy sends of itself, next to answers."""
 
-import asyncio
 import logging
-from typing import Any
+from typing import Protocol
+
+import trio
 
 from skylark.mqproxy.wire import messaging_pb2 as wire
 
@@ -14,51 +15,49 @@ MAX_WAITING = 100
 MAX_WAITING_BYTES = 16 * 1024 * 1024
 
 
-class Stream:
-    """One stream; gRPC writes one message at a time."""
+class Writer(Protocol):
+    """A call whose answer is a stream."""
 
-    def __init__(self, client_id: str, address: str, context: Any) -> None:
+    async def write(self, message: bytes) -> None:
+        """Send one message; waits while the client does not read."""
+
+
+class Stream:
+    """One stream, to which one message is written at a time.
+
+    Commands that the proxy sends of itself are written by tasks of ``nursery``, which ends with the stream.
+    """
+
+    def __init__(self, client_id: str, address: str, call: Writer, nursery: trio.Nursery) -> None:
         self._client_id = client_id
         #: Where the client is.
         self.address = address
-        self._context = context
-        self._turn = asyncio.Lock()
-        self._pushing: set[asyncio.Task[None]] = set()
+        self._call = call
+        self._nursery = nursery
+        self._turn = trio.Lock()
+        self._waiting = 0
         self._waiting_bytes = 0
 
     async def write(self, command: wire.TelemetryCommand) -> None:
-        """Send a command, and return when gRPC has taken it."""
+        """Send a command; waits while the client does not read."""
         async with self._turn:
-            await self._context.write(command)
+            await self._call.write(command.SerializeToString())
 
     def push(self, command: wire.TelemetryCommand) -> bool:
         """Send a command soon; False when too many wait already."""
         size = command.ByteSize()
         # A command that is larger than the limit of waiting bytes is sent alone.
-        if len(self._pushing) >= MAX_WAITING or (self._pushing and self._waiting_bytes + size > MAX_WAITING_BYTES):
+        if self._waiting >= MAX_WAITING or (self._waiting and self._waiting_bytes + size > MAX_WAITING_BYTES):
             logger.info("client %s does not read: a command to it is dropped", self._client_id)
             return False
-        task = asyncio.get_running_loop().create_task(self._push(command))
-        self._pushing.add(task)
+        self._waiting += 1
         self._waiting_bytes += size
-
-        def ended(task: asyncio.Task[None]) -> None:
-            self._pushing.discard(task)
-            self._waiting_bytes -= size
-
-        task.add_done_callback(ended)
+        self._nursery.start_soon(self._push, command, size)
         return True
 
-    async def close(self) -> None:
-        """End the stream; commands that were not sent are dropped."""
-        for task in self._pushing:
-            task.cancel()
-        if self._pushing:
-            await asyncio.wait(self._pushing)
-
-    async def _push(self, command: wire.TelemetryCommand) -> None:
+    async def _push(self, command: wire.TelemetryCommand, size: int) -> None:
         try:
             await self.write(command)
-        except Exception as error:
-            # gRPC has several errors for a stream that has ended meanwhile.
-            logger.info("a command to client %s was not sent: %s", self._client_id, error)
+        finally:
+            self._waiting -= 1
+            self._waiting_bytes -= size

@@ -5,12 +5,13 @@ The producer group of a transaction is its topic, as in RocketMQ's proxy: the pr
 for as long as it has producers that name the topic, and asks one of them when a broker asks.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
+
+import trio
 
 from skylark.mqcommon.addresses import format_address
 from skylark.mqcommon.errors import BrokerError, ProtocolError, SkylarkError
@@ -33,13 +34,12 @@ from skylark.remoting.protocol.requests.transactions import (
     CheckTransactionStateRequestHeader,
     EndTransactionRequestHeader,
 )
-from skylark.sdk.aio.facade import Client, Facade, call_of
-from skylark.sdk.client import Client as TrioClient
-from skylark.sdk.client import ClientHandle, sharing
+from skylark.sdk.client import Client, ClientHandle, sharing
 from skylark.sdk.nameservers import NameServerSource
 from skylark.sdk.producer.producer import Producer
 from skylark.sdk.producer.result import SendResult, StoredBatch
 from skylark.sdk.producer.transaction import undo_half
+from skylark.sdk.runtime import survived
 
 logger = logging.getLogger(__name__)
 
@@ -86,12 +86,12 @@ class Check:
     message: MessageExt
 
 
-class TrioHalves:
-    """Sends halves and ends them, in trio. ``asked`` is called, in trio's thread, when a broker asks."""
+class Halves:
+    """Sends halves and ends them. ``asked`` is called when a broker asks; it must not wait."""
 
     def __init__(
         self,
-        nameserver: NameServerSource | TrioClient | None = None,
+        nameserver: NameServerSource | Client | None = None,
         *,
         max_message_bytes: int,
         asked: Callable[[Check], object],
@@ -199,24 +199,6 @@ class TrioHalves:
         return None
 
 
-class Halves(Facade[TrioHalves], of=TrioHalves):
-    """The requests of `TrioHalves`, to be called from asyncio; ``asked`` is called in trio's thread."""
-
-    def __init__(
-        self,
-        nameserver: NameServerSource | Client | None = None,
-        *,
-        max_message_bytes: int,
-        asked: Callable[[Check], object],
-    ) -> None:
-        super().__init__(nameserver, locals())
-
-    send = call_of(TrioHalves.send)
-    end = call_of(TrioHalves.end)
-    join = call_of(TrioHalves.join)
-    leave = call_of(TrioHalves.leave)
-
-
 class TransactionProducers:
     """Which clients answer for the transactions of which topic."""
 
@@ -227,7 +209,7 @@ class TransactionProducers:
         self._options = options
         # Topic → the clients that name it, in the order in which they are asked next.
         self._topics: dict[str, dict[str, None]] = {}
-        self._joining = asyncio.Lock()
+        self._joining = trio.Lock()
 
     async def add(self, client_id: str, topics: Iterable[str]) -> None:
         """Add a client that is a producer of these topics, some of which may be for transactions."""
@@ -272,8 +254,9 @@ class TransactionProducers:
     async def run(self) -> None:
         """Scan the topics, again and again."""
         while True:
-            await asyncio.sleep(self._options.transaction_heartbeat_period_second)
-            await self.scan()
+            await trio.sleep(self._options.transaction_heartbeat_period_second)
+            with survived("scanning topics with transactions"):
+                await self.scan()
 
     async def scan(self) -> None:
         """Join topics that could not be joined before, and leave topics that no living producer names."""
@@ -283,7 +266,7 @@ class TransactionProducers:
                 if client_id not in self._topics.get(topic.name, {}):
                     unknown.setdefault(topic.name, []).append(client_id)
             if number % TURN == 0:
-                await asyncio.sleep(0)
+                await trio.lowlevel.checkpoint()
         for name, client_ids in unknown.items():
             for client_id in client_ids:
                 await self.add(client_id, [name])

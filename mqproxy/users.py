@@ -4,19 +4,22 @@ A remembered user is read again after ``userCacheRefreshSeconds``, and at once w
 password may be new. When no broker answers, the remembered user counts until it is ``userCacheExpiredSeconds`` old.
 """
 
-import asyncio
 import logging
+from functools import partial
 from typing import TypeVar
+
+import trio
 
 from skylark.mqcommon.errors import SkylarkError
 from skylark.mqcommon.names import USERNAME_MAX_LENGTH, username_fault
 from skylark.mqproxy.masters import ask_masters
 from skylark.mqproxy.options import ProxyOptions
+from skylark.mqproxy.shared import Shared
 from skylark.mqproxy.signatures import CallSignature, unauthorized
 from skylark.mqproxy.statuses import Refused
 from skylark.mqproxy.wire import messaging_pb2 as wire
 from skylark.remoting.protocol.requests.auth import UserInfo
-from skylark.sdk.aio import Admin
+from skylark.sdk.admin.client import Admin
 
 logger = logging.getLogger(__name__)
 
@@ -33,9 +36,10 @@ _DISABLED = "disable"
 
 
 class KnownUsers:
-    """Finds the user of a call."""
+    """Finds the user of a call. Questions to brokers are tasks of ``nursery``."""
 
-    def __init__(self, admin: Admin, options: ProxyOptions) -> None:
+    def __init__(self, admin: Admin, options: ProxyOptions, nursery: trio.Nursery) -> None:
+        self._nursery = nursery
         self._admin = admin
         self._fresh_s = options.user_cache_refresh_seconds
         self._usable_s = max(options.user_cache_expired_seconds, options.user_cache_refresh_seconds)
@@ -43,7 +47,7 @@ class KnownUsers:
         # By name: (when it was read, the user). The name that was read the longest time ago comes first.
         self._known: dict[str, tuple[float, UserInfo]] = {}
         self._unknown: dict[str, float] = {}
-        self._asking: dict[str, asyncio.Task[UserInfo | None]] = {}
+        self._asking: dict[str, Shared[UserInfo | None]] = {}
         self._quiet_until = 0.0
 
     async def secret_of(self, signature: CallSignature) -> str:
@@ -61,6 +65,13 @@ class KnownUsers:
             raise unauthorized("check signature failed.")
         return secret
 
+    def known_secret_of(self, signature: CallSignature) -> str | None:
+        """As `secret_of`; None when brokers must be asked."""
+        known = self._known.get(signature.username)
+        if known is None or trio.current_time() - known[0] >= self._fresh_s or not _is_made_by(signature, known[1]):
+            return None
+        return known[1].password
+
     async def secret(self, name: str) -> str:
         """The secret of a user, at most half as old as calls may use it. Refused when the user may not sign in."""
         return self._checked(name, await self._get(name, self._fresh_s / 2))
@@ -69,20 +80,19 @@ class KnownUsers:
         # The proxy signs a request with this name, which must not be able to pass for anything else.
         if username_fault(name) is not None:
             return None
-        now_s = _now_s()
+        now_s = trio.current_time()
         known = self._known.get(name)
         if known is not None and now_s - known[0] < fresh_s:
             return known[1]
         asked_at = self._unknown.get(name)
         if asked_at is not None and now_s - asked_at < UNKNOWN_FRESH_S:
             return None
-        task = self._asking.get(name)
-        if task is None:
+        asking = self._asking.get(name)
+        if asking is None:
             if len(self._asking) >= MAX_ASKED:
                 raise Refused(wire.TOO_MANY_REQUESTS, "the proxy looks for too many users now, try again")
-            task = self._asking[name] = asyncio.get_running_loop().create_task(self._refresh(name))
-        # A caller that is cancelled does not end the request for which others wait.
-        return await asyncio.shield(task)
+            asking = self._asking[name] = Shared(self._nursery, partial(self._refresh, name))
+        return await asking.result()
 
     async def _refresh(self, name: str) -> UserInfo | None:
         try:
@@ -91,7 +101,7 @@ class KnownUsers:
             self._complain(f"users cannot be read from brokers, signatures are checked with what is known: {error}")
             known = self._known.get(name)
             # While brokers are away, known users may go on for some time, and no other user may begin.
-            if known is None or _now_s() - known[0] >= self._usable_s:
+            if known is None or trio.current_time() - known[0] >= self._usable_s:
                 self._known.pop(name, None)
                 raise _cannot_read() from None
             return known[1]
@@ -100,9 +110,9 @@ class KnownUsers:
         self._known.pop(name, None)
         self._unknown.pop(name, None)
         if user is None:
-            _put(self._unknown, name, _now_s(), MAX_UNKNOWN)
+            _put(self._unknown, name, trio.current_time(), MAX_UNKNOWN)
         else:
-            _put(self._known, name, (_now_s(), user), self._most)
+            _put(self._known, name, (trio.current_time(), user), self._most)
         return user
 
     async def _ask(self, name: str) -> UserInfo | None:
@@ -129,8 +139,8 @@ class KnownUsers:
         return user.password
 
     def _complain(self, text: str) -> None:
-        if _now_s() >= self._quiet_until:
-            self._quiet_until = _now_s() + COMPLAINT_INTERVAL_S
+        if trio.current_time() >= self._quiet_until:
+            self._quiet_until = trio.current_time() + COMPLAINT_INTERVAL_S
             logger.error("%s", text)
 
 
@@ -148,7 +158,3 @@ def _put(table: dict[str, V], name: str, value: V, most: int) -> None:
     table[name] = value
     while len(table) > most:
         del table[next(iter(table))]
-
-
-def _now_s() -> float:
-    return asyncio.get_running_loop().time()

@@ -119,13 +119,6 @@ class Client(Facade[TrioClient], of=TrioClient):
         return self._loop.call_sync(lambda client: client.client_id)
 
 
-def hosted(client: Client, host: Client) -> Client:
-    """``client``, which is not open yet, as a guest in the thread of ``host``: a thread for each would cost more."""
-    made = client._loop.made
-    client._loop = Portal(lambda: made, host._loop)
-    return client
-
-
 def _source_of(nameserver: "NameServerSource | Client | None") -> NameServerSource | TrioClient | None:
     """The trio class's argument: the trio object of the `Client`, or where the NameServers are."""
     if not isinstance(nameserver, Client):

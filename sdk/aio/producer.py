@@ -13,7 +13,6 @@ from skylark.mqcommon.clock import Clock
 from skylark.mqcommon.message.message import Message
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.sdk.aio.facade import Client, Facade, call_of
-from skylark.sdk.aio.gathering import GatheringLoop
 from skylark.sdk.aio.portal import Crossing, Portal, set_future
 from skylark.sdk.credentials import GivenCredentials, GivenTls
 from skylark.sdk.loop_thread import Inbox, closed
@@ -99,11 +98,9 @@ class _AwaitedSends:
         self._portal, self._crossing, self._loop = portal, crossing, crossing.loop
         self._producer = client.client
         self._is_over = False
-        wake: Callable[[Callable[[], None]], object] = client.token.run_sync_soon
-        if isinstance(loop := crossing.loop, GatheringLoop):
-            # A client that has ended meanwhile is not woken: `_fail_all` ends the waiting sends.
-            wake = partial(loop.when_idle, client.soon)
-        self._for_trio: Inbox[_AwaitedSend | tuple[_AwaitedSend, Message, QueueChoice]] = Inbox(wake, self._place)
+        self._for_trio: Inbox[_AwaitedSend | tuple[_AwaitedSend, Message, QueueChoice]] = Inbox(
+            client.token.run_sync_soon, self._place
+        )
         self._for_asyncio: Inbox[_AwaitedSend] = Inbox(crossing.wake_asyncio, self._answer)
         self._waiting: dict[_AwaitedSend, None] = {}
         # A client that ends, in whatever way, may leave sends without an outcome.

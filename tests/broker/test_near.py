@@ -55,12 +55,15 @@ async def test_a_message_is_sent_without_a_socket() -> None:
 
 
 async def test_other_servers_are_reached_over_the_network() -> None:
-    async with served() as (broker, _), served(broker_name="broker-b") as (_, other):
-        async with ClientInstance(other, shortcut=broker.near.shortcut) as client:
-            assert client.remoting.broker_name_at(other) == ""
-            await client.fetch_route("TBW102")
-            assert client.remoting.broker_name_at(other) == "broker-b"
-            assert broker.near.connections.used == 0
+    async with (
+        served() as (broker, _),
+        served(broker_name="broker-b") as (_, other),
+        ClientInstance(other, shortcut=broker.near.shortcut) as client,
+    ):
+        assert client.remoting.broker_name_at(other) == ""
+        await client.fetch_route("TBW102")
+        assert client.remoting.broker_name_at(other) == "broker-b"
+        assert broker.near.connections.used == 0
 
 
 async def test_users_and_policies_hold() -> None:

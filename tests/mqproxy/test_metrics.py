@@ -1,14 +1,13 @@
 """A proxy's metrics and health pages, and what it tells clients about theirs."""
 
-import asyncio
 import re
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import grpc
 import pytest
@@ -17,6 +16,7 @@ import trio
 from scripts.daemons import Daemon, reserve
 from skylark.mqcommon.clock import SystemClock
 from skylark.mqcommon.errors import ConfigError, RequestTimeout
+from skylark.mqcommon.metrics.metric import Column
 from skylark.mqproxy.brokers import Brokers, Receipt
 from skylark.mqproxy.clients import answered
 from skylark.mqproxy.metrics import PROXY_METRICS, Meters
@@ -122,39 +122,43 @@ def test_a_proxy_that_does_not_serve_is_not_ready() -> None:
     assert Meters().unready() == "the proxy starts or stops"
 
 
-async def test_the_time_of_a_receive_that_fails_is_counted_and_it_waits_no_more() -> None:
-    times = iter([1.0, 3.0, 4.0])
-    meters = Meters(lambda: next(times))
-
-    async def receive(request: Any, context: Any) -> wire.Code:
-        if request is None:
-            raise asyncio.CancelledError
-        return wire.MESSAGE_NOT_FOUND
-
-    handler = grpc.stream_stream_rpc_method_handler(receive)
-    measured = meters.measured({"ReceiveMessage": handler})["ReceiveMessage"].stream_stream
-    await measured("a request", None)
-    with pytest.raises(asyncio.CancelledError):
-        await measured(None, None)
+def columns_of(meters: Meters) -> dict[str, Column]:
     with pytest.raises(StopIteration) as end:
         next(meters.collect())
-    columns = {column.metric.name: column for column in end.value.value}
-    assert columns["skylark_proxy_waiting_receives"].values == (0,)
-    latency = columns["rocketmq_rpc_latency"]
-    assert latency.labels == [("grpc", "receive_message", "message_not_found", "true", "success")]
-    assert latency.values[0].total == 2_000
+    return {column.metric.name: column for column in end.value.value}
 
 
-def test_renewals_and_those_that_fail_are_counted() -> None:
+def test_the_time_of_calls_is_counted_by_method_and_code() -> None:
+    times = iter([3.0, 7.0])
+    meters = Meters(lambda: next(times))
+    meters.count("ReceiveMessage", wire.MESSAGE_NOT_FOUND, 1.0)
+    meters.count("AckMessage", wire.OK, 4.0)
+    latency = columns_of(meters)["rocketmq_rpc_latency"]
+    assert latency.labels == [
+        ("grpc", "receive_message", "message_not_found", "true", "success"),
+        ("grpc", "ack_message", "ok", "false", "success"),
+    ]
+    assert [histogram.total for histogram in latency.values] == [2_000, 3_000]
+
+
+def test_a_receive_that_fails_waits_no_more() -> None:
+    meters = Meters()
+    with suppress(ConnectionError), meters.waiting():
+        assert columns_of(meters)["skylark_proxy_waiting_receives"].values == (1,)
+        raise ConnectionError
+    assert columns_of(meters)["skylark_proxy_waiting_receives"].values == (0,)
+
+
+async def test_renewals_and_those_that_fail_are_counted(nursery: trio.Nursery) -> None:
     now_ms = SystemClock().now_ms()
     receipt = Receipt.parse(f"0 {now_ms} 60000 0 0 broker-a 0 7 7", now_ms)
     answers: list[Receipt | Exception] = [RequestTimeout("broker-a", 200_009, 1.0), receipt]
-    asked_thrice = asyncio.Event()
+    asked_thrice = trio.Event()
 
     async def change_invisible_time(*arguments: object) -> Receipt:
         if not answers:
             asked_thrice.set()
-            await asyncio.Event().wait()
+            await trio.sleep_forever()
         answer = answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -162,20 +166,12 @@ def test_renewals_and_those_that_fail_are_counted() -> None:
 
     brokers = cast(Brokers, SimpleNamespace(change_invisible_time=change_invisible_time))
     options = ProxyOptions(renew_schedule_period_millis=1, renew_ahead_time_millis=3_600_000)
-
     counts = RenewalCounts()
-
-    async def run() -> Renewals:
-        renewals = Renewals(brokers, options, SystemClock(), lambda client: True, counts)
-        renewals.add("client", "group", "topic", receipt)
-        running = asyncio.ensure_future(renewals.run())
-        async with asyncio.timeout(60):
-            await asked_thrice.wait()
-        running.cancel()
-        await asyncio.wait({running})
-        return renewals
-
-    renewals = asyncio.run(run())
+    renewals = Renewals(brokers, options, SystemClock(), lambda client: True, counts)
+    renewals.add("client", "group", "topic", receipt)
+    nursery.start_soon(renewals.run)
+    with trio.fail_after(DEADLINE_S):
+        await asked_thrice.wait()
     assert (len(renewals), counts.renewed, counts.failed) == (1, 1, 1)
 
 

@@ -1,19 +1,21 @@
 """What a receive call has taken from the broker, and its client does not get."""
 
-import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+import trio
 
-from skylark.mqcommon.errors import RequestTimeout
+from skylark.mqcommon.errors import RequestTimeout, SkylarkError
 from skylark.mqproxy import polls as module
 from skylark.mqproxy.brokers import Brokers, Delivery, Pop, Receipt
 from skylark.mqproxy.clients import Clients
 from skylark.mqproxy.options import ProxyOptions
 from skylark.mqproxy.polls import Poll, Polls
 from skylark.mqproxy.renewals import RenewalCounts, Renewals
+from skylark.mqproxy.shared import Shared
 from tests.support.clock import ManualClock
 
 WANTED = Pop("group", "topic", "broker-a", 32, 20_000, 5_000, "*", "TAG", False, None)
@@ -23,25 +25,27 @@ class Answering:
     """Brokers whose pop ends when `answer` is called; notes what is given back and what is acknowledged."""
 
     def __init__(self) -> None:
-        self.asked = asyncio.Event()
+        self.asked = trio.Event()
         self.was_cancelled = False
         self.given_back: list[tuple[int, int]] = []
         self.acknowledged: list[int] = []
-        self._answer: asyncio.Future[list[Delivery]] = asyncio.get_running_loop().create_future()
+        self._may_answer = trio.Event()
+        self._answer: list[Delivery] | Exception = []
 
     def answer(self, answer: list[Delivery] | Exception) -> None:
-        if isinstance(answer, Exception):
-            self._answer.set_exception(answer)
-        else:
-            self._answer.set_result(answer)
+        self._answer = answer
+        self._may_answer.set()
 
     async def pop(self, wanted: Pop) -> list[Delivery]:
         self.asked.set()
         try:
-            return await asyncio.shield(self._answer)
-        except asyncio.CancelledError:
+            await self._may_answer.wait()
+        except trio.Cancelled:
             self.was_cancelled = True
             raise
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer
 
     async def ack(self, group: str, topic: str, receipts: Sequence[Receipt]) -> None:
         self.acknowledged += [receipt.offset for receipt in receipts]
@@ -69,52 +73,65 @@ class World:
     def begin(self, tags: Sequence[str] = ()) -> Poll:
         return self.polls.begin("client", WANTED, tags, is_renewed=True)
 
-    async def cancelled_call(self, tags: Sequence[str] = ()) -> asyncio.Task[list[Delivery]]:
+    async def cancelled_call(self, tags: Sequence[str] = ()) -> Shared[list[Delivery]]:
         """The pop of a call that its client cancels while the broker holds it."""
-        self.brokers.asked.clear()
+        self.brokers.asked = trio.Event()
         with self.begin(tags) as poll:
-            waiting = asyncio.ensure_future(poll.deliveries())
-            await self.brokers.asked.wait()
-            waiting.cancel()
-            await asyncio.wait({waiting})
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(poll.deliveries)
+                await self.brokers.asked.wait()
+                nursery.cancel_scope.cancel()
         assert poll.popping is not None
         return poll.popping
 
 
-def test_what_a_pop_brings_after_its_call_was_cancelled_is_given_back() -> None:
-    async def main() -> None:
-        world = World()
+@asynccontextmanager
+async def a_world() -> AsyncIterator[World]:
+    """A world whose polls run, and are closed at the end."""
+    world = World()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(world.polls.run)
+        yield world
+        await world.polls.close()
+
+
+async def ended(popping: Shared[list[Delivery]]) -> SkylarkError | None:
+    """Wait for the end of a pop; returns its error."""
+    try:
+        await popping.result()
+    except SkylarkError as error:
+        return error
+    return None
+
+
+async def test_what_a_pop_brings_after_its_call_was_cancelled_is_given_back() -> None:
+    async with a_world() as world:
         popping = await world.cancelled_call(["tea"])
         world.brokers.answer([world.delivery(1), world.delivery(2, "milk"), world.delivery(3)])
-        await popping
+        await popping.result()
         await world.polls.close()
         # The other tag has the same hash: nobody of the group wants it.
         assert (world.brokers.acknowledged, world.brokers.was_cancelled) == ([2], False)
-        assert world.brokers.given_back == [(1, module.BACK_AFTER_MS), (3, module.BACK_AFTER_MS)]
+        given_back = sorted(world.brokers.given_back)
+        assert given_back == [(1, module.BACK_AFTER_MS), (3, module.BACK_AFTER_MS)]
 
-    asyncio.run(main())
 
-
-def test_an_answer_that_comes_together_with_the_cancellation_is_given_back() -> None:
-    async def main() -> None:
-        world = World()
+async def test_an_answer_that_comes_together_with_the_cancellation_is_given_back() -> None:
+    async with a_world() as world:
         with world.begin() as poll:
-            waiting = asyncio.ensure_future(poll.deliveries())
-            await world.brokers.asked.wait()
-            world.brokers.answer([world.delivery(1)])
-            assert poll.popping is not None
-            await poll.popping
-            waiting.cancel()
-            await asyncio.wait({waiting})
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(poll.deliveries)
+                await world.brokers.asked.wait()
+                world.brokers.answer([world.delivery(1)])
+                assert poll.popping is not None
+                await poll.popping.result()
+                nursery.cancel_scope.cancel()
         await world.polls.close()
         assert world.brokers.given_back == [(1, module.BACK_AFTER_MS)]
 
-    asyncio.run(main())
 
-
-def test_messages_that_are_not_written_are_given_back_and_none_is_renewed() -> None:
-    async def main() -> None:
-        world = World()
+async def test_messages_that_are_not_written_are_given_back_and_none_is_renewed() -> None:
+    async with a_world() as world:
         world.brokers.answer([world.delivery(offset) for offset in range(4)])
         with pytest.raises(ConnectionError), world.begin() as poll:
             # The last one cannot be read: it would come again and again.
@@ -125,15 +142,12 @@ def test_messages_that_are_not_written_are_given_back_and_none_is_renewed() -> N
             assert len(world.renewals) == 2
             raise ConnectionError
         await world.polls.close()
-        assert world.brokers.given_back == [(1, module.BACK_AFTER_MS), (2, module.BACK_AFTER_MS)]
+        assert sorted(world.brokers.given_back) == [(1, module.BACK_AFTER_MS), (2, module.BACK_AFTER_MS)]
         assert len(world.renewals) == 0
 
-    asyncio.run(main())
 
-
-def test_messages_of_an_answer_that_its_client_got_are_renewed() -> None:
-    async def main() -> None:
-        world = World()
+async def test_messages_of_an_answer_that_its_client_got_are_renewed() -> None:
+    async with a_world() as world:
         world.brokers.answer([world.delivery(offset) for offset in range(2)])
         with world.begin() as poll:
             deliveries = await poll.deliveries()
@@ -145,41 +159,38 @@ def test_messages_of_an_answer_that_its_client_got_are_renewed() -> None:
         await world.polls.close()
         assert (world.brokers.given_back, len(world.renewals)) == ([], 2)
 
-    asyncio.run(main())
 
-
-def test_a_pop_that_fails_gives_nothing_back() -> None:
-    async def main() -> None:
-        world = World()
+async def test_a_pop_that_fails_gives_nothing_back() -> None:
+    async with a_world() as world:
         popping = await world.cancelled_call()
         world.brokers.answer(RequestTimeout("broker-a", 200_050, 1.0))
-        await asyncio.wait({popping})
-        await world.polls.close()
+        assert isinstance(await ended(popping), RequestTimeout)
         with pytest.raises(RequestTimeout), world.begin() as poll:
             await poll.deliveries()
+        await world.polls.close()
         assert world.brokers.given_back == []
 
-    asyncio.run(main())
 
-
-def test_pops_that_wait_end_with_their_session() -> None:
-    async def main() -> None:
-        world = World()
+async def test_pops_that_wait_end_with_their_session() -> None:
+    async with a_world() as world:
         await world.cancelled_call()
         await world.polls.close()
         assert world.brokers.was_cancelled
 
-    asyncio.run(main())
+
+async def test_a_call_that_ends_after_its_session_gives_nothing_back() -> None:
+    async with a_world() as world:
+        world.brokers.answer([world.delivery(1)])
+        with world.begin() as poll:
+            poll.hand_out(await poll.deliveries())
+            await world.polls.close()
+        assert world.brokers.given_back == []
 
 
-def test_there_is_a_limit_of_pops_that_nobody_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_there_is_a_limit_of_pops_that_nobody_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_ABANDONED", 1)
-
-    async def main() -> None:
-        world = World()
+    async with a_world() as world:
         first = await world.cancelled_call()
         second = await world.cancelled_call()
-        await asyncio.wait({second})
-        assert (first.done(), second.cancelled()) == (False, True)
-
-    asyncio.run(main())
+        assert "given up" in str(await ended(second))
+        assert not first.has_failed

@@ -1,14 +1,11 @@
 """Which brokers are told about clients of the proxy, and what becomes of refusals."""
 
-import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-
-import pytest
 
 from skylark.mqproxy.clients import Clients
 from skylark.mqproxy.options import ProxyOptions
-from skylark.mqproxy.registrations import AT_ONCE, Questions, TrioRegistrations
+from skylark.mqproxy.registrations import AT_ONCE, Questions, RegistrationRequests
 from skylark.remoting.protocol.command import Command
 from skylark.remoting.protocol.dialect import decode_body
 from skylark.remoting.protocol.requests.proxied import PROXY_HEART_BEAT, ProxiedClient, ProxyHeartbeatData
@@ -17,16 +14,8 @@ from tests.sdk.fakes import FakeBroker, FakeNamesrv, serving
 CODE = PROXY_HEART_BEAT.code
 
 
-@pytest.fixture
-def loop() -> Iterator[asyncio.AbstractEventLoop]:
-    """Where questions of brokers would go."""
-    made = asyncio.new_event_loop()
-    yield made
-    made.close()
-
-
 @asynccontextmanager
-async def registrations(loop: asyncio.AbstractEventLoop, **topics: FakeBroker) -> AsyncIterator[TrioRegistrations]:
+async def registrations(**topics: FakeBroker) -> AsyncIterator[RegistrationRequests]:
     """Registrations with brokers that have one topic each."""
     async with AsyncExitStack() as stack:
         namesrv = FakeNamesrv()
@@ -36,7 +25,7 @@ async def registrations(loop: asyncio.AbstractEventLoop, **topics: FakeBroker) -
             await stack.enter_async_context(serving(broker))
             namesrv.add(topic, broker)
         questions = Questions(Clients(ProxyOptions()))
-        yield await stack.enter_async_context(TrioRegistrations(namesrv.addr, questions=questions, loop=loop))
+        yield await stack.enter_async_context(RegistrationRequests(namesrv.addr, questions=questions))
 
 
 def told(broker: FakeBroker) -> list[tuple[list[str], list[str]]]:
@@ -64,11 +53,11 @@ def refusing(name: str) -> FakeBroker:
     return broker
 
 
-async def test_the_masters_of_its_topics_are_told_about_a_client(loop: asyncio.AbstractEventLoop) -> None:
+async def test_the_masters_of_its_topics_are_told_about_a_client() -> None:
     tea, milk = taking(), taking()
     milk.name = "broker-b"
     ada, bob = ProxiedClient("ada"), ProxiedClient("bob")
-    async with registrations(loop, tea=tea, milk=milk) as brokers:
+    async with registrations(tea=tea, milk=milk) as brokers:
         await brokers.tell([(ada, ["tea", "milk"]), (bob, ["milk", "nowhere"])], are_all=True)
         assert (told(tea), told(milk)) == ([(["ada"], [])], [(["ada", "bob"], [])])
         await brokers.leave("bob")
@@ -80,10 +69,10 @@ async def test_the_masters_of_its_topics_are_told_about_a_client(loop: asyncio.A
         assert (told(tea)[2:], told(milk)[3:]) == ([(["bob"], [])], [])
 
 
-async def test_many_clients_are_told_in_parts(loop: asyncio.AbstractEventLoop) -> None:
+async def test_many_clients_are_told_in_parts() -> None:
     tea = taking()
     many = [ProxiedClient(f"client-{number}") for number in range(AT_ONCE + 1)]
-    async with registrations(loop, tea=tea) as brokers:
+    async with registrations(tea=tea) as brokers:
         await brokers.tell([(client, ["tea"]) for client in many], are_all=True)
         await brokers.tell([], are_all=True)
     assert [(len(clients), len(left)) for clients, left in told(tea)] == [
@@ -91,18 +80,18 @@ async def test_many_clients_are_told_in_parts(loop: asyncio.AbstractEventLoop) -
     ]  # fmt: skip
 
 
-async def test_a_broker_that_does_not_know_the_request_is_not_asked_each_time(loop: asyncio.AbstractEventLoop) -> None:
+async def test_a_broker_that_does_not_know_the_request_is_not_asked_each_time() -> None:
     tea = FakeBroker()
-    async with registrations(loop, tea=tea) as brokers:
+    async with registrations(tea=tea) as brokers:
         for _ in range(3):
             await brokers.tell([(ProxiedClient("ada"), ["tea"])], are_all=True)
     assert len(tea.asked(CODE)) == 1
 
 
-async def test_a_client_without_a_right_does_not_hide_others(loop: asyncio.AbstractEventLoop) -> None:
+async def test_a_client_without_a_right_does_not_hide_others() -> None:
     tea = refusing("eve")
     names = ("ada", "eve", "bob")
-    async with registrations(loop, tea=tea) as brokers:
+    async with registrations(tea=tea) as brokers:
         await brokers.tell([(ProxiedClient(name), ["tea"]) for name in names], are_all=True)
         assert told(tea)[1:] == [(["ada"], []), (["eve"], []), (["bob"], [])]
         await brokers.tell([], are_all=True)
@@ -110,17 +99,17 @@ async def test_a_client_without_a_right_does_not_hide_others(loop: asyncio.Abstr
     assert told(tea)[4:] == [([], ["ada", "bob"])]
 
 
-async def test_a_client_without_a_right_does_not_keep_one_that_left(loop: asyncio.AbstractEventLoop) -> None:
+async def test_a_client_without_a_right_does_not_keep_one_that_left() -> None:
     tea = refusing("eve")
-    async with registrations(loop, tea=tea) as brokers:
+    async with registrations(tea=tea) as brokers:
         await brokers.tell([(ProxiedClient("ada"), ["tea"])], are_all=True)
         await brokers.tell([(ProxiedClient("eve"), ["tea"])], are_all=True)
     assert told(tea)[2:] == [([], ["ada"]), (["eve"], [])]
 
 
-async def test_clients_that_do_not_fit_into_one_frame_are_told_one_by_one(loop: asyncio.AbstractEventLoop) -> None:
+async def test_clients_that_do_not_fit_into_one_frame_are_told_one_by_one() -> None:
     tea = taking()
     large = [ProxiedClient(name, producer_groups=["x" * 9_000_000]) for name in ("ada", "bob")]
-    async with registrations(loop, tea=tea) as brokers:
+    async with registrations(tea=tea) as brokers:
         await brokers.tell([(client, ["tea"]) for client in large], are_all=True)
     assert told(tea) == [(["ada"], []), (["bob"], [])]

@@ -1,6 +1,5 @@
 """Which deliveries are renewed, and with which receipt a client's request is carried out."""
 
-import asyncio
 from typing import cast
 
 import pytest
@@ -55,78 +54,65 @@ async def rounds(renewals: Renewals, clock: ManualClock, ms: int) -> None:
         await renewals.renew_due()
 
 
-def test_a_request_that_failed_is_made_again_with_the_same_handle(
+async def test_a_request_that_failed_is_made_again_with_the_same_handle(
     renewals: Renewals, brokers: Renewing, clock: ManualClock
 ) -> None:
-    async def main() -> None:
-        first = receipt_at(clock)
-        renewals.add("client", "group", "topic", first)
-        await rounds(renewals, clock, 3 * HIDDEN_MS)
-        with pytest.raises(RequestTimeout):
-            async with renewals.taken(str(first)) as taken:
-                raise RequestTimeout("broker-a", 200_051, 1.0)
-        await rounds(renewals, clock, HIDDEN_MS - 1_000)
-        async with renewals.taken(str(first)) as again:
-            assert again.receipt.visible_at_ms > clock.now_ms() >= taken.receipt.visible_at_ms - HIDDEN_MS
-            again.is_settled = True
-        assert len(renewals) == 0
-        with pytest.raises(Refused, match="expired"):
-            async with renewals.taken(str(first)):
-                raise AssertionError("the message is acknowledged")
-
-    asyncio.run(main())
-
-
-def test_a_client_that_has_given_up_does_not_keep_a_message_hidden(renewals: Renewals, clock: ManualClock) -> None:
-    async def main() -> None:
-        first = receipt_at(clock)
-        renewals.add("client", "group", "topic", first)
+    first = receipt_at(clock)
+    renewals.add("client", "group", "topic", first)
+    await rounds(renewals, clock, 3 * HIDDEN_MS)
+    with pytest.raises(RequestTimeout):
+        async with renewals.taken(str(first)) as taken:
+            raise RequestTimeout("broker-a", 200_051, 1.0)
+    await rounds(renewals, clock, HIDDEN_MS - 1_000)
+    async with renewals.taken(str(first)) as again:
+        assert again.receipt.visible_at_ms > clock.now_ms() >= taken.receipt.visible_at_ms - HIDDEN_MS
+        again.is_settled = True
+    assert len(renewals) == 0
+    with pytest.raises(Refused, match="expired"):
         async with renewals.taken(str(first)):
-            # Not settled: the broker has refused.
-            clock.advance(1_000)
+            raise AssertionError("the message is acknowledged")
+
+
+async def test_a_client_that_has_given_up_does_not_keep_a_message_hidden(
+    renewals: Renewals, clock: ManualClock
+) -> None:
+    first = receipt_at(clock)
+    renewals.add("client", "group", "topic", first)
+    async with renewals.taken(str(first)):
+        # Not settled: the broker has refused.
+        clock.advance(1_000)
+    await rounds(renewals, clock, HIDDEN_MS)
+    assert len(renewals) == 0
+
+
+async def test_a_failure_does_not_make_a_message_be_renewed_for_longer(renewals: Renewals, clock: ManualClock) -> None:
+    first = receipt_at(clock)
+    renewals.add("client", "group", "topic", first)
+    await rounds(renewals, clock, OPTIONS.renew_max_time_millis - 1_000)
+    async with renewals.taken(str(first)):
+        pass
+    await rounds(renewals, clock, 1_000)
+    assert len(renewals) == 0
+
+
+async def test_a_delivery_is_not_renewed_while_its_client_asks_for_it(
+    renewals: Renewals, brokers: Renewing, clock: ManualClock
+) -> None:
+    first = receipt_at(clock)
+    renewals.add("client", "group", "topic", first)
+    async with renewals.taken(str(first)) as one, renewals.taken(str(first)) as other:
         await rounds(renewals, clock, HIDDEN_MS)
-        assert len(renewals) == 0
-
-    asyncio.run(main())
-
-
-def test_a_failure_does_not_make_a_message_be_renewed_for_longer(renewals: Renewals, clock: ManualClock) -> None:
-    async def main() -> None:
-        first = receipt_at(clock)
-        renewals.add("client", "group", "topic", first)
-        await rounds(renewals, clock, OPTIONS.renew_max_time_millis - 1_000)
-        async with renewals.taken(str(first)):
-            pass
-        await rounds(renewals, clock, 1_000)
-        assert len(renewals) == 0
-
-    asyncio.run(main())
-
-
-def test_a_delivery_is_not_renewed_while_its_client_asks_for_it(
-    renewals: Renewals, brokers: Renewing, clock: ManualClock
-) -> None:
-    async def main() -> None:
-        first = receipt_at(clock)
-        renewals.add("client", "group", "topic", first)
-        async with renewals.taken(str(first)) as one, renewals.taken(str(first)) as other:
-            await rounds(renewals, clock, HIDDEN_MS)
-            one.is_settled = True
-        assert (one.receipt, other.receipt, brokers.renewed, len(renewals)) == (first, first, [], 0)
-
-    asyncio.run(main())
+        one.is_settled = True
+    assert (one.receipt, other.receipt, brokers.renewed, len(renewals)) == (first, first, [], 0)
 
 
 @pytest.mark.parametrize("set_by_ms", [-3_600_000, 3_600_000])
-def test_a_clock_that_is_set_keeps_no_delivery_from_being_renewed(
+async def test_a_clock_that_is_set_keeps_no_delivery_from_being_renewed(
     set_by_ms: int, renewals: Renewals, brokers: Renewing, clock: ManualClock
 ) -> None:
-    async def main() -> None:
-        renewals.add("client", "group", "topic", receipt_at(clock))
-        clock.set_by(set_by_ms)
-        await rounds(renewals, clock, 3 * HIDDEN_MS)
-        assert 3 <= len(brokers.renewed) <= 6
-        await rounds(renewals, clock, OPTIONS.renew_max_time_millis)
-        assert len(renewals) == 0, "and not for ever"
-
-    asyncio.run(main())
+    renewals.add("client", "group", "topic", receipt_at(clock))
+    clock.set_by(set_by_ms)
+    await rounds(renewals, clock, 3 * HIDDEN_MS)
+    assert 3 <= len(brokers.renewed) <= 6
+    await rounds(renewals, clock, OPTIONS.renew_max_time_millis)
+    assert len(renewals) == 0, "and not for ever"

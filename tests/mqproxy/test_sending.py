@@ -1,12 +1,12 @@
 """Bodies that clients have compressed, and how large they may be, without a server."""
 
-import asyncio
 import gzip
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+import trio
 
 from skylark.mqproxy.clients import answered
 from skylark.mqproxy.options import ProxyOptions
@@ -77,7 +77,7 @@ class Sent:
         self.parts: list[list[int]] = []
         self.code = code
         options = ProxyOptions()
-        self.calls = Calls(options, cast(Any, None), cast(Any, None), 0, str)
+        self.calls = Calls(options, cast(Any, None), cast(Any, None), 0)
         self.calls._send_all = self._send_all  # type: ignore[method-assign]
 
     async def _send_all(self, caller: Any, messages: Sequence[Any]) -> list[wire.SendResultEntry]:
@@ -92,10 +92,10 @@ class Sent:
         self.messages = sdk_messages(wires, ProxyOptions(), "127.0.0.1", 0)
 
         async def main() -> list[wire.SendResultEntry]:
-            caller: Any = SimpleNamespace(session=SimpleNamespace(expanding=asyncio.Semaphore(1)))
+            caller: Any = SimpleNamespace(session=SimpleNamespace(expanding=trio.Semaphore(1)))
             return await self.calls._send_expanded(caller, self.messages, [True] * len(bodies))
 
-        return [entry.status.code for entry in asyncio.run(main())]
+        return [entry.status.code for entry in trio.run(main)]
 
 
 MIB = 1 << 20

@@ -118,13 +118,14 @@ def test_options_of_the_proxy_count_before_tls_properties(authority: Authority, 
     file = tmp_path / "tls.properties"
     file.write_text("tls.server.mode=disabled\ntls.enable=true\n")
     found = proxy_tls(ProxyOptions(tls_config_file=str(file)))
-    assert (found.mode, found.server) == ("disabled", None)
+    assert found.server is None
     assert found.client is not None
     cert, key = authority.sign("proxy")
     own = ServerTls("enforcing", cert, key)
-    assert proxy_tls(ProxyOptions(tls_config_file=str(file), **enforcing(cert, key))) == ProxyTls(
-        "enforcing", own, found.client
-    )
+    assert proxy_tls(ProxyOptions(tls_config_file=str(file), **enforcing(cert, key))) == ProxyTls(own, found.client)
+    # The mode of the file's certificate is the option's, too.
+    file.write_text(f"tls.server.certPath={cert}\ntls.server.keyPath={key}\n")
+    assert proxy_tls(ProxyOptions(tls_config_file=str(file), tls_server_mode="enforcing")).server == own
     with pytest.raises(ConfigError, match="there is no certificate"):
         proxy_tls(ProxyOptions(tls_test_mode_enable=False))
 

@@ -1,12 +1,12 @@
 """Transactions of the official producers: their ends, and the questions of brokers about those that stay open."""
 
-import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import grpc
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from skylark import Admin
 from skylark.mqproxy.options import ProxyOptions
@@ -226,24 +226,20 @@ class Joined:
         self.topics.remove(topic)
 
 
-def test_a_transaction_that_begins_while_its_topic_is_left_keeps_the_topic() -> None:
+async def test_a_transaction_that_begins_while_its_topic_is_left_keeps_the_topic() -> None:
     joined, alive = Joined(), {"old"}
 
     class Known(dict[str, Any]):
         def is_alive(self, client_id: str) -> bool:
             return client_id in alive
 
-    async def main() -> None:
-        producers = TransactionProducers(cast(Any, joined), cast(Any, None), cast(Any, Known()), ProxyOptions())
-        await producers.add_half("old", "payments")
-        alive.clear()
-        # Another topic is being joined, so the topic cannot be left yet.
-        async with producers._joining:
-            looking = asyncio.create_task(producers.scan())
-            await asyncio.sleep(0)
-            alive.add("new")
-            await producers.add_half("new", "payments")
-        await looking
-
-    asyncio.run(main())
+    producers = TransactionProducers(cast(Any, joined), cast(Any, None), cast(Any, Known()), ProxyOptions())
+    await producers.add_half("old", "payments")
+    alive.clear()
+    # Another topic is being joined, so the topic cannot be left yet.
+    async with trio.open_nursery() as nursery, producers._joining:
+        nursery.start_soon(producers.scan)
+        await wait_all_tasks_blocked()
+        alive.add("new")
+        await producers.add_half("new", "payments")
     assert joined.topics == {"payments"}

@@ -4,7 +4,6 @@ The official Python client has the import name of the C++ client, so it stands i
 makes it, and the folder of the Node client.
 """
 
-import asyncio
 import json
 import os
 import queue
@@ -14,11 +13,12 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 import grpc
+import trio
 from google.protobuf.message import Message
 
 from scripts.daemons import BIN, HOST, ROOT, Daemon, reserve
@@ -27,7 +27,6 @@ from skylark.mqproxy.options import ProxyOptions
 from skylark.mqproxy.server import serve
 from skylark.mqproxy.service import SERVICE
 from skylark.mqproxy.wire import messaging_pb2 as wire
-from skylark.sdk.aio.gathering import GatheringLoop
 from tests.support.requirements import GROUPS
 
 PYTHON, NODE = "python", "node"
@@ -57,20 +56,23 @@ def proxy(nameserver: str, **options: Any) -> Iterator[Proxy]:
     begun = threading.Event()
     found: list[Any] = []
 
+    async def main() -> None:
+        stopping, token = trio.Event(), trio.lowlevel.current_trio_token()
+
+        def stop() -> None:
+            with suppress(trio.RunFinishedError):
+                token.run_sync_soon(stopping.set)
+
+        async with trio.open_nursery() as nursery:
+            found.append(Proxy(await nursery.start(serve, ProxyOptions(**given), stopping), stop))
+            begun.set()
+
     def work() -> None:
-        async def main() -> None:
-            stopping, loop = asyncio.Event(), asyncio.get_running_loop()
-
-            def started(address: str) -> None:
-                found.append(Proxy(address, lambda: loop.call_soon_threadsafe(stopping.set)))
-                begun.set()
-
-            await serve(ProxyOptions(**given), started, stopping)
-
         try:
-            with asyncio.Runner(loop_factory=GatheringLoop) as runner:
-                runner.run(main())
+            trio.run(main)
         except BaseException as error:
+            while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+                error = error.exceptions[0]
             found.append(error)
             begun.set()
 

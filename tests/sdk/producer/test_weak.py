@@ -13,7 +13,7 @@ from skylark.mqcommon.backoff import Backoff
 from skylark.mqcommon.errors import BrokerError, RequestTimeout, SendFailed
 from skylark.mqcommon.message.message import Message
 from skylark.mqcommon.message.queue import MessageQueue
-from skylark.mqproxy.transactions import TrioHalves
+from skylark.mqproxy.transactions import Halves
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.command import Command
 from skylark.remoting.protocol.requests.transactions import END_TRANSACTION
@@ -295,7 +295,7 @@ async def test_the_proxy_sends_a_half_once_more_and_rolls_its_weak_copy_back() -
     weak.on(END_TRANSACTION.code, lambda request: ends.append(str((request.ext or {})["commitOrRollback"])))
     async with serving(names), serving(weak), serving(strong):
         names.add("t", weak, strong)
-        async with TrioHalves(names.addr, max_message_bytes=1_000, asked=print) as halves:
+        async with Halves(names.addr, max_message_bytes=1_000, asked=print) as halves:
             for number in range(4):
                 result, half = await halves.send(Message("t", b"%d" % number, properties={}))
                 assert (result.status, half.broker_name) == (SendStatus.SEND_OK, "broker-b")

@@ -1,0 +1,212 @@
+"""The steps around the content of a call: who calls, the request in time, the answer, the status for an error.
+
+A call with one answer needs no task of its own, as long as its caller is known and nothing has to be awaited.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+import trio
+from google.protobuf.message import DecodeError
+from google.protobuf.message import Message as ProtoMessage
+
+from skylark.mqcommon.addresses import limited_network
+from skylark.mqcommon.errors import SkylarkError
+from skylark.mqproxy.metrics import Meters
+from skylark.mqproxy.options import ProxyOptions
+from skylark.mqproxy.sessions import Session, Sessions
+from skylark.mqproxy.statuses import Refused, status_of
+from skylark.mqproxy.wire import messaging_pb2 as wire
+from skylark.remoting.grpc.call import Call, Result, Unary
+from skylark.remoting.grpc.statuses import GrpcError, StatusCode
+from skylark.remoting.net.limits import RateLimit
+
+logger = logging.getLogger(__name__)
+
+A = TypeVar("A", bound=ProtoMessage)
+
+
+class Caller(NamedTuple):
+    """The caller: the id that a client gave itself, its address, and the session of its user.
+
+    Only a session has clients of the SDK, so a call that does not determine its caller cannot reach a broker.
+    ``began_s``: when the call began, by the clock of the meters; 0 without meters.
+    """
+
+    client_id: str
+    host: str
+    address: str
+    session: Session
+    began_s: float
+
+
+class Callers:
+    """Finds the caller of each call, and limits the calls of one address. With ``meters`` calls are measured."""
+
+    def __init__(self, options: ProxyOptions, sessions: Sessions, meters: Meters | None) -> None:
+        self._sessions = sessions
+        self.meters = meters
+        most = options.max_requests_per_second
+        self._rate = RateLimit(most) if most else None
+
+    def known(self, call: Call) -> Caller | None:
+        """The caller of a call; None when that takes time, for `asked`. Refused as `of`."""
+        if self._rate is not None and not self._rate.take(limited_network(_host(call)), trio.current_time()):
+            raise Refused(wire.TOO_MANY_REQUESTS, "flow limit")
+        session = self._sessions.known(call.metadata)
+        return None if session is None else self._caller(call, session)
+
+    async def asked(self, call: Call) -> Caller:
+        """The caller of a call for which `known` had no answer. Refused as `of`."""
+        return self._caller(call, await self._sessions.of_call(call.metadata))
+
+    async def of(self, call: Call) -> Caller:
+        """The caller of a call. Refused when the call is not signed as it must be, or has no client id.
+
+        The session must be `used` at once: without a call in progress it may be closed.
+        """
+        # The signature is checked before the request is read: a stranger's request takes no memory.
+        return self.known(call) or await self.asked(call)
+
+    def _caller(self, call: Call, session: Session) -> Caller:
+        client_id = call.metadata.get("x-mq-client-id", "")
+        if not client_id or client_id.isspace():
+            raise Refused(wire.CLIENT_ID_REQUIRED, "client id cannot be empty")
+        return Caller(client_id, _host(call), call.peer, session, self.now_s())
+
+    def now_s(self) -> float:
+        """The time by the clock of the meters; 0 without meters."""
+        return 0.0 if self.meters is None else self.meters.now_s()
+
+
+Answer = Callable[[ProtoMessage], None]
+
+
+class UnaryMethod:
+    """A method with one request and one answer. ``call`` carries a call out.
+
+    ``at_once``, if given, is tried first: it takes the function that answers the call later, and returns False when it
+    could not begin without waiting.
+    """
+
+    def __init__(
+        self,
+        callers: Callers,
+        name: str,
+        call: Callable[[Caller, Any], Awaitable[Any]],
+        at_once: Callable[[Call, Caller, Any, Answer], bool] | None = None,
+    ) -> None:
+        self._callers = callers
+        self._name = name
+        self._request_type = getattr(wire, f"{name}Request")
+        self._answer_type = getattr(wire, f"{name}Response")
+        self._carry_out = call
+        self._at_once = at_once
+
+    def as_grpc(self) -> Unary:
+        """The method for gRPC's server."""
+        return Unary(self.begin, self.run, self.unread)
+
+    def begin(self, call: Call) -> Result:
+        """Find the caller, before the request is read; an answer is a refusal."""
+        try:
+            caller = self._callers.known(call)
+        except Refused as error:
+            return self._refusal(error)
+        if caller is None:
+            return self._begin_later(call)
+        self._use(call, caller)
+        return None
+
+    async def _begin_later(self, call: Call) -> bytes | None:
+        try:
+            self._use(call, await self._callers.asked(call))
+        except Exception as error:
+            return self._refusal(error)
+        return None
+
+    def _use(self, call: Call, caller: Caller) -> None:
+        call.state = caller
+        caller.session.begin_call()
+        call.when_ended(caller.session.end_call)
+
+    def run(self, call: Call, data: bytes) -> Result:
+        """Carry the call out."""
+        try:
+            request = parsed(self._request_type, data)
+            if self._at_once is not None and self._at_once(call, call.state, request, partial(self._finish, call)):
+                return None
+        except Exception as error:
+            return self._encoded(call.state.began_s, self._failed(error))
+        return self._run_later(call, request)
+
+    async def _run_later(self, call: Call, request: Any) -> bytes:
+        try:
+            answer = await self._carry_out(call.state, request)
+        except Exception as error:
+            answer = self._failed(error)
+        return self._encoded(call.state.began_s, answer)
+
+    def unread(self, call: Call, error: GrpcError) -> bytes:
+        """Answer a call without a request, or whose request did not become whole in time."""
+        is_late = error.status == StatusCode.DEADLINE_EXCEEDED
+        return self._encoded(call.state.began_s, self._failed(late_request() if is_late else no_request()))
+
+    def _finish(self, call: Call, answer: ProtoMessage) -> None:
+        call.answer(self._encoded(call.state.began_s, answer))
+
+    def _refusal(self, error: Exception) -> bytes:
+        return self._encoded(self._callers.now_s(), self._failed(error))
+
+    def _encoded(self, began_s: float, answer: Any) -> bytes:
+        if (meters := self._callers.meters) is not None:
+            meters.count(self._name, answer.status.code, began_s)
+        encoded: bytes = answer.SerializeToString()
+        return encoded
+
+    def _failed(self, error: Exception) -> Any:
+        return self._answer_type(status=status_of_any(error))
+
+
+def _host(call: Call) -> str:
+    return call.peer.rpartition(":")[0].strip("[]")
+
+
+async def request_of(call: Call, kind: type[A], timeout_s: float) -> A:
+    """The one request of a stream of answers. Refused when it cannot be read, or is not whole in time."""
+    with trio.move_on_after(timeout_s):
+        data = await call.read()
+        if data is None:
+            raise no_request()
+        return parsed(kind, data)
+    raise late_request()
+
+
+def parsed(kind: type[A], data: bytes) -> A:
+    """The request of a call. Refused when it cannot be read."""
+    try:
+        return kind.FromString(data)
+    except DecodeError as error:
+        raise Refused(wire.BAD_REQUEST, f"the request cannot be read: {error}") from None
+
+
+def no_request() -> Refused:
+    """The refusal of a call without a request."""
+    return Refused(wire.BAD_REQUEST, "there is no request")
+
+
+def late_request() -> Refused:
+    """The refusal of a call whose request is not whole after ``slowFrameTimeout``."""
+    return Refused(wire.REQUEST_TIMEOUT, "the request did not become whole in time")
+
+
+def status_of_any(error: Exception) -> wire.Status:
+    """The status for an error, which is logged if it was not expected."""
+    return status_of(error) if isinstance(error, (Refused, SkylarkError)) else unexpected(error)
+
+
+def unexpected(error: Exception) -> wire.Status:
+    logger.error("a call failed by an error that was not expected", exc_info=error)
+    return wire.Status(code=wire.INTERNAL_SERVER_ERROR, message=f"internal error: {type(error).__name__}")
