@@ -4,15 +4,15 @@ The client costs little, so the figures are the server's. Stable headers are in 
 literals in each call, as grpcio sends them: grpc-timeout, x-mq-request-id, x-mq-date-time, and authorization when calls
 are signed. Works with any gRPC server that has these methods. Prints one figure:
 
-python -m bench.grpc_load rate ADDRESS CALLS AT_ONCE             SendMessage, calls a second
-python -m bench.grpc_load signed ADDRESS CALLS AT_ONCE           the same, signed
-python -m bench.grpc_load latency ADDRESS CALLS                  SendMessage, one in flight, median in ms
-python -m bench.grpc_load remoting ADDRESS CALLS                 a send by remoting, one in flight, median in ms
-python -m bench.grpc_load slowest ADDRESS CALLS                  the same, p99
-python -m bench.grpc_load receive ADDRESS MESSAGES AT_ONCE       ReceiveMessage and AckMessage of 16, messages a second
-python -m bench.grpc_load arrive ADDRESS MESSAGES                send to a waiting receiver, 100 a second, median in ms
-python -m bench.grpc_load hold ADDRESS AT_ONCE                   SendMessage until its stdin closes, calls a second
-python -m bench.grpc_load hold_remoting ADDRESS AT_ONCE          sends by remoting until its stdin closes, sends a second
+python -m bench.grpc_load rate ADDRESS CALLS AT_ONCE       SendMessage, calls a second
+python -m bench.grpc_load signed ADDRESS CALLS AT_ONCE     the same, signed
+python -m bench.grpc_load latency ADDRESS CALLS            SendMessage, one in flight, median in ms
+python -m bench.grpc_load remoting ADDRESS CALLS           a send by remoting, one in flight, median in ms
+python -m bench.grpc_load slowest ADDRESS CALLS            the same, p99
+python -m bench.grpc_load receive ADDRESS MESSAGES AT_ONCE ReceiveMessage and AckMessage of 16, messages a second
+python -m bench.grpc_load arrive ADDRESS MESSAGES          send to a waiting receiver, 100 a second, median in ms
+python -m bench.grpc_load hold ADDRESS AT_ONCE             SendMessage until its stdin closes, calls a second
+python -m bench.grpc_load hold_remoting ADDRESS AT_ONCE    sends by remoting until its stdin closes, sends a second
 """
 
 import hmac

@@ -26,7 +26,7 @@ import trio
 from bench.consume import LATENCY_TOPIC, Bench
 from bench.grpc_load import ARRIVALS, BODY, FULL
 from bench.guard_auth import ROOT, prepare
-from bench.harness import Cluster, Row, row, show, turns
+from bench.harness import BROKER, Cluster, Row, row, show, turns
 from bench.proxy_client import QUIET
 from bench.traffic import QUEUES, TOPIC, pipeline, run, send_frames, send_many
 from scripts.daemons import HOST, POLL_S, READY_TIMEOUT_S, Daemon, broker_daemon, namesrv_daemon, reserve, serving
@@ -96,7 +96,7 @@ def places() -> Iterator[Places]:
         namesrvs = {name: namesrv_daemon(home, f"namesrv-{name}") for name in ("near", "guarded", "apart")}
         ports = [reserve(), reserve()]
         proxied = [("--enable-proxy", "true", "--grpc-server-port", str(port.number)) for port in ports]
-        near = broker_daemon(home, "near", namesrvs["near"].addr, 0, *proxied[0])
+        near = broker_daemon(home, BROKER, namesrvs["near"].addr, 0, *proxied[0])
         guarded = broker_daemon(home, "guarded", namesrvs["guarded"].addr, 0, *proxied[1], "-c", _guard(home))
         apart = broker_daemon(home, "apart", namesrvs["apart"].addr)
         proxy = proxy_daemon(home, namesrvs["apart"].addr, *_LONG)
@@ -179,7 +179,7 @@ def send_rows(at: Places, arguments: argparse.Namespace) -> Iterator[Row]:
     sends, rounds = arguments.sends, arguments.rounds
     own, aio = turns(rounds, *[partial(load, "rate", each, sends, AT_ONCE) for each in (at.own_limit, at.aio_limit)])
     yield row(f"empty handler, {AT_ONCE} in flight; limit: grpc.aio [4]", "calls/s", own, aio, sends)
-    frames = send_frames(sends, BODY, "near")
+    frames = send_frames(sends, BODY)
     near, signed, apart, remoting = turns(
         rounds,
         partial(load, "rate", at.near_grpc, sends, AT_ONCE),
@@ -231,7 +231,7 @@ def beside_rows(at: Places, arguments: argparse.Namespace) -> Iterator[Row]:
     """What remoting's clients see while the same broker serves gRPC."""
     sends, rounds = max(arguments.sends // 10, 1), arguments.rounds
     slowest = partial(load, "slowest", at.near.broker, sends)
-    frames = send_frames(arguments.sends, BODY, "near")
+    frames = send_frames(arguments.sends, BODY)
     rate = partial(run, pipeline, at.near.broker, frames, AT_ONCE, b'"code":0,')
     grpc, remoting, alone = turns(
         rounds,
