@@ -133,6 +133,7 @@ class GrpcConnection:
                         # Before the nursery ends, which takes no more tasks of calls then.
                         self.close(CLOSED_BY_PEER)
         finally:
+            self._nursery = None
             with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
                 await self._transport.aclose()
 
@@ -245,6 +246,8 @@ class GrpcConnection:
             try:
                 events = http2.receive(data, now_s)
             except Http2Error as error:
+                # HTTP/2 keeps the error, and its traceback would keep this connection until a garbage collection.
+                error.__traceback__ = None
                 await self._give_up(str(error), "bad_frames")
                 return
             # A buffer of the transport would stay alive while the turn waits.
@@ -272,15 +275,14 @@ class GrpcConnection:
         self._in_turn = True
         try:
             for number, event in enumerate(events, 1):
-                kind = type(event)
-                if kind is RequestReceived:
+                if isinstance(event, RequestReceived):
                     self._begin(event, now_s)
-                elif kind is DataReceived:
+                elif isinstance(event, DataReceived):
                     stream_id, data, is_last = event
                     call = calls.get(stream_id)
                     if call is not None:
                         call.received(data, is_last)
-                elif kind is PingReceived:
+                elif isinstance(event, PingReceived):
                     if self._is_early_ping(now_s):
                         self.http2.close(ErrorCode.ENHANCE_YOUR_CALM, "too_many_pings")
                         await self._give_up("pings come too often", "pings")

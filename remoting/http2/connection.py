@@ -74,7 +74,7 @@ class _Stream:
         self.unread = 0  # bytes of events that the caller has not consumed
         self.send_window = send_window
         self.is_request_over = is_request_over
-        self.queued: deque[memoryview] = deque()  # data beyond the client's windows
+        self.queued: list[memoryview] = []  # data beyond the client's windows
         self.unsent = 0  # bytes of `queued`
         self.trailers: bytes | None = None  # what follows `queued`; the caller has done with this stream
 
@@ -88,7 +88,7 @@ class ServerConnection:
         self._needed = len(PREFACE)  # how long `_pending` must be before it is parsed
         self._has_preface = False
         self._handlers: Mapping[int, _Handler] = _AT_START
-        self._failure: Http2Error | None = None
+        self._failure: tuple[ErrorCode, str] | None = None  # not the error: its traceback holds its catchers
         self._now_s = 0.0
 
         self._decoder = HeaderDecoder(max(limits.header_table_bytes, FIRST_TABLE_BYTES), limits.max_header_list_bytes)
@@ -168,7 +168,7 @@ class ServerConnection:
         Raises Http2Error, after which the connection must be closed as soon as what `take` gives has been sent.
         """
         if self._failure is not None:
-            raise Http2Error(self._failure.code, self._failure.text)
+            raise Http2Error(*self._failure)
         self._now_s = now_s
         events, self._late = self._late, []
         pending = self._pending
@@ -181,7 +181,7 @@ class ServerConnection:
         try:
             self._parse(data, events)
         except Http2Error as error:
-            self._fail(error)
+            self._fail(error.code, error.text)
             raise
         return events
 
@@ -212,9 +212,9 @@ class ServerConnection:
         if at < end:
             self._pending += data[at:]
 
-    def _fail(self, error: Http2Error) -> None:
-        self._failure = error
-        self._out.append(frames.goaway(self._last_taken_id, error.code, error.text))
+    def _fail(self, code: ErrorCode, text: str) -> None:
+        self._failure = code, text
+        self._out.append(frames.goaway(self._last_taken_id, code, text))
         self._pending = bytearray()
         self._block = bytearray()
         self._streams.clear()
@@ -311,12 +311,15 @@ class ServerConnection:
     def _on_rst_stream(self, flags: int, stream_id: int, payload: bytes, events: list[Event]) -> None:
         self._check_opened(stream_id, "RST_STREAM")
         _check_size("RST_STREAM", payload, 4)
-        self._spend(self._resets, "reset streams")
         stream = self._streams.get(stream_id)
-        if stream is not None:
-            self._forget(stream_id, stream)
-            if stream.trailers is None:
-                events.append(StreamReset(stream_id, *WORD.unpack(payload)))
+        if stream is None:
+            # It crossed the answer, or the reset of the server.
+            self._spend(self._useless, "resets of streams that have ended")
+            return
+        self._spend(self._resets, "reset streams")
+        self._forget(stream_id, stream)
+        if stream.trailers is None:
+            events.append(StreamReset(stream_id, *WORD.unpack(payload)))
 
     def _on_priority(self, flags: int, stream_id: int, payload: bytes, events: list[Event]) -> None:
         if not stream_id:
@@ -403,8 +406,10 @@ class ServerConnection:
         self._spend(self._updates, "WINDOW_UPDATE frames")
         size = WORD.unpack(payload)[0] & MAX_WINDOW_BYTES
         if not stream_id:
+            if not size:
+                raise Http2Error(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE of nothing")
             self._send_window += size
-            if not size or self._send_window > MAX_WINDOW_BYTES:
+            if self._send_window > MAX_WINDOW_BYTES:
                 raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, f"the connection's window grows by {size}")
             self._send_waiting(events)
             return
@@ -418,8 +423,8 @@ class ServerConnection:
             self._waiting[stream_id] = stream
             self._send_waiting(events)
 
-    def _on_push_promise(self, flags: int, stream_id: int, payload: bytes, events: list[Event]) -> None:
-        raise Http2Error(ErrorCode.PROTOCOL_ERROR, "a client may not push")
+    def _on_misplaced(self, flags: int, stream_id: int, payload: bytes, events: list[Event]) -> None:
+        raise Http2Error(ErrorCode.PROTOCOL_ERROR, "PUSH_PROMISE of a client, or CONTINUATION of nothing")
 
     def _on_other(self, flags: int, stream_id: int, payload: bytes, events: list[Event]) -> None:
         if self._handlers is _AT_START:
@@ -569,7 +574,7 @@ class ServerConnection:
         piece = stream.queued[0]
         size = min(len(piece), stream.send_window, self._send_window, self._peer_frame_bytes)
         if size == len(piece):
-            stream.queued.popleft()
+            del stream.queued[0]
         else:
             stream.queued[0] = piece[size:]
         stream.unsent -= size
@@ -592,9 +597,8 @@ class ServerConnection:
                 waiting[stream_id] = stream
 
     def _data_sent(self, stream_id: int, stream: _Stream, events: list[Event]) -> None:
-        if stream.trailers is None:
-            events.append(WindowOpened(stream_id))
-        else:
+        events.append(WindowOpened(stream_id))
+        if stream.trailers is not None:
             self._send_block(stream_id, stream.trailers, END_STREAM)
             self._end(stream_id, stream)
 
@@ -629,7 +633,8 @@ class ServerConnection:
 
     def close(self, code: ErrorCode, text: str) -> None:
         """End the connection for a rule of the caller, as after an error: `take` gives the GOAWAY."""
-        self._fail(Http2Error(code, text))
+        if self._failure is None:
+            self._fail(code, text)
 
     def _ping(self, payload: bytes) -> None:
         self._pings.append(payload)
@@ -672,8 +677,9 @@ _USUAL: Final[Mapping[int, _Handler]] = {
     PRIORITY: ServerConnection._on_priority,
     RST_STREAM: ServerConnection._on_rst_stream,
     SETTINGS: ServerConnection._on_settings,
-    PUSH_PROMISE: ServerConnection._on_push_promise,
+    PUSH_PROMISE: ServerConnection._on_misplaced,
     PING: ServerConnection._on_ping,
     GOAWAY: ServerConnection._on_goaway,
     WINDOW_UPDATE: ServerConnection._on_window_update,
+    CONTINUATION: ServerConnection._on_misplaced,
 }

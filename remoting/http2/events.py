@@ -35,7 +35,7 @@ class StreamReset(NamedTuple):
 
 
 class WindowOpened(NamedTuple):
-    """All queued data of a stream has gone out."""
+    """All queued data of a stream has gone out, and so have the trailers if they were queued."""
 
     stream_id: int
 

@@ -31,6 +31,10 @@ from skylark.mqcommon.message.record import decode_record
 from skylark.mqcommon.options.conf_file import entries, read_update
 from skylark.mqcommon.sql.parser import parse as parse_sql
 from skylark.mqcommon.yaml_documents import parse_yaml
+from skylark.remoting.http2.connection import ServerConnection
+from skylark.remoting.http2.events import RequestReceived
+from skylark.remoting.http2.header_blocks import HeaderDecoder, block
+from skylark.remoting.http2.limits import Http2Limits
 from skylark.remoting.net.tls.settings import parse_properties
 from skylark.remoting.protocol.command import CBOR, JSON
 from skylark.remoting.protocol.connection import Connection
@@ -44,6 +48,7 @@ from skylark.sdk.config_text import decode_config
 from skylark.sdk.traces.records import decode_records
 from tests import golden
 from tests.remoting.protocol.golden import recorded
+from tests.support.http2 import call, opened
 from tests.support.inner import inner_batch, rows_of
 
 ROOT = Path(__file__).parents[2]
@@ -109,6 +114,37 @@ def _bodies() -> list[bytes]:
             if kind in BODIES and (body := one.command.body):
                 found.append(bytes((BODIES.index(kind), 0)) + body)
     return found
+
+
+def _read_http2(data: bytes) -> None:
+    connection = ServerConnection(Http2Limits())
+    head = block([(":status", "200")])
+
+    def serve() -> None:
+        for event in connection.receive(data, 0.0):
+            if isinstance(event, RequestReceived):
+                connection.respond(event.stream_id, head, data[:100], head)
+
+    _attempt(serve, ProtocolError)
+    connection.take()
+
+
+def _http2() -> list[bytes]:
+    path = b"/apache.rocketmq.v2.MessagingService/SendMessage"
+    metadata = [(b"x-mq-client-id", b"client"), (b"grpc-timeout", b"3S")]
+    calls = [opened(*(call(path, b"body", metadata, stream) for stream in range(1, most, 2))) for most in (2, 6)]
+    return calls
+
+
+def _read_header_blocks(data: bytes) -> None:
+    decoder = HeaderDecoder(4_096, 16_384)
+    half = len(data) // 2
+    _attempt(lambda: [decoder.decode(each) for each in (data, data[:half], data[half:], data)], ProtocolError)
+
+
+def _header_blocks() -> list[bytes]:
+    path = Path(golden.__file__).parent / "http2" / "grpcio-1.85.3.jsonl"
+    return [bytes.fromhex(json.loads(line)["hex"]) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def _read_registrations(data: bytes) -> None:
@@ -238,6 +274,8 @@ def _tables() -> list[bytes]:
 TARGETS = {
     "frames": Target(_read_frames, _frames),
     "bodies": Target(_read_bodies, _bodies),
+    "http2": Target(_read_http2, _http2),
+    "header_blocks": Target(_read_header_blocks, _header_blocks),
     "registrations": Target(_read_registrations, _registrations),
     "hellos": Target(_read_hellos, _hellos),
     "messages": Target(_read_messages, _messages),

@@ -42,7 +42,7 @@ class Handlers:
         self.may_begin = trio.Event()
         self.read: list[bytes] = []
         self.written = 0
-        self.methods = {
+        self.methods: dict[str, Unary | Streaming] = {
             "/t.T/Echo": Unary(lambda call: None, lambda call, request: request),
             "/t.T/Held": Unary(lambda call: None, self.hold, self.unread),
             "/t.T/Task": Unary(lambda call: None, self.task),

@@ -8,7 +8,7 @@ from h2.errors import ErrorCodes
 from h2.settings import SettingCodes
 
 from skylark.remoting.http2.connection import ServerConnection
-from skylark.remoting.http2.errors import ErrorCode
+from skylark.remoting.http2.errors import ErrorCode, Http2Error
 from skylark.remoting.http2.events import (
     DataReceived,
     PeerLeaves,
@@ -112,7 +112,7 @@ def test_an_answer_larger_than_the_windows_waits_for_them(pair: Pair) -> None:
         received += part
         pair.client.acknowledge_received_data(len(part), 1)
         seen, answers = pair.exchange()
-        assert seen == []
+    assert seen == [WindowOpened(1)]
     assert received + body_of(answers, 1) == answer
     assert pair.server.open_streams == 0
 
@@ -250,6 +250,38 @@ def test_pings_of_both_sides_are_answered(pair: Pair) -> None:
     seen, answers = pair.exchange()
     assert seen == [PingReceived(), PingAnswered(is_leaving=False)]
     assert [event.ping_data for event in of_kind(h2_events.PingAckReceived, answers)] == [b"12345678"]
+
+
+def test_a_failure_may_overtake_the_data_that_waits(pair: Pair) -> None:
+    pair.request()
+    pair.exchange()
+    pair.server.send_head(1, HEAD_BLOCK)
+    pair.server.send_data(1, bytes(100_000))
+    assert pair.server.queued_bytes == 100_000 - 65_535
+    pair.server.send_trailers(1, TRAILERS_BLOCK, drop_queued=True)
+    _, answers = pair.exchange()
+    assert of_kind(h2_events.TrailersReceived, answers)
+    assert (len(body_of(answers, 1)), pair.server.queued_bytes, pair.server.open_streams) == (65_535, 0, 0)
+
+
+def test_a_connection_that_the_caller_closes_is_dead(pair: Pair) -> None:
+    pair.request()
+    pair.exchange()
+    pair.server.close(ErrorCode.ENHANCE_YOUR_CALM, "too_many_pings")
+    pair.server.close(ErrorCode.INTERNAL_ERROR, "again")
+    pair.server.respond(1, HEAD_BLOCK, b"answer", TRAILERS_BLOCK)
+    (goaway,) = frames_of(pair.server.take())
+    assert goaway == (GOAWAY, 0, b"\0\0\0\1\0\0\0\x0btoo_many_pings")
+    with pytest.raises(Http2Error, match="too_many_pings"):
+        pair.server.receive(b"", 0.0)
+
+
+def test_a_connection_begins_with_the_clients_settings() -> None:
+    server = ServerConnection(Http2Limits())
+    server.receive(opened()[:-1], 0.0)
+    assert not server.has_begun
+    server.receive(opened()[-1:], 0.0)
+    assert server.has_begun
 
 
 def test_a_leaving_client_is_seen_once(pair: Pair) -> None:
