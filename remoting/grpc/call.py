@@ -51,6 +51,8 @@ class CallLink(Protocol):
     http2: ServerConnection
     remote: str
     max_message_bytes: int
+    #: Whether messages or ends of calls were sent since the client's last ping.
+    has_answered: bool
 
     def start(self, call: "Call", work: Coroutine[Any, Any, Any], then: Callable[[], None]) -> None:
         """Run ``call.work(work, then)`` as a task."""
@@ -60,6 +62,9 @@ class CallLink(Protocol):
 
     def wake(self) -> None:
         """Send soon what HTTP/2 has to send."""
+
+    def flush_now(self) -> bool:
+        """Send at once what the transport takes; whether nothing is left."""
 
     async def taken(self) -> None:
         """Wait while many bytes wait for the transport."""
@@ -213,13 +218,19 @@ class Call:
 
         Raises GrpcError when the call has ended; the call's own task is cancelled then.
         """
+        link, http2, stream_id = self._link, self._link.http2, self._stream_id
+        # Many streams may write large messages in one turn of the loop: each waits for room first.
+        await link.taken()
         self._check_open()
-        http2, stream_id = self._link.http2, self._stream_id
         if not self._has_head:
             self._has_head = True
             http2.send_head(stream_id, heads.GZIP_HEAD if self._gives_gzip else heads.HEAD)
         http2.send_data(stream_id, framed(message, gzip=self._gives_gzip))
-        self._link.wake()
+        link.has_answered = True
+        if len(message) < WRITE_BYTES:
+            link.wake()
+        else:
+            link.flush_now()
         await trio.lowlevel.checkpoint()
         while http2.unsent_bytes(stream_id) > WRITE_BYTES:
             if self._window is None:
@@ -229,7 +240,6 @@ class Call:
             await self._window.park()
             self._is_blocked = False
             self._check_open()
-        await self._link.taken()
 
     # --- for the connection
 

@@ -116,7 +116,7 @@ class GrpcConnection:
         self._pinged_at = 0.0
         self._last_ping = -inf
         self._early_pings = 0
-        self._has_answered = False
+        self.has_answered = False
         self._is_leaving = False
         self._go_away_answered = trio.Event()
         self._all_sent = trio.Event()
@@ -222,7 +222,7 @@ class GrpcConnection:
         if self._calls.pop(stream_id, None) is None:
             return
         self._budget.used -= 1
-        self._has_answered = True
+        self.has_answered = True
         if self.http2.unsent_bytes(stream_id):
             self._unsent[stream_id] = trio.current_time()
         if not self._in_turn:
@@ -246,8 +246,6 @@ class GrpcConnection:
             try:
                 events = http2.receive(data, now_s)
             except Http2Error as error:
-                # HTTP/2 keeps the error, and its traceback would keep this connection until a garbage collection.
-                error.__traceback__ = None
                 await self._give_up(str(error), "bad_frames")
                 return
             # A buffer of the transport would stay alive while the turn waits.
@@ -340,10 +338,10 @@ class GrpcConnection:
         """Count a ping; True when too many in a row come too early. gRPC's clients then ping less often."""
         limits = self._limits
         interval_ms = limits.min_ping_interval_ms if self._calls else limits.min_idle_ping_interval_ms
-        is_early = now_s - self._last_ping < interval_ms / 1000 and not self._has_answered
+        is_early = now_s - self._last_ping < interval_ms / 1000 and not self.has_answered
         self._early_pings = self._early_pings + 1 if is_early else 0
         self._last_ping = now_s
-        self._has_answered = False
+        self.has_answered = False
         return self._early_pings > MAX_EARLY_PINGS
 
     # --- sending
@@ -355,6 +353,7 @@ class GrpcConnection:
             # The task that is sending will send this, too.
             return False
         if not (pieces := self._pieces()):
+            self._check_all_sent()
             return True
         try:
             taken = self._transport.try_send(pieces)

@@ -506,7 +506,6 @@ class ServerConnection:
             size > stream.send_window
             or size > self._send_window
             or max(len(head), size, len(trailers)) > self._peer_frame_bytes
-            or stream.unsent
             or self._block_prefix
             or not size
         ):

@@ -71,6 +71,7 @@ class HeaderDecoder:
     def limit_table(self, max_table_bytes: int) -> None:
         """Change how large the table may be; the next block must make a larger table smaller."""
         self._limit_bytes = max_table_bytes
+        self._blocks.clear()
 
     def decode(self, block: bytes) -> Headers:
         """The headers of a block. Raises Http2Error when it cannot be decoded: later blocks cannot either."""

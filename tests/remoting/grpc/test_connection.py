@@ -50,6 +50,7 @@ class Handlers:
             "/t.T/Broken": Unary(lambda call: None, self.broken),
             "/t.T/BrokenBegin": Unary(self.broken_begin, self.broken),
             "/t.T/Stream": Streaming(self.stream),
+            "/t.T/EchoAll": Streaming(self.echo_all),
             "/t.T/Pour": Streaming(self.pour),
             "/t.T/GiveUp": Streaming(self.give_up),
         }
@@ -82,6 +83,10 @@ class Handlers:
         await self.may_begin.wait()
         while (message := await call.read()) is not None:
             self.read.append(message)
+
+    async def echo_all(self, call: Call) -> None:
+        while (message := await call.read()) is not None:
+            await call.write(message)
 
     async def pour(self, call: Call) -> None:
         while True:
@@ -473,13 +478,17 @@ async def test_a_client_that_pings_too_often_is_told_so_and_closed(handlers: Han
         assert served.server.refusals.counts["pings"] == 1
 
 
-@pytest.mark.parametrize("why", ["answers between", "time between"])
+@pytest.mark.parametrize("why", ["answers between", "messages between", "time between"])
 async def test_honest_pings_are_answered(handlers: Handlers, mock_clock: MockClock, why: str) -> None:
     async with raw(handlers.methods, mock_clock, GrpcLimits(min_ping_interval_ms=5_000)) as served:
         client = await served.connect()
+        if why == "messages between":
+            await client.send(begun(b"/t.T/EchoAll"))
         for number in range(20):
             await client.send(frame(PING, 0, 0, struct.pack(">Q", number)))
-            if why == "answers between":
+            if why == "messages between":
+                await client.send(data(framed(b"tea"), flags=0))
+            elif why == "answers between":
                 await client.send(call(ECHO, b"tea", [], stream=2 * number + 1))
             else:
                 await served.wait(6)
@@ -557,3 +566,14 @@ async def test_a_client_that_does_not_leave_is_cut_off(handlers: Handlers, mock_
         assert has_no_call.is_closed and not stays.is_closed
         await served.wait(20)
         assert (left, stays.is_closed, handlers.ended) == ([False], True, ["/t.T/Task"])
+
+
+async def test_a_client_that_gives_up_its_last_call_has_left(handlers: Handlers, mock_clock: MockClock) -> None:
+    async with raw(handlers.methods, mock_clock) as served, trio.open_nursery() as nursery:
+        client = await served.connect(call(TASK, b"", []))
+        nursery.start_soon(served.server.leave, 60)
+        await served.wait(5)
+        await client.send(frame(RST_STREAM, 0, 1, bytes(4)))
+        assert not client.is_closed
+        await served.wait(LINGER_S + 1)
+        assert client.is_closed

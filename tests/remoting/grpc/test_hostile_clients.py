@@ -222,6 +222,26 @@ async def test_a_window_of_zero_holds_no_more_than_the_limit(running: Running, m
         await check_served(served)
 
 
+async def test_large_messages_of_many_streams_wait_for_a_client_that_does_not_read(mock_clock: MockClock) -> None:
+    async def pour(call: Call) -> None:
+        await call.write(bytes(300_000))
+
+    windows = frame(SETTINGS, 0, 0, struct.pack(">HI", 4, 2**31 - 1))
+    windows += frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", 2**31 - 1 - 65_535))
+    async with raw({"/t.T/Pour": Streaming(pour)}, mock_clock, capacity=100_000) as served:
+        client = await served.connect(windows)
+        for stream in range(1, 80, 2):
+            await client.transport.send_all(begun(b"/t.T/Pour", stream=stream))
+        await wait_all_tasks_blocked()
+        (connection,) = served.server._open
+        assert 200_000 < connection.buffered_bytes < 700_000
+        assert not client.is_closed
+        # A client that then reads gets all.
+        while not all(client.answer(stream).has_ended for stream in range(1, 80, 2)):
+            await client.seen()
+        assert all(len(client.answer(stream).data) == 300_005 for stream in range(1, 80, 2))
+
+
 async def _closes(served: Raw, client: RawClient) -> None:
     await client.transport.aclose()
 

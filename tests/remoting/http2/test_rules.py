@@ -6,7 +6,7 @@ import weakref
 import pytest
 
 from skylark.remoting.http2.errors import ErrorCode, Http2Error
-from skylark.remoting.http2.events import DataReceived, Event, RequestReceived, StreamReset
+from skylark.remoting.http2.events import DataReceived, Event, PeerLeaves, PingAnswered, RequestReceived, StreamReset
 from skylark.remoting.http2.limits import Http2Limits
 from tests.remoting.http2.peer import HEAD_BLOCK, REQUEST, TRAILERS_BLOCK
 from tests.remoting.http2.raw import FIELDS, Raw, request
@@ -203,6 +203,61 @@ def test_unknown_frames_and_settings_are_ignored() -> None:
     assert [answer.kind for answer in raw.answers()] == [SETTINGS]
 
 
+def test_the_reserved_bit_of_a_stream_id_means_nothing() -> None:
+    raw = Raw()
+    assert raw.receive(OPEN, frame(DATA, END_STREAM, 2**31 + 1, b"body"))[1:] == [DataReceived(1, b"body", True)]
+
+
+def test_empty_data_may_end_a_stream() -> None:
+    assert Raw().receive(OPEN, frame(DATA, END_STREAM, 1))[1:] == [DataReceived(1, b"", True)]
+
+
+def test_frames_are_as_long_as_the_client_takes_them() -> None:
+    raw = Raw()
+    raw.receive(setting(5, 20_000), request(1), request(3))
+    raw.server.take()
+    raw.server.respond(1, HEAD_BLOCK, bytes(20_000), TRAILERS_BLOCK)
+    raw.server.respond(3, HEAD_BLOCK, bytes(20_001), TRAILERS_BLOCK)
+    sizes = [(answer.stream_id, len(answer.payload)) for answer in raw.answers() if answer.kind == DATA]
+    assert sizes == [(1, 20_000), (3, 20_000), (3, 1)]
+
+
+def test_answers_in_one_go_use_up_the_connections_window() -> None:
+    raw = Raw()
+    raw.receive(*map(request, range(1, 11, 2)))
+    for stream_id in range(1, 11, 2):
+        raw.server.respond(stream_id, HEAD_BLOCK, bytes(16_000), TRAILERS_BLOCK)
+    assert raw.server.queued_bytes == 5 * 16_000 - 65_535
+    assert sum(len(answer.payload) for answer in raw.answers() if answer.kind == DATA) == 65_535
+
+
+def test_an_answer_without_data_has_no_data_frame() -> None:
+    raw = Raw()
+    raw.receive(request(1))
+    raw.server.respond(1, HEAD_BLOCK, b"", TRAILERS_BLOCK)
+    assert [(answer.kind, answer.flags) for answer in raw.answers()] == [
+        (HEADERS, END_HEADERS), (HEADERS, END_HEADERS | END_STREAM)
+    ]  # fmt: skip
+
+
+def test_only_the_first_block_says_that_the_table_is_not_used() -> None:
+    raw = Raw()
+    raw.receive(setting(1, 100), request(1), request(3))
+    raw.server.take()
+    for stream_id in (1, 3):
+        raw.server.respond(stream_id, HEAD_BLOCK, b"answer", TRAILERS_BLOCK)
+    blocks = [answer.payload for answer in raw.answers() if answer.kind == HEADERS]
+    assert blocks == [b"\x20" + HEAD_BLOCK, TRAILERS_BLOCK, HEAD_BLOCK, TRAILERS_BLOCK]
+
+
+def test_a_request_that_is_over_needs_no_window() -> None:
+    raw = Raw()
+    raw.receive(OPEN, *[frame(DATA, 0, 1, bytes(16_000))] * 3, frame(DATA, END_STREAM, 1, b"x"))
+    raw.server.take()
+    raw.server.consumed(1, 48_001)
+    assert raw.answers() == []
+
+
 def test_data_on_its_way_to_a_stream_that_was_reset_gives_its_window_back() -> None:
     raw = Raw(Http2Limits(connection_window_bytes=65_535))
     raw.receive(OPEN)
@@ -238,8 +293,34 @@ def test_data_after_a_queued_answer_is_dropped() -> None:
     ]  # fmt: skip
 
 
+def test_the_reset_of_an_answer_that_waits_is_no_news() -> None:
+    raw = Raw()
+    raw.receive(setting(4, 0), request(1))
+    raw.server.respond(1, HEAD_BLOCK, b"answer", TRAILERS_BLOCK)
+    assert raw.receive(frame(RST_STREAM, 0, 1, bytes(4))) == []
+    assert (raw.server.open_streams, raw.server.queued_bytes) == (0, 0)
+
+
+def test_only_the_answer_to_a_ping_is_seen() -> None:
+    raw = Raw()
+    raw.server.ping()
+    (ping,) = raw.answers()
+    other, answer = (frame(PING, ACK, payload=payload) for payload in (bytes(8), ping.payload))
+    assert raw.receive(other, answer, answer) == [PingAnswered(is_leaving=False)]
+
+
+def test_a_client_leaves_once() -> None:
+    assert Raw().receive(frame(GOAWAY, payload=bytes(8)), frame(GOAWAY, payload=bytes(8))) == [PeerLeaves()]
+
+
+def test_a_table_above_the_limit_ends_the_connection_once_the_client_knows_it() -> None:
+    raw = Raw(Http2Limits(header_table_bytes=0))
+    assert raw.receive(request(1)) == [RequestReceived(1, dict(REQUEST), True)]
+    assert raw.error_of(frame(SETTINGS, ACK), request(3))[0] == ErrorCode.COMPRESSION_ERROR
+
+
 def test_windows_below_the_first_ones_count_from_the_acknowledgement_on() -> None:
-    raw = Raw(Http2Limits(initial_window_bytes=1_000, header_table_bytes=0))
+    raw = Raw(Http2Limits(initial_window_bytes=1_000))
     sent = frame(DATA, 0, 1, bytes(2_000))
     assert raw.receive(OPEN, sent)[1:] == [DataReceived(1, bytes(2_000), False)]
     events = raw.receive(frame(SETTINGS, ACK), frame(DATA, 0, 1, b"x"))
