@@ -102,6 +102,8 @@ class Connection:
         self._encoder = hpack.Encoder()
         self._stream = -1
         self._window = _FIRST_WINDOW
+        # The methods whose headers are in the table, and the blocks of indices of those.
+        self._methods: set[str] = set()
         self._blocks: dict[str, bytes] = {}
         # Of streams that are open: the data that has come.
         self._open: dict[int, bytearray] = {}
@@ -115,6 +117,8 @@ class Connection:
 
     def _stable(self, method: str) -> bytes:
         """The block of the headers that all calls of ``method`` share: indices only, after the first call."""
+        if found := self._blocks.get(method):
+            return found
         headers = [
             (":scheme", "http"),
             (":method", "POST"),
@@ -129,11 +133,13 @@ class Connection:
             ("x-mq-client-version", "5.1.2"),
             ("x-mq-client-id", self._client_id),
         ]
-        if method in self._blocks:
-            return self._blocks[method]
-        first = self._encoder.encode(headers)
-        self._blocks[method] = self._encoder.encode(headers)
-        return first
+        if method not in self._methods:
+            # New entries of the table move the others: all blocks are made again when they are needed next.
+            self._methods.add(method)
+            self._blocks.clear()
+            return self._encoder.encode(headers)
+        made = self._blocks[method] = self._encoder.encode(headers)
+        return made
 
     def request(self, method: str, message: bytes, number: int, *, is_signed: bool = False) -> bytes:
         """The frames of a new call, which must be sent in the order in which they were made."""
