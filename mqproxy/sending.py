@@ -27,6 +27,7 @@ TRANSACTION_PREPARED, PRODUCER_GROUP, CHECK_IMMUNITY_S = "TRAN_MSG", "PGROUP", "
 # The argument of zlib.decompressobj for a gzip or a zlib header.
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 
+_OK = wire.Status(code=wire.OK, message="OK")
 _CODES = {
     SendStatus.FLUSH_DISK_TIMEOUT: wire.MASTER_PERSISTENCE_TIMEOUT,
     SendStatus.FLUSH_SLAVE_TIMEOUT: wire.SLAVE_PERSISTENCE_TIMEOUT,
@@ -59,7 +60,7 @@ def sdk_messages(
     if not messages:
         raise Refused(wire.MESSAGE_CORRUPTED, "no message to send")
     topic = topic_of(messages[0].topic)
-    if any(message.topic != messages[0].topic for message in messages):
+    if len(messages) > 1 and any(message.topic != messages[0].topic for message in messages):
         raise Refused(wire.MESSAGE_CORRUPTED, "topic in message is not same")
     return [_sdk_message(topic, message, options, peer, now_ms) for message in messages]
 
@@ -115,20 +116,21 @@ def _properties(message: wire.Message, options: ProxyOptions, peer: str, now_ms:
         raise Refused(wire.MESSAGE_PROPERTIES_TOO_LARGE, text)
     for name, value in users.items():
         _check_property(name, value)
-    _check_tag(system.tag)
-    for key in system.keys:
+    tag, keys = system.tag, system.keys
+    _check_tag(tag)
+    for key in keys:
         _check_words(key, "key", wire.ILLEGAL_MESSAGE_KEY)
     # Properties are counted as they are stored, in bytes of UTF-8, and without the names of RocketMQ's own properties.
-    size = sum(len(text.encode()) for text in (*users, *users.values(), system.tag, *system.keys))
+    size = sum([len(text.encode()) for text in (*users, *users.values(), tag, *keys)])
     if options.max_user_property_size and size > options.max_user_property_size:
         text = f"the total size of user property is too large, max is {options.max_user_property_size}"
         raise Refused(wire.MESSAGE_PROPERTIES_TOO_LARGE, text)
     # A message that was received may be sent again with its properties: these do not hold for the new message.
     found = {name: value for name, value in users.items() if name not in SHOWN}
-    if system.tag:
-        found[TAGS] = system.tag
-    if system.keys:
-        found[KEYS] = " ".join(system.keys)
+    if tag:
+        found[TAGS] = tag
+    if keys:
+        found[KEYS] = " ".join(keys)
     if system.HasField("delivery_timestamp"):
         deliver_at_ms = ms_of(system.delivery_timestamp)
         if deliver_at_ms is None:
@@ -175,6 +177,8 @@ def _check_property(name: str, value: str) -> None:
 
 
 def _check_tag(tag: str) -> None:
+    if not tag:
+        return
     _check_words(tag, "tag", wire.ILLEGAL_MESSAGE_TAG)
     if "|" in tag:
         raise Refused(wire.ILLEGAL_MESSAGE_TAG, "tag cannot contain '|'")
@@ -200,11 +204,12 @@ def entry_of(result: SendResult, transaction_id: str = "") -> wire.SendResultEnt
         return wire.SendResultEntry(
             status=wire.Status(code=code, message=f"send message failed, sendStatus={result.status.name}")
         )
+    msg_id = result.msg_id
     return wire.SendResultEntry(
-        status=wire.Status(code=wire.OK, message="OK"),
-        message_id=result.msg_id,
+        status=_OK,
+        message_id=msg_id,
         offset=result.queue_offset,
-        transaction_id=transaction_id or result.msg_id,
+        transaction_id=transaction_id or msg_id,
         recall_handle=result.recall_handle,
     )
 

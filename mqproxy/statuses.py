@@ -47,7 +47,7 @@ def status_of(error: Refused | SkylarkError) -> wire.Status:
 
 def common_status(statuses: Sequence[wire.Status]) -> wire.Status:
     """The status of a call with several results: the code that all of them share, or MULTIPLE_RESULTS."""
-    if len({status.code for status in statuses}) > 1:
+    if len(statuses) > 1 and len({status.code for status in statuses}) > 1:
         return wire.Status(code=wire.MULTIPLE_RESULTS, message="MULTIPLE_RESULTS")
     return statuses[0]
 

@@ -18,6 +18,7 @@ def put_time(field: Timestamp, ms: int) -> None:
 
 def ms_of(field: Timestamp) -> int | None:
     """The milliseconds of a client's time; None when protobuf has no such time."""
-    if not (_FIRST_MS <= field.seconds * 1_000 <= _LAST_MS and 0 <= field.nanos <= _MOST_NANOS):
+    seconds, nanos = field.seconds, field.nanos
+    if not (_FIRST_MS <= seconds * 1_000 <= _LAST_MS and 0 <= nanos <= _MOST_NANOS):
         return None
-    return field.ToMilliseconds()
+    return seconds * 1_000 + nanos // 1_000_000
