@@ -4,7 +4,7 @@ A message is named by its receipt handle, the text that RocketMQ's proxy gives t
 the offset of the message in the commit log. So any proxy can acknowledge a message that another proxy has handed out.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -13,7 +13,7 @@ from typing import Self
 import trio
 
 from skylark.mqcommon.clock import SystemClock
-from skylark.mqcommon.errors import SkylarkError
+from skylark.mqcommon.errors import BrokerError, SkylarkError
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.mqproxy.statuses import Refused
 from skylark.mqproxy.wire import messaging_pb2 as wire
@@ -32,6 +32,8 @@ from skylark.remoting.protocol.requests.pops import (
     ANY_QUEUE,
     INIT_MAX,
     AckMessageRequestHeader,
+    BatchAck,
+    BatchAckMessageRequestBody,
     ChangeInvisibleTimeRequestHeader,
     PopMessageRequestHeader,
 )
@@ -43,6 +45,8 @@ from skylark.sdk.endpoint import Endpoint
 from skylark.sdk.nameservers import NameServerSource
 
 _LONG_MAX_DIGITS = 19
+# The most offsets between the first and the last message of one pop, of which filters may have skipped some.
+_MAX_OFFSETS = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,8 @@ class Receipt:
             raise Refused(wire.INVALID_RECEIPT_HANDLE, f"the receipt handle cannot be read: {error}") from None
         if handle.offset is None or not (last.isascii() and last.isdigit() and len(last) <= _LONG_MAX_DIGITS):
             raise Refused(wire.INVALID_RECEIPT_HANDLE, "the receipt handle has no offset")
+        if not 0 <= handle.offset - handle.start_offset < _MAX_OFFSETS:
+            raise Refused(wire.INVALID_RECEIPT_HANDLE, "the receipt handle has an offset that its pop cannot have")
         receipt = cls(handle, int(last))
         if receipt.visible_at_ms <= now_ms:
             raise Refused(wire.INVALID_RECEIPT_HANDLE, "receipt handle is expired")
@@ -160,19 +166,22 @@ class Brokers:
 
     async def ack(self, group: str, topic: str, receipts: Sequence[Receipt]) -> list[SkylarkError | None]:
         """Acknowledge messages; returns the error of each, None where there is none."""
-        # Concurrently, and each by itself: a receipt whose time is over must not keep other messages from being
-        # acknowledged.
         errors: list[SkylarkError | None] = [None] * len(receipts)
+        # Broker → the numbers of its receipts, which go in one request.
+        of_brokers: dict[str, list[int]] = {}
+        for number, receipt in enumerate(receipts):
+            of_brokers.setdefault(receipt.handle.broker_name, []).append(number)
 
-        async def ack_one(number: int, receipt: Receipt) -> None:
-            try:
-                await self._ack(group, topic, receipt)
-            except SkylarkError as error:
+        async def ack_at(numbers: Sequence[int]) -> None:
+            error = await self._ack_together(group, topic, [receipts[number] for number in numbers])
+            if len(numbers) > 1 and isinstance(error, BrokerError) and error.code != ResponseCode.NO_PERMISSION:
+                # One message that the broker refuses must not keep the others from being acknowledged.
+                await _for_each([[number] for number in numbers], ack_at)
+                return
+            for number in numbers:
                 errors[number] = error
 
-        async with trio.open_nursery() as nursery:
-            for number, receipt in enumerate(receipts):
-                nursery.start_soon(ack_one, number, receipt)
+        await _for_each(list(of_brokers.values()), ack_at)
         return errors
 
     async def change_invisible_time(self, group: str, topic: str, receipt: Receipt, invisible_ms: int) -> Receipt:
@@ -212,12 +221,57 @@ class Brokers:
         )
         await self._ack(group, topic, receipt)
 
+    async def _ack_together(self, group: str, topic: str, receipts: Sequence[Receipt]) -> SkylarkError | None:
+        """Acknowledge messages of one broker; returns the error."""
+        try:
+            if len(receipts) == 1:
+                await self._ack(group, topic, receipts[0])
+            else:
+                body = BatchAckMessageRequestBody(_acks(group, topic, receipts), receipts[0].handle.broker_name)
+                queue = _queue_of(topic, receipts[0].handle)
+                await self._client.ask_master(queue, lambda at: call(at, pops.BATCH_ACK_MESSAGE, None, body))
+        except SkylarkError as error:
+            return error
+        return None
+
     async def _ack(self, group: str, topic: str, receipt: Receipt) -> None:
         handle = receipt.handle
         header = AckMessageRequestHeader(
             group, read_topic(topic, group, handle.retry), handle.queue_id, str(handle), receipt.offset
         )
         await self._client.ask_master(_queue_of(topic, handle), lambda at: call(at, pops.ACK_MESSAGE, header))
+
+
+async def _for_each(parts: Sequence[list[int]], work: Callable[[list[int]], Awaitable[None]]) -> None:
+    """Do ``work`` for all parts at the same time."""
+    if len(parts) == 1:
+        await work(parts[0])
+        return
+    async with trio.open_nursery() as nursery:
+        for part in parts:
+            nursery.start_soon(work, part)
+
+
+def _acks(group: str, topic: str, receipts: Sequence[Receipt]) -> list[BatchAck]:
+    """The acknowledgements of messages, those of one pop together."""
+    found: dict[PopHandle, BatchAck] = {}
+    for receipt in receipts:
+        handle = receipt.handle
+        pop = handle._replace(offset=None)
+        ack = found.get(pop)
+        if ack is None:
+            ack = found[pop] = BatchAck(
+                consumer_group=group,
+                invisible_time=handle.invisible_time,
+                pop_time=handle.pop_time,
+                queue_id=handle.queue_id,
+                retry=handle.retry,
+                revive_queue_id=handle.revive_queue_id,
+                start_offset=handle.start_offset,
+                topic=topic,
+            )
+        ack.bits |= 1 << receipt.offset - handle.start_offset
+    return list(found.values())
 
 
 def _queue_of(topic: str, handle: PopHandle) -> MessageQueue:

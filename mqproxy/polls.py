@@ -9,6 +9,7 @@ import logging
 from collections import deque
 from collections.abc import Collection
 from functools import partial
+from itertools import islice
 from types import TracebackType
 from typing import Self
 
@@ -70,18 +71,19 @@ class Poll:
         """
         self.unsent = deque(deliveries)
 
-    def sending(self) -> None:
-        """Record that the next delivery is going to be sent."""
-        # The delivery is renewed from here on: the client may acknowledge it before `sent` is called.
+    def sending(self, count: int) -> None:
+        """Record that the next ``count`` deliveries are going to be sent."""
+        # The deliveries are renewed from here on: the client may acknowledge them before `sent` is called.
         if self._is_renewed and self.unsent:
-            receipt = self.unsent[0].receipt
-            self._polls.renew(self._client_id, self.wanted, receipt)
-            self.noted.append(str(receipt))
+            for delivery in islice(self.unsent, count):
+                self._polls.renew(self._client_id, self.wanted, delivery.receipt)
+                self.noted.append(str(delivery.receipt))
 
-    def sent(self) -> None:
-        """Record that the client has got the delivery, or will soon."""
+    def sent(self, count: int) -> None:
+        """Record that the client has got the next ``count`` deliveries, or will soon."""
         if self.unsent:
-            self.unsent.popleft()
+            for _ in range(count):
+                self.unsent.popleft()
 
     def complete(self) -> None:
         """Record that the client has got the whole answer."""
@@ -150,10 +152,10 @@ class Polls:
             popping.cancel()
             popping = None
         # The client drops what it has read of an answer that broke off, so no delivery of the answer is renewed any
-        # more. The delivery that was just being sent is given back with the receipt of its last renewal.
-        last = str(poll.unsent[0].receipt) if poll.unsent and popping is not None else ""
+        # more. The deliveries that were just being sent are given back with the receipts of their last renewals.
+        given_back = {str(each.receipt) for each in poll.unsent or ()} if popping is not None else ()
         for handle in poll.noted:
-            if handle != last:
+            if handle not in given_back:
                 self._renewals.forget(handle)
         if popping is not None:
             assert self._nursery is not None

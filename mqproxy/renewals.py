@@ -96,21 +96,27 @@ class Renewals:
         """Do not renew this delivery any more."""
         self._renewed.pop(handle, None)
 
+    def unrenewed(self, handle: str) -> Taken | None:
+        """As `taken`, for a delivery that is not renewed, which needs no block; None for others."""
+        return None if handle in self._renewed else Taken(Receipt.parse(handle, self._clock.now_ms()))
+
     @asynccontextmanager
     async def taken(self, handle: str) -> AsyncIterator[Taken]:
         """The receipt for the handle that a client knows. Refused as `Receipt.parse`.
 
         The delivery is not renewed during the block, nor after a block that has settled it.
         """
-        renewed = self._renewed.get(handle)
-        if renewed is None:
-            yield Taken(Receipt.parse(handle, self._clock.now_ms()))
+        if (unrenewed := self.unrenewed(handle)) is not None:
+            yield unrenewed
             return
+        renewed = self._renewed[handle]
         renewed.requests += 1
         taken = Taken(renewed.receipt)
         try:
-            async with renewed.lock:
-                taken.receipt = renewed.receipt
+            if renewed.lock.locked():
+                # A renewal is on its way.
+                async with renewed.lock:
+                    taken.receipt = renewed.receipt
             yield taken
         finally:
             renewed.requests -= 1

@@ -5,13 +5,12 @@ the stream of Telemetry, and from connections.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from typing import Any, TypeVar
 
 import trio
 from google.protobuf.message import DecodeError
-from google.protobuf.message import Message as ProtoMessage
 
 from skylark.mqcommon.clock import Clock, SystemClock
 from skylark.mqcommon.errors import BufferFull, ProtocolError, SkylarkError
@@ -70,6 +69,8 @@ LATE_CALL_S = 0.2
 _QUIET_MS = 60_000
 # Compressed messages of one call are expanded until they have this many bytes, and sent before the next ones.
 EXPANDED_BYTES = 4 << 20
+# Messages of a stream are written together until they have this many bytes.
+WRITTEN_BYTES = 64 << 10
 
 T = TypeVar("T")
 
@@ -259,16 +260,16 @@ class Calls:
                 raise
             except Exception as error:
                 status = unexpected(error)
-            # The status comes first, as from RocketMQ's proxy.
-            await self._write(call, wire.ReceiveMessageResponse(status=status))
-            if poll is not None:
-                for _, message in found:
-                    poll.sending()
-                    await self._write(call, wire.ReceiveMessageResponse(message=message))
-                    poll.sent()
             last = wire.ReceiveMessageResponse()
             last.delivery_timestamp.FromMilliseconds(self._clock.now_ms())
-            await self._write(call, last)
+            messages = [wire.ReceiveMessageResponse(message=message) for _, message in found]
+            # The status comes first, as from RocketMQ's proxy.
+            for part, count in _in_parts([wire.ReceiveMessageResponse(status=status), *messages, last]):
+                if poll is not None:
+                    poll.sending(count)
+                await self._in_time(call, call.write, *part)
+                if poll is not None:
+                    poll.sent(count)
             if poll is not None:
                 poll.complete()
         return status.code
@@ -281,12 +282,14 @@ class Calls:
         # By number of the entry: an entry that cannot be read has a status of its own, and the others are acknowledged.
         taken: dict[int, Taken] = {}
         statuses = [OK] * len(request.entries)
-        async with AsyncExitStack() as renewals:
+        renewals = caller.session.renewals
+        async with AsyncExitStack() as blocks:
             for number, entry in enumerate(request.entries):
+                handle = entry.receipt_handle
                 try:
-                    taken[number] = await renewals.enter_async_context(
-                        caller.session.renewals.taken(entry.receipt_handle)
-                    )
+                    if (one := renewals.unrenewed(handle)) is None:
+                        one = await blocks.enter_async_context(renewals.taken(handle))
+                    taken[number] = one
                 except Refused as refusal:
                     statuses[number] = status_of(refusal)
             errors = await caller.session.brokers.ack(group, topic, [one.receipt for one in taken.values()])
@@ -347,11 +350,12 @@ class Calls:
             raise
         except Exception as error:
             status = unexpected(error)
-        await self._write(call, wire.PullMessageResponse(status=status))
-        for message in messages:
-            await self._write(call, wire.PullMessageResponse(message=message))
+        answers = [wire.PullMessageResponse(status=status)]
+        answers += [wire.PullMessageResponse(message=message) for message in messages]
         if next_offset is not None:
-            await self._write(call, wire.PullMessageResponse(next_offset=next_offset))
+            answers.append(wire.PullMessageResponse(next_offset=next_offset))
+        for part, _ in _in_parts(answers):
+            await self._in_time(call, call.write, *part)
         return status.code
 
     async def update_offset(self, caller: Caller, request: wire.UpdateOffsetRequest) -> wire.UpdateOffsetResponse:
@@ -401,7 +405,7 @@ class Calls:
         except (Refused, SkylarkError) as error:
             status = status_of(error)
             if status.code == wire.UNAUTHORIZED:
-                await self._write(call, wire.TelemetryCommand(status=status))
+                await self._in_time(call, call.write, wire.TelemetryCommand(status=status).SerializeToString())
                 return
             is_clients_fault = wire.BAD_REQUEST <= status.code < wire.INTERNAL_ERROR
             code = StatusCode.INVALID_ARGUMENT if is_clients_fault else StatusCode.INTERNAL
@@ -603,13 +607,10 @@ class Calls:
             return endpoints_of(self._options.local_serve_addr or self._options.bind_address, self._port)
         return given if self._options.use_endpoint_port_from_request else with_port(given, self._port)
 
-    async def _write(self, call: Call, answer: ProtoMessage) -> None:
-        """Send one message of a stream. Ends the call when the client does not take it in time."""
-        await self._in_time(call, call.write, answer.SerializeToString())
-
-    async def _in_time(self, call: Call, write: Callable[[T], Awaitable[None]], message: T) -> None:
+    async def _in_time(self, call: Call, write: Callable[..., Awaitable[None]], *messages: Any) -> None:
+        """Send messages of a stream. Ends the call when the client does not take them in time."""
         with trio.move_on_after(self._options.slow_reader_timeout / 1000):
-            await write(message)
+            await write(*messages)
             return
         logger.info("%s does not read its messages", call.peer)
         raise GrpcError(StatusCode.ABORTED, "the client did not read its messages in time")
@@ -654,6 +655,23 @@ class OddTimes:
             odd[-1].topic.name,
         )
         self._count = 0
+
+
+def _in_parts(
+    answers: Iterable[wire.ReceiveMessageResponse | wire.PullMessageResponse],
+) -> Iterator[tuple[list[bytes], int]]:
+    """The answers of a stream, encoded, in parts of WRITTEN_BYTES or of one answer; and how many have messages."""
+    part: list[bytes] = []
+    size = messages = 0
+    for answer in answers:
+        encoded = answer.SerializeToString()
+        if part and size + len(encoded) > WRITTEN_BYTES:
+            yield part, messages
+            part, size, messages = [], 0, 0
+        part.append(encoded)
+        size += len(encoded)
+        messages += answer.HasField("message")
+    yield part, messages
 
 
 def _handed_out(deliveries: Sequence[Delivery], topic: wire.Resource) -> list[tuple[Delivery, wire.Message]]:

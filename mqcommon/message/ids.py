@@ -10,6 +10,7 @@ recall handle: names a timed message, as RocketMQ 5 does; base64 of ``v1 topic b
 import struct
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from datetime import datetime, timedelta
+from functools import lru_cache
 from ipaddress import ip_address
 from typing import NamedTuple
 
@@ -27,6 +28,7 @@ def encode_host(ip: str, port: int) -> bytes:
     return ip_address(ip).packed + _INT.pack(port)
 
 
+@lru_cache(maxsize=4_096)
 def decode_host(host: bytes) -> tuple[str, int]:
     """(ip, port) of 8 or 20 bytes."""
     return str(ip_address(host[:-4])), int(_INT.unpack(host[-4:])[0])

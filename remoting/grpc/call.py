@@ -213,8 +213,8 @@ class Call:
             self._link.wake()
         return message
 
-    async def write(self, message: bytes) -> None:
-        """Send a message of a streaming call. Waits while the client does not read: bound this time.
+    async def write(self, *messages: bytes) -> None:
+        """Send messages of a streaming call. Waits while the client does not read: bound this time.
 
         Raises GrpcError when the call has ended; the call's own task is cancelled then.
         """
@@ -225,13 +225,16 @@ class Call:
         if not self._has_head:
             self._has_head = True
             http2.send_head(stream_id, heads.GZIP_HEAD if self._gives_gzip else heads.HEAD)
-        http2.send_data(stream_id, framed(message, gzip=self._gives_gzip))
+        data = b"".join([framed(message, gzip=self._gives_gzip) for message in messages])
+        http2.send_data(stream_id, data)
         link.has_answered = True
-        if len(message) < WRITE_BYTES:
+        if len(data) < WRITE_BYTES:
             link.wake()
+            # No turn of the loop: a handler that returns next has its last messages and the trailers sent together.
+            await trio.lowlevel.checkpoint_if_cancelled()
         else:
             link.flush_now()
-        await trio.lowlevel.checkpoint()
+            await trio.lowlevel.checkpoint()
         while http2.unsent_bytes(stream_id) > WRITE_BYTES:
             if self._window is None:
                 self._window = trio.lowlevel.ParkingLot()

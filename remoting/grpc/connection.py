@@ -370,6 +370,7 @@ class GrpcConnection:
                 self._charge()
                 return False
             taken -= len(piece)
+        self._taken.unpark_all()
         self._check_all_sent()
         return True
 
@@ -453,9 +454,7 @@ class GrpcConnection:
             with trio.move_on_after(GO_AWAY_ANSWER_S):
                 await self._go_away_answered.wait()
                 await trio.sleep(SETTLE_S)
-            self._holds = False
-            self._outbox += self._held
-            self._held = []
+            self._release()
             self.http2.go_away_now()
             self._all_sent = trio.Event()
             self._wake.set()
@@ -464,9 +463,16 @@ class GrpcConnection:
             await trio.sleep(LINGER_S)
         self.close("the server asked the client to leave")
 
+    def _release(self) -> None:
+        """Send what was held back."""
+        self._holds = False
+        self._outbox += self._held
+        self._held = []
+
     async def _give_up(self, reason: str, exceeded: str) -> None:
         """Send the GOAWAY with the error, and let the client read it: an early close could destroy it."""
         self._in_turn = False
+        self._release()
         for call in list(self._calls.values()):
             call.cut()
         with trio.move_on_after(ERROR_LINGER_S):

@@ -95,8 +95,10 @@ class HeaderDecoder:
             first = block[at]
             at += 1
             if _TABLE_SIZE <= first < _ADDED:
-                if values:
-                    raise ValueError("the size of the table changes within a block")
+                # A change counts like an empty field, so that a block cannot be full of them.
+                left_bytes -= FIELD_BYTES
+                if values or left_bytes < 0:
+                    raise ValueError("the size of the table changes within a block, or too often")
                 at = self._resize(block, at)
                 changes_table = True
                 continue

@@ -15,7 +15,7 @@ import trio
 
 from skylark.mqcommon.addresses import format_address, server_address, split_address
 from skylark.remoting.net.limits import ConnectionBudget
-from skylark.remoting.net.transport import Connect, Listener, Shortcut, Transport
+from skylark.remoting.net.transport import Connect, Listener, Meeting, Shortcut, Transport
 
 if TYPE_CHECKING:
     from skylark.mqcommon.disk.files import MappedFile
@@ -80,11 +80,14 @@ class Direction:
 class InProcessTransport(Transport):
     """One end of a connection; `in_process_pair` makes both."""
 
-    __slots__ = ("_closed", "_incoming", "_is_receiving", "_is_sending", "_outgoing")
+    __slots__ = ("_closed", "_incoming", "_is_receiving", "_is_sending", "_outgoing", "meeting")
 
-    def __init__(self, local: str, remote: str, incoming: Direction, outgoing: Direction) -> None:
+    def __init__(
+        self, local: str, remote: str, incoming: Direction, outgoing: Direction, meeting: Meeting | None = None
+    ) -> None:
         self.local, self.remote = local, remote
         self._incoming, self._outgoing = incoming, outgoing
+        self.meeting = meeting
         self._closed = False
         self._is_receiving = self._is_sending = False
 
@@ -182,8 +185,11 @@ class InProcessTransport(Transport):
 
 def in_process_pair(client: str, server: str) -> tuple[InProcessTransport, InProcessTransport]:
     """Both ends of a connection, the client's first; ``client`` and ``server`` are their addresses, ``ip:port``."""
-    up, down = Direction(CAPACITY_BYTES), Direction(CAPACITY_BYTES)
-    return InProcessTransport(client, server, down, up), InProcessTransport(server, client, up, down)
+    up, down, meeting = Direction(CAPACITY_BYTES), Direction(CAPACITY_BYTES), Meeting()
+    return (
+        InProcessTransport(client, server, down, up, meeting),
+        InProcessTransport(server, client, up, down, meeting),
+    )
 
 
 class NearServer(NamedTuple):

@@ -136,9 +136,9 @@ async def test_messages_that_are_not_written_are_given_back_and_none_is_renewed(
         with pytest.raises(ConnectionError), world.begin() as poll:
             # The last one cannot be read: it would come again and again.
             poll.hand_out((await poll.deliveries())[:3])
-            poll.sending()
-            poll.sent()
-            poll.sending()
+            poll.sending(1)
+            poll.sent(1)
+            poll.sending(1)
             assert len(world.renewals) == 2
             raise ConnectionError
         await world.polls.close()
@@ -153,8 +153,8 @@ async def test_messages_of_an_answer_that_its_client_got_are_renewed() -> None:
             deliveries = await poll.deliveries()
             poll.hand_out(deliveries)
             for _ in deliveries:
-                poll.sending()
-                poll.sent()
+                poll.sending(1)
+                poll.sent(1)
             poll.complete()
         await world.polls.close()
         assert (world.brokers.given_back, len(world.renewals)) == ([], 2)

@@ -7,8 +7,11 @@ from vulture import Vulture
 from tests.tidy.tree import PACKAGES, ROOT, modules
 
 CALLERS = (*PACKAGES, "scripts", "pyspark_rocketmq.py", "kombu_rocketmq.py")
-# RocketMQ's fields and words are listed whole, used or not.
-VOCABULARY = ("remoting/protocol/requests/", "remoting/protocol/codes.py", "mqcommon/message/", "mqcommon/names.py")
+# The fields and words of RocketMQ, HTTP/2 and gRPC are listed whole, used or not.
+VOCABULARY = (
+    *("remoting/protocol/requests/", "remoting/protocol/codes.py", "remoting/http2/errors.py"),
+    *("remoting/grpc/statuses.py", "mqcommon/message/", "mqcommon/names.py"),
+)
 # Members of reports are read by programs, and by their names in JSON.
 REPORTS = (
     "sdk/admin/reports/",

@@ -51,6 +51,7 @@ class Handlers:
             "/t.T/BrokenBegin": Unary(self.broken_begin, self.broken),
             "/t.T/Stream": Streaming(self.stream),
             "/t.T/EchoAll": Streaming(self.echo_all),
+            "/t.T/Forty": Streaming(self.forty),
             "/t.T/Pour": Streaming(self.pour),
             "/t.T/GiveUp": Streaming(self.give_up),
         }
@@ -87,6 +88,11 @@ class Handlers:
     async def echo_all(self, call: Call) -> None:
         while (message := await call.read()) is not None:
             await call.write(message)
+
+    async def forty(self, call: Call) -> None:
+        for _ in range(40):
+            await call.write(bytes(15_000))
+            self.written += 1
 
     async def pour(self, call: Call) -> None:
         while True:
@@ -577,3 +583,32 @@ async def test_a_client_that_gives_up_its_last_call_has_left(handlers: Handlers,
         assert not client.is_closed
         await served.wait(LINGER_S + 1)
         assert client.is_closed
+
+
+async def test_streams_go_on_when_a_server_has_begun_to_leave(handlers: Handlers, mock_clock: MockClock) -> None:
+    windows = frame(SETTINGS, 0, 0, struct.pack(">HI", 4, 2**31 - 1))
+    windows += frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", 2**31 - 1 - 65_535))
+    async with raw(handlers.methods, mock_clock) as served, trio.open_nursery() as nursery:
+        client = await served.connect(windows)
+        nursery.start_soon(served.server.leave, 60)
+        await wait_all_tasks_blocked()
+        await client.send(begun(b"/t.T/Forty"))
+        assert client.answer().data == b""
+        # The handler waits: what is held back is bounded.
+        assert handlers.written < 30
+        await served.wait(GO_AWAY_ANSWER_S + 1)
+        await client.seen()
+        assert (len(client.answer().data), client.status()) == (40 * 15_005, "0")
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_client_that_breaks_a_rule_while_it_is_asked_to_leave_is_told(
+    handlers: Handlers, mock_clock: MockClock
+) -> None:
+    async with raw(handlers.methods, mock_clock) as served, trio.open_nursery() as nursery:
+        client = await served.connect()
+        nursery.start_soon(served.server.leave, 60)
+        await wait_all_tasks_blocked()
+        await client.send(frame(DATA, 0, 0, b"x"))
+        assert [code for _, code, _ in client.goaways()] == [ErrorCode.PROTOCOL_ERROR]
+        nursery.cancel_scope.cancel()

@@ -4,6 +4,7 @@ import gc
 import struct
 import weakref
 from collections.abc import Awaitable, Callable
+from random import Random
 
 import pytest
 import trio
@@ -18,6 +19,7 @@ from skylark.remoting.http2.errors import ErrorCode
 from skylark.remoting.http2.limits import Http2Limits
 from skylark.remoting.net.limits import ConnectionBudget
 from tests.remoting.grpc.raw_client import Raw, RawClient, begun, raw
+from tests.support.amounts import amount
 from tests.support.http2 import (
     CONTINUATION,
     DATA,
@@ -28,9 +30,11 @@ from tests.support.http2 import (
     RST_STREAM,
     SETTINGS,
     WINDOW_UPDATE,
+    broken,
     call,
     frame,
     headers,
+    opened,
 )
 
 CALM = ErrorCode.ENHANCE_YOUR_CALM
@@ -146,6 +150,25 @@ async def test_a_flood_ends_its_connection(
         await check_served(served)
         # One line in the log, whatever the number of frames.
         assert sum(served.server.refusals.counts.values()) == 1
+
+
+@pytest.mark.parametrize("seed", range(amount(20, 2_000)))
+async def test_odd_frames_end_their_connection_only(
+    running: Running, mock_clock: MockClock, seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    random = Random(seed)
+    async with raw(running.methods, mock_clock) as served:
+        honest = await served.connect(call(WAIT, b"", []))
+        for _ in range(10):
+            odd = random.choice([broken(random), call(ECHO, b"tea", [])])
+            client = await served.connect(opened(call(STREAM, b"", [], stream=1)) + odd[24:], begins=False)
+            await client.transport.aclose()
+        await wait_all_tasks_blocked()
+        assert (len(served.server), running.tasks) == (1, 1)
+        assert not [record for record in caplog.records if record.exc_info]
+        await honest.transport.aclose()
+        await wait_all_tasks_blocked()
+        await check_served(served)
 
 
 async def test_more_streams_than_the_limit_are_refused(running: Running, mock_clock: MockClock) -> None:

@@ -168,6 +168,12 @@ def test_many_empty_headers_meet_the_limit() -> None:
     assert raw.error_of(frame(HEADERS, END_HEADERS, 1, b"\0\1a\0" * 600))[0] == CALM
 
 
+def test_a_block_of_table_sizes_is_refused() -> None:
+    assert Raw().receive(frame(HEADERS, END_HEADERS | END_STREAM, 1, b"\x20" * 10 + headers(FIELDS)))
+    raw = Raw()
+    assert raw.error_of(frame(HEADERS, END_HEADERS, 1, b"\x20" * 600))[0] == ErrorCode.COMPRESSION_ERROR
+
+
 def test_a_peer_that_reads_no_answers_meets_the_limit() -> None:
     """CVE-2019-9512 and 9515: the caller takes nothing while the transport is full."""
     raw = Raw(Http2Limits(max_control_bytes=1_000))

@@ -25,6 +25,9 @@ from skylark.remoting.http2.events import (
 from skylark.remoting.http2.limits import Http2Limits
 from tests.remoting.http2.peer import HEAD_BLOCK, REQUEST, TRAILERS_BLOCK, Pair
 
+# Examples change SETTINGS again and again, at once.
+LIMITS = Http2Limits(settings_a_second=200)
+
 # --- the client's frames: our events are the judge's
 
 # What a client does to one of four streams, in the order in which it is allowed.
@@ -143,7 +146,7 @@ answers = st.tuples(
 @given(st.lists(answers, max_size=40), st.sampled_from([0, 1, 1_000, 65_535]))
 def test_answers_are_read_by_h2_within_its_windows(taken: list[tuple[str, int, int]], window: int) -> None:
     """h2 raises when a frame breaks a rule or a window; at the end its windows open, and all data has arrived."""
-    pair = Pair()
+    pair = Pair(LIMITS)
     client, server = pair.client, pair.server
     client.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: window})
     streams = [pair.request() for _ in range(4)]

@@ -1,0 +1,49 @@
+"""One request for all who wait for its answer."""
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from skylark.mqcommon.errors import SkylarkError
+from skylark.mqproxy.shared import Shared
+
+
+async def test_a_waiter_that_is_cancelled_does_not_end_the_work_for_others(nursery: trio.Nursery) -> None:
+    may_end = trio.Event()
+    got: list[str] = []
+
+    async def work() -> str:
+        await may_end.wait()
+        return "an answer"
+
+    async def wait() -> None:
+        got.append(await shared.result())
+
+    shared = Shared(nursery, work)
+    async with trio.open_nursery() as waiters:
+        waiters.start_soon(wait)
+        with trio.CancelScope() as impatient:
+            impatient.cancel()
+            await shared.result()
+        may_end.set()
+    assert got == ["an answer"] and await shared.result() == "an answer"
+    assert not shared.has_failed
+
+
+async def test_the_error_of_the_work_is_the_error_of_each_waiter(nursery: trio.Nursery) -> None:
+    async def work() -> str:
+        raise SkylarkError("no answer")
+
+    shared = Shared(nursery, work)
+    for _ in range(2):
+        with pytest.raises(SkylarkError, match="no answer"):
+            await shared.result()
+    assert shared.has_failed
+
+
+async def test_work_that_is_given_up_ends_its_waiters(nursery: trio.Nursery) -> None:
+    shared: Shared[None] = Shared(nursery, trio.sleep_forever)
+    await wait_all_tasks_blocked()
+    shared.cancel()
+    with pytest.raises(SkylarkError, match="given up"):
+        await shared.result()
