@@ -29,7 +29,7 @@ from skylark.mqcommon.errors import (
 )
 from skylark.mqcommon.signal import Signal
 from skylark.remoting.net.limits import BufferBudget
-from skylark.remoting.net.transport import MAX_PIECES, Busy, Transport
+from skylark.remoting.net.transport import MAX_PIECES, Busy, Meeting, Transport
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.command import CBOR, FLAG_ONEWAY, FLAG_RESPONSE, OFFER_CBOR, OFFER_FIELD, Command
 from skylark.remoting.protocol.connection import Connection
@@ -352,20 +352,19 @@ class Channel:
             raise TooManyRequests(self.remote, MAX_IN_FLIGHT)
         opaque = command.opaque = self.take_opaque()
         deadline = trio.current_time() + timeout_ms / 1000
-        if self._may_hand_over(command):
+        if self._meeting is not None and self._may_hand_over(self._meeting, command):
             self._pending[opaque] = (deadline, timeout_ms, command.code, answered, len(command.body))
-            if self._hand_over(command):
+            if self._hand_over(self._meeting, command):
                 return
             del self._pending[opaque]
         frame = encode(command, self.max_frame_bytes)
         self._pending[opaque] = (deadline, timeout_ms, command.code, answered, len(frame))
         self.queue(frame, wake=wake)
 
-    def _may_hand_over(self, command: Command) -> bool:
+    def _may_hand_over(self, meeting: Meeting, command: Command) -> bool:
         """Whether a server in this event loop may get the request as it is, and not before earlier requests."""
         return (
-            self._meeting is not None
-            and self._meeting.take is not None
+            meeting.take is not None
             and not self._hands_over
             and not self._outbox
             and not self._sending
@@ -374,22 +373,20 @@ class Channel:
             and len(command.body) <= MOST_HANDED_BYTES
         )
 
-    def _hand_over(self, command: Command) -> bool:
+    def _hand_over(self, meeting: Meeting, command: Command) -> bool:
         """Let the server handle the request now; False when it is busy. An answer that is there ends the request."""
-        assert self._meeting is not None and self._meeting.take is not None
+        assert meeting.take is not None
         self._hands_over = True
         try:
-            answer = self._meeting.take(_received(command))
+            answer = meeting.take(_received(command))
+            self.last_read, self._has_read = trio.current_time(), True
+            if answer is not None and (row := self._pending.pop(command.opaque, None)) is not None:
+                self._end_request(row[3], answer)
         except Busy:
             return False
-        else:
-            self.last_read, self._has_read = trio.current_time(), True
-            row = None if answer is None else self._pending.pop(command.opaque, None)
-            if answer is not None and row is not None:
-                self._end_request(row[3], answer)
-            return True
         finally:
             self._hands_over = False
+        return True
 
     def _end_request(self, answered: Answered, answer: Command) -> None:
         try:
@@ -405,7 +402,12 @@ class Channel:
         self.submit(command, timeout_ms, waiting.answered, wake=not at_once)
         if at_once:
             self.flush_now()
-        return await waiting.result()
+        if waiting.found is not None:
+            await trio.lowlevel.checkpoint()
+            return waiting.found.unwrap()
+        waiting.is_asleep = True
+        result: Command = await trio.lowlevel.wait_task_rescheduled(waiting.abort)
+        return result
 
     def expire_requests(self, now: float) -> None:
         """End the requests whose deadline has passed; ``now`` is trio's time in seconds."""
@@ -472,6 +474,10 @@ class Channel:
             dispatch(self, request)
             if after_turn is not None:
                 after_turn()
+        except Exception:
+            # As with a request that comes as bytes: the client gets no answer, and its connection ends.
+            logger.exception("connection of %s closed after an error", self.remote)
+            self.close("an error of the server")
         finally:
             self._in_turn, self._taken = False, None
         answer, self._answer = self._answer, None
@@ -599,34 +605,26 @@ class Channel:
 class _Waiting:
     """A task in `Channel.invoke`: woken once, by the answer to its request, or by its cancellation."""
 
-    __slots__ = ("_command", "_found", "_is_over", "_pending", "_task", "_waits")
+    __slots__ = ("_command", "_is_over", "_pending", "_task", "found", "is_asleep")
 
     def __init__(self, pending: dict[int, Any], command: Command) -> None:
         self._pending = pending
         self._command = command
         self._task = trio.lowlevel.current_task()
-        self._is_over = self._waits = False
-        # The answer, when it came before the task waits.
-        self._found: outcome.Outcome[Command] | None = None
-
-    async def result(self) -> Command:
-        """The answer; raises the RemotingError that came instead."""
-        if self._found is None:
-            self._waits = True
-            waited: Command = await trio.lowlevel.wait_task_rescheduled(self.abort)
-            return waited
-        await trio.lowlevel.checkpoint()
-        return self._found.unwrap()
+        self._is_over = False
+        #: Whether the task waits; and the answer, when that came before.
+        self.is_asleep = False
+        self.found: outcome.Outcome[Command] | None = None
 
     def answered(self, result: Command | RemotingError) -> None:
         # trio forbids a second wake-up: a channel that closes may end a request whose task is cancelled already.
         if not self._is_over:
             self._is_over = True
             value = outcome.Error(result) if isinstance(result, RemotingError) else outcome.Value(result)
-            if self._waits:
+            if self.is_asleep:
                 trio.lowlevel.reschedule(self._task, value)
             else:
-                self._found = value
+                self.found = value
 
     def abort(self, _: Any) -> trio.lowlevel.Abort:
         self._is_over = True

@@ -68,9 +68,10 @@ async def test_other_servers_are_reached_over_the_network() -> None:
 
 async def test_users_and_policies_hold() -> None:
     first = json.dumps({"username": ROOT.access_key, "password": ROOT.secret_key})
-    async with served(
-        authentication_enabled=True, authorization_enabled=True, init_authentication_user=first
-    ) as (broker, addr):
+    async with served(authentication_enabled=True, authorization_enabled=True, init_authentication_user=first) as (
+        broker,
+        addr,
+    ):
         for credentials in (None, Credentials("root", "another secret")):
             instance = ClientInstance(addr, shortcut=broker.near.shortcut, credentials=credentials)
             async with sharing(instance) as client, Admin(client) as admin:

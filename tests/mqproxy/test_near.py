@@ -39,6 +39,11 @@ async def served(*daemons: Daemon) -> AsyncIterator[None]:
         yield
 
 
+def children(daemon: Daemon) -> str:
+    """The process ids of the children of a daemon."""
+    return "".join([path.read_text() for path in Path(f"/proc/{daemon.pid}/task").glob("*/children")])
+
+
 def send(broker: Daemon, topic: str) -> wire.SendMessageResponse:
     found = SERVES.findall(broker.logged)
     with grpc.insecure_channel(found[-1].decode()) as channel:
@@ -57,8 +62,7 @@ async def test_a_broker_serves_grpc_in_its_own_process_and_stops_its_proxy_first
             assert sent.status.code == wire.OK
             stats = await admin.topic_stats("orders")
         assert sum(each.max_offset for each in stats.offset_table.values()) == 1
-        children = [path.read_text() for path in Path(f"/proc/{broker.pid}/task").glob("*/children")]
-        assert not "".join(children)
+        assert not children(broker)
         broker.terminate()
         await trio.to_thread.run_sync(broker.wait_stopped)
     steps = [b"the proxy serves", b"the proxy stopped", b"unregistered from NameServer"]
