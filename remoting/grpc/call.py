@@ -242,7 +242,7 @@ class Call:
             self._is_blocked = True
             await self._window.park()
             self._is_blocked = False
-            self._check_open()
+        self._check_open()
 
     # --- for the connection
 
@@ -290,7 +290,7 @@ class Call:
             return
         if self.deadline_s is not None and now_s >= self.deadline_s:
             self.fail(StatusCode.DEADLINE_EXCEEDED, "the deadline of the call has passed")
-        elif isinstance(self._method, Unary) and not (self._is_beginning or self._is_whole):
+        elif isinstance(self._method, Unary) and not self._is_whole:
             # Counted by scans: a request that comes in one piece needs no clock.
             if self._reading_since_s is None:
                 self._reading_since_s = now_s

@@ -85,7 +85,7 @@ class ServerConnection:
     def __init__(self, limits: Http2Limits) -> None:
         self._limits = limits
         self._pending = bytearray()  # the beginning of a frame, or of the preface
-        self._needed = len(PREFACE)  # how long `_pending` must be before it is parsed
+        self._needed = FRAME_HEAD_BYTES  # how long `_pending` must be before it is parsed
         self._has_preface = False
         self._handlers: Mapping[int, _Handler] = _AT_START
         self._failure: tuple[ErrorCode, str] | None = None  # not the error: its traceback holds its catchers
@@ -174,7 +174,7 @@ class ServerConnection:
         pending = self._pending
         if pending:
             pending += data
-            if len(pending) < self._needed:
+            if self._has_preface and len(pending) < self._needed:
                 return events
             data = bytes(pending)
             self._pending = bytearray()

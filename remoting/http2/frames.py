@@ -77,8 +77,6 @@ def goaway(last_stream_id: int, code: ErrorCode, text: str = "") -> bytes:
 def header_frames(stream_id: int, block: bytes, flags: int, max_frame_bytes: int) -> bytes:
     """A header block as HEADERS with ``flags``, and CONTINUATION where it is longer than one frame."""
     parts = [block[at : at + max_frame_bytes] for at in range(0, len(block), max_frame_bytes)] or [b""]
-    kinds = [(HEADERS, flags)] + [(CONTINUATION, 0)] * (len(parts) - 1)
+    kinds = [(HEADERS, flags), *[(CONTINUATION, 0)] * (len(parts) - 1)]
     kinds[-1] = kinds[-1][0], kinds[-1][1] | END_HEADERS
-    return b"".join(
-        frame(kind, its_flags, stream_id, part) for (kind, its_flags), part in zip(kinds, parts, strict=True)
-    )
+    return b"".join(frame(*kind, stream_id, part) for kind, part in zip(kinds, parts, strict=True))

@@ -79,18 +79,26 @@ class HeaderDecoder:
         if known is not None:
             return known
         try:
-            return self._decode(block)
+            headers, changes_table = self._decode(block)
         except (LookupError, ValueError):
             # A number or text that goes on beyond the block, an unknown index, a text that is not well compressed.
             raise Http2Error(ErrorCode.COMPRESSION_ERROR, "a header block cannot be decoded") from None
+        if changes_table:
+            self._blocks.clear()
+        elif len(block) <= _MAX_BLOCK_BYTES:
+            if len(self._blocks) == _MAX_BLOCKS:
+                self._blocks.clear()
+            self._blocks[block] = headers
+        return headers
 
-    def _decode(self, block: bytes) -> Headers:
+    def _decode(self, block: bytes) -> tuple[Headers, bool]:
+        """The headers, and whether the block changes the table."""
         values: dict[str, str] = {}
         names, table = self._names, self._table
         fault = ""
         characters = block.decode("latin-1")
         at, end, left_bytes = 0, len(block), self._max_list_bytes
-        changes_table = self._max_table_bytes > self._limit_bytes
+        changes_table = False
         while at < end:
             first = block[at]
             at += 1
@@ -107,7 +115,7 @@ class HeaderDecoder:
             if index == most:
                 index, at = _long_number(block, at, most)
             if index:
-                name, value, name_fault, its_fault, size = table[61 - index] if index > 61 else _STATIC[index]
+                name, value, name_fault, field_fault, size = table[61 - index] if index > 61 else _STATIC[index]
             elif first >= _INDEXED:
                 raise ValueError("the index is 0")
             else:
@@ -126,18 +134,18 @@ class HeaderDecoder:
                 else:
                     value, at = _text(block, value_at - 1)
                 if name_fault or name == "te" or not value.isprintable() or value != value.strip():
-                    its_fault = name_fault or _value_fault(name, value)
+                    field_fault = name_fault or _value_fault(name, value)
                 else:
-                    its_fault = ""
+                    field_fault = ""
                 size = FIELD_BYTES + len(name) + len(value)
                 if first >= _ADDED:
-                    self._add((name, value, name_fault, its_fault, size))
+                    self._add((name, value, name_fault, field_fault, size))
                     changes_table = True
             left_bytes -= size
             if left_bytes < 0:
                 raise Http2Error(ErrorCode.ENHANCE_YOUR_CALM, f"headers of more than {self._max_list_bytes} bytes")
-            if its_fault:
-                fault = its_fault
+            if field_fault:
+                fault = field_fault
             if name not in values:
                 values[name] = value
             elif name in _PSEUDO:
@@ -146,12 +154,7 @@ class HeaderDecoder:
                 values[name] += "," + value
         if self._max_table_bytes > self._limit_bytes:
             raise ValueError("the table is larger than allowed")
-        headers = _checked(values, fault)
-        if changes_table or len(self._blocks) == _MAX_BLOCKS:
-            self._blocks.clear()
-        if not changes_table and end <= _MAX_BLOCK_BYTES:
-            self._blocks[block] = headers
-        return headers
+        return _checked(values, fault), changes_table
 
     def _name_fault(self, encoded: str, name: str) -> str:
         """Why no message may have this name; remembers ``encoded`` if it is the whole name, with its length."""
@@ -173,8 +176,6 @@ class HeaderDecoder:
         size = block[at - 1] & 0x1F
         if size == 0x1F:
             size, at = _long_number(block, at, 0x1F)
-        if size > self._limit_bytes:
-            raise ValueError("the table is larger than allowed")
         self._max_table_bytes = size
         self._evict()
         return at

@@ -28,7 +28,7 @@ class Http2Limits:
     max_control_bytes: int = MIB
     # Streams that the client resets or makes the server reset (CVE-2023-44487, CVE-2025-8671). A client may always
     # cancel all of its concurrent streams at once.
-    resets_a_second: int = 100
+    resets_a_second: int = 200
     # Frames that do nothing: empty DATA and CONTINUATION, unknown kinds, frames of streams that have ended.
     useless_frames_a_second: int = 2_000
     # Each may change the window of every stream.

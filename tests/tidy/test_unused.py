@@ -48,7 +48,7 @@ OF_LIBRARIES = {
     *("connection_made", "data_received", "pause_writing", "resume_writing"),
     *("streamReader", "streamWriter", "latestOffset", "reportLatestOffset", "prepareForTriggerAvailableNow"),
     *("onQueryStarted", "onQueryProgress", "onQueryTerminated"),
-    *("register_subscriber", "get_logger", "ping", "publish_batch", "get_publish_key"),
+    *("register_subscriber", "get_logger", "publish_batch", "get_publish_key"),
     *("get_schema", "channel_labels", "_make_response_publisher", "get_one"),
     "_SubscriberUsecase__auto_ack_disabled",
     *("_patch_producer", "_fake_connect", "create_publisher_fake_subscriber", "broker_class"),

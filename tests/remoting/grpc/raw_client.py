@@ -104,6 +104,8 @@ class RawClient:
         if one.kind == HEADERS:
             assert one.flags & END_HEADERS
             fields = {str(name): str(value) for name, value in self._decoder.decode(one.payload)}
+            # Trailers have no status of HTTP/2.
+            assert (":status" in fields) == (not before.headers)
             self._answers[one.stream] = before._replace(headers={**before.headers, **fields}, has_ended=has_ended)
         elif one.kind == DATA:
             self._answers[one.stream] = before._replace(data=before.data + one.payload, has_ended=has_ended)

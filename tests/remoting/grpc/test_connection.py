@@ -2,6 +2,7 @@
 
 import struct
 import zlib
+from collections.abc import Awaitable, Callable
 
 import pytest
 import trio
@@ -134,7 +135,7 @@ async def test_a_request_may_come_in_pieces(handlers: Handlers, mock_clock: Mock
         assert (client.status(), client.answer().has_ended) == ("0", True)
 
 
-@pytest.mark.parametrize("form", ["no data", "empty data", "cut off"])
+@pytest.mark.parametrize("form", ["no data", "empty data", "cut off", "more than whole"])
 async def test_a_call_without_a_whole_request(handlers: Handlers, mock_clock: MockClock, form: str) -> None:
     async with raw(handlers.methods, mock_clock) as served:
         client = await served.connect()
@@ -142,7 +143,8 @@ async def test_a_call_without_a_whole_request(handlers: Handlers, mock_clock: Mo
             if form == "no data":
                 await client.send(begun(HELD, *metadata, stream=stream, flags=END_HEADERS | END_STREAM))
             else:
-                sent = b"" if form == "empty data" else framed(b"tea")[:-1]
+                forms = {"empty data": b"", "cut off": framed(b"tea")[:-1], "more than whole": framed(b"tea") + b"\0"}
+                sent = forms[form]
                 await client.send(begun(HELD, *metadata, stream=stream), data(sent, stream))
         assert client.status(1) == str(int(StatusCode.INVALID_ARGUMENT))
         assert (client.status(3), client.answer(3).data) == ("0", framed(b"unread: INVALID_ARGUMENT"))
@@ -216,6 +218,49 @@ async def test_a_message_cut_off_ends_its_stream(handlers: Handlers, mock_clock:
         assert (handlers.read, client.status()) == ([b"tea"], str(int(StatusCode.INVALID_ARGUMENT)))
         await client.send(begun(STREAM, stream=3), data(framed(bytes(11)), 3))
         assert client.status(3) == str(int(StatusCode.RESOURCE_EXHAUSTED))
+
+
+async def test_a_broken_message_gives_its_stream_no_more_window(handlers: Handlers, mock_clock: MockClock) -> None:
+    async with raw(handlers.methods, mock_clock) as served:
+        client = await served.connect(begun(STREAM), *[data(b"\2" + bytes(10_000), flags=0)] * 5)
+        assert window_updates(client) == 0
+        handlers.may_begin.set()
+        await client.seen()
+        assert client.status() == str(int(StatusCode.INTERNAL))
+
+
+async def test_a_request_counts_as_memory_until_its_answer(handlers: Handlers, mock_clock: MockClock) -> None:
+    async with raw(handlers.methods, mock_clock) as served:
+        client = await served.connect(begun(HELD), data(framed(bytes(1_000))))
+        await client.send(begun(HELD, stream=3), data(framed(bytes(1_000))[:500], 3, flags=0))
+        (connection,) = served.server._open
+        assert connection.buffered_bytes == 1_500
+        await client.send(data(framed(bytes(1_000))[500:], 3))
+        assert connection.buffered_bytes == 2_000
+        for held in handlers.held:
+            held.answer(b"tea")
+        await client.seen()
+        assert connection.buffered_bytes == 0
+        await client.send(begun(STREAM, stream=5), data(framed(bytes(1_000)) * 2 + b"\0", 5, flags=0))
+        assert connection.buffered_bytes == 2_001
+        handlers.may_begin.set()
+        await client.seen()
+        assert connection.buffered_bytes == 1
+
+
+async def test_a_whole_request_may_wait_longer_than_one_that_is_not(handlers: Handlers, mock_clock: MockClock) -> None:
+    async with raw(handlers.methods, mock_clock, GrpcLimits(request_timeout_ms=5_000)) as served:
+        client = await served.connect(call(HELD, b"", []), begun(SLOW_BEGIN, stream=3))
+        await served.wait(20)
+        # The second one has not been let in.
+        assert not any(one.is_over for one in handlers.held)
+        handlers.may_begin.set()
+        await served.wait(4)
+        await client.seen()
+        assert client.status(3) is None
+        await served.wait(4)
+        await client.seen()
+        assert client.status(3) == str(int(StatusCode.DEADLINE_EXCEEDED))
 
 
 # --- heads
@@ -328,6 +373,38 @@ async def test_an_error_in_a_handler_ends_its_call_only(
         assert not handlers.held[0].is_over
         (record,) = caplog.records
         assert record.exc_info is not None and "oops" in caplog.text
+
+
+async def test_a_task_that_is_not_the_calls_own_learns_of_its_end(handlers: Handlers, mock_clock: MockClock) -> None:
+    async with raw(handlers.methods, mock_clock) as served, trio.open_nursery() as nursery:
+        client = await served.connect(begun(STREAM))
+        ended: list[str] = []
+
+        async def use(work: Callable[[], Awaitable[object]]) -> None:
+            with pytest.raises(GrpcError) as caught:
+                await work()
+            ended.append(caught.value.text)
+
+        (held,) = handlers.held
+        nursery.start_soon(use, lambda: held.write(bytes(1_000_000)))
+        nursery.start_soon(use, held.read)
+        await client.send(frame(RST_STREAM, 0, 1, bytes(4)))
+        nursery.start_soon(use, lambda: held.write(b"tea"))
+        await wait_all_tasks_blocked()
+        assert ended == ["the call has ended"] * 3
+
+
+async def test_an_error_from_the_nursery_of_a_handler_has_its_status(mock_clock: MockClock) -> None:
+    async def fail() -> None:
+        raise GrpcError(StatusCode.ABORTED, "from a task")
+
+    async def handle(call: Call) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fail)
+
+    async with raw({"/t.T/Fail": Streaming(handle)}, mock_clock) as served:
+        client = await served.connect(begun(b"/t.T/Fail"))
+        assert client.answer().headers["grpc-message"] == "from a task"
 
 
 # --- answers that the client does not take

@@ -253,8 +253,7 @@ async def test_large_messages_of_many_streams_wait_for_a_client_that_does_not_re
     windows += frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", 2**31 - 1 - 65_535))
     async with raw({"/t.T/Pour": Streaming(pour)}, mock_clock, capacity=100_000) as served:
         client = await served.connect(windows)
-        for stream in range(1, 80, 2):
-            await client.transport.send_all(begun(b"/t.T/Pour", stream=stream))
+        await client.transport.send_all(b"".join(begun(b"/t.T/Pour", stream=stream) for stream in range(1, 80, 2)))
         await wait_all_tasks_blocked()
         (connection,) = served.server._open
         assert 200_000 < connection.buffered_bytes < 700_000

@@ -86,7 +86,7 @@ class Caller:
         self.server = ServerConnection(LIMITS)
         self.newest = 0
         self.open: set[int] = set()  # streams whose client has not ended
-        self.unread: Counter[int] = Counter()
+        self.unread: Counter[int] = Counter()  # bytes of events that were not consumed
         self.seen: Counter[str] = Counter()
 
     def on(self, events: list[Event]) -> None:
@@ -119,8 +119,8 @@ class Caller:
                 server.send_trailers(stream_id, TRAILERS_BLOCK, drop_queued=random.random() < 0.5)
             elif step == 3:
                 server.reset(stream_id, ErrorCode.CANCEL)
-            elif server._streams[stream_id].trailers is None:
-                server.consumed(stream_id, server._streams[stream_id].unread)
+            else:
+                server.consumed(stream_id, self.unread.pop(stream_id, 0))
         if random.random() < 0.01:
             random.choice([server.ping, server.go_away, server.go_away_now])()
 

@@ -92,16 +92,29 @@ def test_encoded_headers_are_read_as_by_hpack(sent: list[tuple[list[tuple[str, s
         assert judged.decode(encoder.encode(pairs, huffman=is_compressed)) is not None
 
 
-pieces = st.sampled_from(
-    [
-        *(b"\x82", b"\xbe", b"\xbf", b"\xff\x00", b"\x80", b"\x7e\1c", b"\0\1a\1b", b"\x0f\x2f\1d", b"\x10\1a\1b"),
-        *(b"\x40\1a\1b", b"\x40\1a\x82\x1f\x8f", b"\x41\3abc", b"\x40\x81\x1f\1b", b"\0\x7f\0" + b"n" * 127 + b"\1b"),
-        *(b"\x20", b"\x3f\xe1\x1f", b"\x3f\xe2\x1f", b"\x3f\x80\x80\x80\x80\x10", b"\0\x7f\x80\x80\x80\x80\x80\0"),
-    ]
-)
+PIECES = [
+    *(b"\x82", b"\xbe", b"\xbf", b"\xff\x00", b"\x80", b"\x7e\1c", b"\0\1a\1b", b"\x0f\x2f\1d", b"\x10\1a\1b"),
+    *(b"\x40\1a\1b", b"\x40\1a\x82\x1f\x8f", b"\x41\3abc", b"\x40\x81\x1f\1b", b"\0\x7f\0" + b"n" * 127 + b"\1b"),
+    # Sizes of the table: 0, the largest, and one more.
+    *(b"\x20", b"\x3f\xe1\x1f", b"\x3f\xe2\x1f"),
+    # Long numbers, and one that is too long.
+    *(b"\x3f\x80\x80\x80\x80\x10", b"\0\x7f\x80\x80\x80\x80\0" + b"n" * 127 + b"\1b"),
+    b"\0\x7f\x80\x80\x80\x80\x80\0" + b"n" * 127 + b"\1b",
+    # Long names that begin alike.
+    *(b"\0\x7f\x10" + b"n" * 142 + last + b"\1b" for last in (b"a", b"b")),
+]
 
 
-@given(st.lists(st.lists(pieces | st.binary(max_size=6), max_size=8).map(b"".join), max_size=5))
+@pytest.mark.parametrize("first", PIECES)
+def test_fields_are_read_or_refused_as_by_hpack(first: bytes) -> None:
+    for second in PIECES:
+        judged = Judged()
+        for one in (first, first, second, first + second, first):
+            if judged.decode(one) is None:
+                break
+
+
+@given(st.lists(st.lists(st.sampled_from(PIECES) | st.binary(max_size=6), max_size=8).map(b"".join), max_size=5))
 def test_any_bytes_are_read_or_refused_as_by_hpack(blocks: list[bytes]) -> None:
     judged = Judged()
     for one in blocks:

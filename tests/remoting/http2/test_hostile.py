@@ -225,10 +225,14 @@ def test_requests_of_one_second_leave_nothing_behind() -> None:
         raw.receive(frame(HEADERS, END_HEADERS | END_STREAM, stream_id, headers([*FIELDS, field])))
         raw.server.respond(stream_id, HEAD_BLOCK, b"answer", TRAILERS_BLOCK)
         raw.server.take()
+    raw.receive(frame(HEADERS, END_HEADERS | END_STREAM, 4_001, headers([*FIELDS, (b"key", b"v" * 1_024)])))
+    raw.server.take()
+    raw.server.respond(4_001, HEAD_BLOCK, b"answer", TRAILERS_BLOCK)
     decoder = raw.server._decoder
     assert raw.server.open_streams == 0
     assert len(decoder._names) <= 128
     assert len(decoder._blocks) <= 8
+    assert max(map(len, decoder._blocks)) <= 1_024
 
 
 def test_an_allowance_comes_back_with_time_up_to_its_burst() -> None:

@@ -5,6 +5,7 @@ import weakref
 
 import pytest
 
+from skylark.remoting.http2.connection import ServerConnection
 from skylark.remoting.http2.errors import ErrorCode, Http2Error
 from skylark.remoting.http2.events import DataReceived, Event, PeerLeaves, PingAnswered, RequestReceived, StreamReset
 from skylark.remoting.http2.limits import Http2Limits
@@ -91,17 +92,25 @@ def test_more_data_than_the_connections_window_ends_the_connection() -> None:
     assert raw.error_of(OPEN, *sent)[0] == FLOW
 
 
-@pytest.mark.parametrize("first", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\1", PREFACE[:-1] + b"x"])
+@pytest.mark.parametrize("first", [b"POST /", PREFACE[:-1] + b"x"])
 def test_another_protocol_is_refused_at_once(first: bytes) -> None:
     raw = Raw()
-    raw.server = type(raw.server)(Http2Limits())
-    assert raw.error_of(first) == (PROTOCOL, "the peer does not speak HTTP/2")
+    raw.server = ServerConnection(Http2Limits())
+    assert raw.receive(first[:1]) == []
+    assert raw.error_of(first[1:]) == (PROTOCOL, "the peer does not speak HTTP/2")
+
+
+@pytest.mark.parametrize("first", [b"GET / HTTP/1.1", b"\x16\x03\1"])
+def test_another_protocol_is_refused_at_its_first_byte(first: bytes) -> None:
+    raw = Raw()
+    raw.server = ServerConnection(Http2Limits())
+    assert raw.error_of(first[:1])[0] == PROTOCOL
 
 
 @pytest.mark.parametrize("first", [frame(PING, payload=bytes(8)), frame(99), frame(CONTINUATION)])
 def test_the_first_frame_must_be_settings(first: bytes) -> None:
     raw = Raw()
-    raw.server = type(raw.server)(Http2Limits())
+    raw.server = ServerConnection(Http2Limits())
     assert raw.error_of(PREFACE, first) == (PROTOCOL, "the first frame is not SETTINGS")
 
 
@@ -111,6 +120,21 @@ def test_a_dead_connection_stays_dead() -> None:
     with pytest.raises(Http2Error, match="DATA of stream 0"):
         raw.receive(request(1))
     assert raw.answers() == []
+
+
+def test_a_goodbye_names_the_last_stream_that_was_taken() -> None:
+    """The client may try streams after it elsewhere."""
+    malformed = frame(HEADERS, END_HEADERS | END_STREAM, 5, headers(FIELDS[:2]))
+    raw = Raw()
+    raw.receive(request(3), malformed)
+    raw.server.take()
+    raw.server.go_away_now()
+    assert [answer.payload[:4] for answer in raw.answers()] == [b"\0\0\0\3"]
+    raw = Raw()
+    raw.receive(request(3), malformed)
+    raw.server.take()
+    raw.server.close(ErrorCode.NO_ERROR, "")
+    assert [answer.payload[:4] for answer in raw.answers()] == [b"\0\0\0\3"]
 
 
 # --- errors of one stream: others go on
@@ -306,7 +330,8 @@ def test_only_the_answer_to_a_ping_is_seen() -> None:
     raw.server.ping()
     (ping,) = raw.answers()
     other, answer = (frame(PING, ACK, payload=payload) for payload in (bytes(8), ping.payload))
-    assert raw.receive(other, answer, answer) == [PingAnswered(is_leaving=False)]
+    assert raw.receive(other) == []
+    assert raw.receive(answer, answer) == [PingAnswered(is_leaving=False)]
 
 
 def test_a_client_leaves_once() -> None:
