@@ -65,7 +65,7 @@ class Callers:
     async def of(self, call: Call) -> Caller:
         """The caller of a call. Refused when the call is not signed as it must be, or has no client id.
 
-        The session must be `used` at once: without a call in progress it may be closed.
+        The session must be entered at once: without a call in progress it may be closed.
         """
         # The signature is checked before the request is read: a stranger's request takes no memory.
         return self.known(call) or await self.asked(call)
@@ -96,7 +96,7 @@ class UnaryMethod:
         callers: Callers,
         name: str,
         call: Callable[[Caller, Any], Awaitable[Any]],
-        at_once: Callable[[Call, Caller, Any, Answer], bool] | None = None,
+        at_once: Callable[[Caller, Any, Answer], bool] | None = None,
     ) -> None:
         self._callers = callers
         self._name = name
@@ -136,7 +136,7 @@ class UnaryMethod:
         """Carry the call out."""
         try:
             request = parsed(self._request_type, data)
-            if self._at_once is not None and self._at_once(call, call.state, request, partial(self._finish, call)):
+            if self._at_once is not None and self._at_once(call.state, request, partial(self._finish, call)):
                 return None
         except Exception as error:
             return self._encoded(call.state.began_s, self._failed(error))

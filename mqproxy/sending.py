@@ -5,7 +5,7 @@ gigabytes.
 """
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from skylark.mqcommon.message.message import OwnKeyMessage
 from skylark.mqcommon.message.properties import KEYS, RESERVED, SHARDING_KEY, TAGS
@@ -110,27 +110,8 @@ def may_go_on(sent: Sequence[wire.SendResultEntry]) -> bool:
 
 
 def _properties(message: wire.Message, options: ProxyOptions, peer: str, now_ms: int) -> dict[str, str]:
-    system, users = message.system_properties, message.user_properties
-    if len(users) > options.user_property_max_num:
-        text = f"too many user properties, max is {options.user_property_max_num}"
-        raise Refused(wire.MESSAGE_PROPERTIES_TOO_LARGE, text)
-    for name, value in users.items():
-        _check_property(name, value)
-    tag, keys = system.tag, system.keys
-    _check_tag(tag)
-    for key in keys:
-        _check_words(key, "key", wire.ILLEGAL_MESSAGE_KEY)
-    # Properties are counted as they are stored, in bytes of UTF-8, and without the names of RocketMQ's own properties.
-    size = sum([len(text.encode()) for text in (*users, *users.values(), tag, *keys)])
-    if options.max_user_property_size and size > options.max_user_property_size:
-        text = f"the total size of user property is too large, max is {options.max_user_property_size}"
-        raise Refused(wire.MESSAGE_PROPERTIES_TOO_LARGE, text)
-    # A message that was received may be sent again with its properties: these do not hold for the new message.
-    found = {name: value for name, value in users.items() if name not in SHOWN}
-    if tag:
-        found[TAGS] = tag
-    if keys:
-        found[KEYS] = " ".join(keys)
+    system = message.system_properties
+    found = _users_properties(message.user_properties, system.tag, system.keys, options)
     if system.HasField("delivery_timestamp"):
         deliver_at_ms = ms_of(system.delivery_timestamp)
         if deliver_at_ms is None:
@@ -157,6 +138,32 @@ def _properties(message: wire.Message, options: ProxyOptions, peer: str, now_ms:
     return found
 
 
+def _users_properties(users: Mapping[str, str], tag: str, keys: Sequence[str], options: ProxyOptions) -> dict[str, str]:
+    """The properties, tag and keys that the sender has given to the message, checked."""
+    if not (users or tag or keys):
+        return {}
+    if len(users) > options.user_property_max_num:
+        text = f"too many user properties, max is {options.user_property_max_num}"
+        raise Refused(wire.MESSAGE_PROPERTIES_TOO_LARGE, text)
+    for name, value in users.items():
+        _check_property(name, value)
+    _check_tag(tag)
+    for key in keys:
+        _check_words(key, "key", wire.ILLEGAL_MESSAGE_KEY)
+    # Properties are counted as they are stored, in bytes of UTF-8, and without the names of RocketMQ's own properties.
+    size = sum([len(text.encode()) for text in (*users, *users.values(), tag, *keys)])
+    if options.max_user_property_size and size > options.max_user_property_size:
+        text = f"the total size of user property is too large, max is {options.max_user_property_size}"
+        raise Refused(wire.MESSAGE_PROPERTIES_TOO_LARGE, text)
+    # A message that was received may be sent again with its properties: these do not hold for the new message.
+    found = {name: value for name, value in users.items() if name not in SHOWN}
+    if tag:
+        found[TAGS] = tag
+    if keys:
+        found[KEYS] = " ".join(keys)
+    return found
+
+
 def _recovery_s(system: wire.SystemProperties, options: ProxyOptions) -> str:
     seconds, most = system.orphaned_transaction_recovery_duration.ToSeconds(), options.max_transaction_recovery_second
     if most and seconds > most:
@@ -177,8 +184,6 @@ def _check_property(name: str, value: str) -> None:
 
 
 def _check_tag(tag: str) -> None:
-    if not tag:
-        return
     _check_words(tag, "tag", wire.ILLEGAL_MESSAGE_TAG)
     if "|" in tag:
         raise Refused(wire.ILLEGAL_MESSAGE_TAG, "tag cannot contain '|'")

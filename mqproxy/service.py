@@ -75,6 +75,7 @@ WRITTEN_BYTES = 64 << 10
 T = TypeVar("T")
 
 OK = wire.Status(code=wire.OK, message="OK")
+_TYPE_NAMES = {number: name for name, number in wire.MessageType.items()}
 NO_NEW_MESSAGE = wire.Status(code=wire.MESSAGE_NOT_FOUND, message="no new message")
 # Other resolutions leave the transaction open: the broker asks later.
 _ENDS = {wire.COMMIT: TRANSACTION_COMMIT, wire.ROLLBACK: TRANSACTION_ROLLBACK}
@@ -244,7 +245,7 @@ class Calls:
                 caller = await self._callers.of(call)
                 # The session is in use until the answer is written: messages that the client does not take are given
                 # back with the session's clients.
-                until_answered.enter_context(caller.session.used())
+                until_answered.enter_context(caller.session)
                 request = await request_of(call, wire.ReceiveMessageRequest, self._frame_s)
                 poll = await self._unless_over(caller.session, self._poll, caller, request, call.time_left_s)
                 if poll is not None:
@@ -335,7 +336,7 @@ class Calls:
         next_offset: int | None = None
         try:
             caller = await self._callers.of(call)
-            with caller.session.used():
+            with caller.session:
                 request = await request_of(call, wire.PullMessageRequest, self._frame_s)
                 result = await self._unless_over(caller.session, self._pull, caller, request, call.time_left_s)
             if result is None:
@@ -400,7 +401,7 @@ class Calls:
         """Settings of a client, each answered with the settings that it must use, for as long as the client wants."""
         try:
             caller = await self._callers.of(call)
-            with caller.session.used():
+            with caller.session:
                 await self._converse(caller, call)
         except (Refused, SkylarkError) as error:
             status = status_of(error)
@@ -433,8 +434,15 @@ class Calls:
             # GOAWAY yet asks again at once.
             await trio.sleep(LATE_CALL_S)
             return None
-        with trio.CancelScope() as scope, self._stopping.cancels(scope), session.ending.cancels(scope):
-            return await work(*arguments)
+        with trio.CancelScope() as scope:
+            endings = (self._stopping, session.ending)
+            for ending in endings:
+                ending.scopes.add(scope)
+            try:
+                return await work(*arguments)
+            finally:
+                for ending in endings:
+                    ending.scopes.discard(scope)
         if session.ending.has_begun:
             raise ended(session)
         return None
@@ -562,7 +570,7 @@ class Calls:
         if self._options.enable_topic_message_type_check:
             _check_expected(await self._metadata.message_type(topic), types)
 
-    def _send_at_once(self, call: Call, caller: Caller, request: wire.SendMessageRequest, answer: Answer) -> bool:
+    def _send_at_once(self, caller: Caller, request: wire.SendMessageRequest, answer: Answer) -> bool:
         """Begin to send the only message of a call; False when that has to wait for something.
 
         ``answer`` is called once with the answer of the call.
@@ -705,7 +713,7 @@ def _entry_of(ticket: Ticket) -> wire.SendResultEntry:
 def _check_implemented(types: Collection[wire.MessageType]) -> None:
     for kind in (wire.LITE, wire.PRIORITY):
         if kind in types:
-            raise Refused(wire.NOT_IMPLEMENTED, f"this proxy takes no messages of type {wire.MessageType.Name(kind)}")
+            raise Refused(wire.NOT_IMPLEMENTED, f"this proxy takes no messages of type {_TYPE_NAMES[kind]}")
 
 
 def _check_expected(expected: str, types: Collection[wire.MessageType]) -> None:
@@ -713,7 +721,7 @@ def _check_expected(expected: str, types: Collection[wire.MessageType]) -> None:
     if expected == "MIXED":
         return
     for kind in types:
-        actual = wire.MessageType.Name(kind)
+        actual = _TYPE_NAMES[kind]
         if actual != expected:
             text = f"TopicMessageType validate failed, the expected type is {expected}, but actual type is {actual}"
             raise Refused(wire.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, text)

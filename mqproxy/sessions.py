@@ -10,8 +10,8 @@ has another password.
 
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Self
 
 import trio
@@ -109,14 +109,12 @@ class Session:
         if not self._calls and self.ending.has_begun:
             self._is_unused.set()
 
-    @contextmanager
-    def used(self) -> Iterator[None]:
-        """A block in which a call is carried out, and the session stays open."""
+    def __enter__(self) -> None:
+        """Begin a block in which a call is carried out, and the session stays open."""
         self.begin_call()
-        try:
-            yield
-        finally:
-            self.end_call()
+
+    def __exit__(self, *error: object) -> None:
+        self.end_call()
 
     def has_secret(self, secret: str) -> bool:
         """Whether the session signs with this secret."""

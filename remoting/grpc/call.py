@@ -96,6 +96,7 @@ class Call:
         "_stream_id",
         "_takes_gzip",
         "_unconsumed_bytes",
+        "_unflushed_bytes",
         "_window",
         "deadline_s",
         "is_over",
@@ -145,6 +146,8 @@ class Call:
         # --- the answer
         self._has_head = False
         self._is_blocked = False
+        # What was written since the last turn of the loop, at most.
+        self._unflushed_bytes = 0
         self._window: trio.lowlevel.ParkingLot | None = None
 
     @property
@@ -228,11 +231,13 @@ class Call:
         data = b"".join([framed(message, gzip=self._gives_gzip) for message in messages])
         http2.send_data(stream_id, data)
         link.has_answered = True
-        if len(data) < WRITE_BYTES:
+        self._unflushed_bytes += len(data)
+        if self._unflushed_bytes < WRITE_BYTES:
             link.wake()
             # No turn of the loop: a handler that returns next has its last messages and the trailers sent together.
             await trio.lowlevel.checkpoint_if_cancelled()
         else:
+            self._unflushed_bytes = 0
             link.flush_now()
             await trio.lowlevel.checkpoint()
         while http2.unsent_bytes(stream_id) > WRITE_BYTES:

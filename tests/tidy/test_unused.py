@@ -22,7 +22,7 @@ REPORTS = (
 )
 # scripts/proto makes it.
 GENERATED = "mqproxy/wire/"
-# Python, asyncio, click, OpenTelemetry, reprlib, PyYAML, Arrow, Spark and FastStream look for these names.
+# Python, click, OpenTelemetry, reprlib, PyYAML, Arrow, Spark and FastStream look for these names.
 OF_LIBRARIES = {
     *(
         "__delattr__",
@@ -45,7 +45,6 @@ OF_LIBRARIES = {
         "maxstring",
         "requested_schema",
     ),
-    *("connection_made", "data_received", "pause_writing", "resume_writing"),
     *("streamReader", "streamWriter", "latestOffset", "reportLatestOffset", "prepareForTriggerAvailableNow"),
     *("onQueryStarted", "onQueryProgress", "onQueryTerminated"),
     *("register_subscriber", "get_logger", "publish_batch", "get_publish_key"),
