@@ -50,8 +50,8 @@ _HEADER_TABLE_SIZE, _INITIAL_WINDOW_SIZE = 1, 4
 _MOST_WINDOW = 2**31 - 1
 _FIRST_WINDOW = 65_535
 _READ_BYTES = 262_144
-# A status of RocketMQ's OK with its text, as a field of an answer and of each entry in it.
-_OK = b"\x0a\x08" + wire.Status(code=wire.OK, message="OK").SerializeToString()
+# A status of RocketMQ's OK with its text, as an answer and each entry in it have.
+_OK = wire.Status(code=wire.OK, message="OK").SerializeToString()
 # The time in x-mq-date-time of the first call; each call is a second later.
 _FIRST_TIME = 1_700_000_000
 
