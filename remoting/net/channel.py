@@ -457,6 +457,9 @@ class Channel:
                     await self._read(dispatch, after_turn)
                     nursery.cancel_scope.cancel()
         finally:
+            if self._backpressure and self._meeting is not None:
+                # It refers to this channel, which would stay in memory until a garbage collection.
+                self._meeting.take = None
             self.close(self._explained(CLOSED_BY_PEER))
             self._connection.release()
             with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):

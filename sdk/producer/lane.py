@@ -131,10 +131,11 @@ class Lane:
             self._wake.set()
 
     def put(self, ticket: PendingSend) -> None:
-        """Queue a ticket. It is not sent at once, unless the tickets of this producer come from many senders: the
-        sender of a ticket does not wait, and may have more tickets.
+        """Queue a ticket.
 
-        Raises SkylarkError when the lane is closed: a ticket queued there would never end.
+        Its sender does not wait, and may have more tickets, so it is not sent at once; unless the tickets of the
+        producer come from many senders, who wait for them. Raises SkylarkError when the lane is closed: a ticket queued
+        there would never end.
         """
         if self._owner.has_many_senders:
             self.add(ticket)
