@@ -63,9 +63,6 @@ class CallLink(Protocol):
     def wake(self) -> None:
         """Send soon what HTTP/2 has to send."""
 
-    def flush_now(self) -> bool:
-        """Send at once what the transport takes; whether nothing is left."""
-
     async def taken(self) -> None:
         """Wait while many bytes wait for the transport."""
 
@@ -96,10 +93,10 @@ class Call:
         "_stream_id",
         "_takes_gzip",
         "_unconsumed_bytes",
-        "_unflushed_bytes",
         "_window",
         "deadline_s",
         "is_over",
+        "is_unary",
         "path",
         "state",
     )
@@ -119,6 +116,7 @@ class Call:
         self._stream_id = stream_id
         self._headers = headers
         self._method = method
+        self.is_unary = isinstance(method, Unary)
         self.path = headers[":path"]
         timeout = headers.get("grpc-timeout")
         #: When the client stops waiting, in trio's time.
@@ -146,8 +144,6 @@ class Call:
         # --- the answer
         self._has_head = False
         self._is_blocked = False
-        # What was written since the last turn of the loop, at most.
-        self._unflushed_bytes = 0
         self._window: trio.lowlevel.ParkingLot | None = None
 
     @property
@@ -222,24 +218,17 @@ class Call:
         Raises GrpcError when the call has ended; the call's own task is cancelled then.
         """
         link, http2, stream_id = self._link, self._link.http2, self._stream_id
-        # Many streams may write large messages in one turn of the loop: each waits for room first.
+        # Each message waits for room before it takes any: many streams may write in one turn of the loop.
         await link.taken()
         self._check_open()
         if not self._has_head:
             self._has_head = True
             http2.send_head(stream_id, heads.GZIP_HEAD if self._gives_gzip else heads.HEAD)
-        data = b"".join([framed(message, gzip=self._gives_gzip) for message in messages])
-        http2.send_data(stream_id, data)
+        http2.send_data(stream_id, b"".join([framed(message, gzip=self._gives_gzip) for message in messages]))
         link.has_answered = True
-        self._unflushed_bytes += len(data)
-        if self._unflushed_bytes < WRITE_BYTES:
-            link.wake()
-            # No turn of the loop: a handler that returns next has its last messages and the trailers sent together.
-            await trio.lowlevel.checkpoint_if_cancelled()
-        else:
-            self._unflushed_bytes = 0
-            link.flush_now()
-            await trio.lowlevel.checkpoint()
+        link.wake()
+        # No turn of the loop: a handler that returns next has its last messages and the trailers sent together.
+        await trio.lowlevel.checkpoint_if_cancelled()
         while http2.unsent_bytes(stream_id) > WRITE_BYTES:
             if self._window is None:
                 self._window = trio.lowlevel.ParkingLot()

@@ -94,6 +94,7 @@ class GrpcConnection:
         self.closed_reason: str | None = None
         self.exceeded = ""
         self._calls: dict[int, Call] = {}
+        self._unary_calls = 0
         # Ended calls whose answer waits for the client's window, and when they ended; scans drop those that have gone.
         self._unsent: dict[int, float] = {}
         self._request_bytes = 0
@@ -133,7 +134,6 @@ class GrpcConnection:
                         # Before the nursery ends, which takes no more tasks of calls then.
                         self.close(CLOSED_BY_PEER)
         finally:
-            self._nursery = None
             with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
                 await self._transport.aclose()
 
@@ -215,17 +215,25 @@ class GrpcConnection:
             self._wake.set()
 
     async def taken(self) -> None:
+        self._collect()
         while self._outbox_bytes > BULK_BYTES and self.closed_reason is None:
             await self._taken.park()
 
     def ended(self, stream_id: int) -> None:
-        if self._calls.pop(stream_id, None) is None:
+        call = self._calls.pop(stream_id, None)
+        if call is None:
             return
         self._budget.used -= 1
+        self._unary_calls -= call.is_unary
         self.has_answered = True
         if self.http2.unsent_bytes(stream_id):
             self._unsent[stream_id] = trio.current_time()
-        if not self._in_turn:
+        if self._in_turn:
+            return
+        if call.is_unary and not self._unary_calls:
+            # No other answer can join this one, so it need not wait for the writer's turn.
+            self.flush_now()
+        else:
             self._wake.set()
 
     # --- reading
@@ -332,6 +340,7 @@ class GrpcConnection:
             return
         self._budget.used += 1
         self._calls[stream_id] = call
+        self._unary_calls += call.is_unary
         call.begin()
 
     def _is_early_ping(self, now_s: float) -> bool:
@@ -352,43 +361,38 @@ class GrpcConnection:
         if self._is_sending or self.closed_reason is not None:
             # The task that is sending will send this, too.
             return False
-        if not (pieces := self._pieces()):
+        if not (waiting := self._waiting()):
             self._check_all_sent()
             return True
         try:
-            taken = self._transport.try_send(pieces)
+            taken = self._transport.try_send([waiting])
         except trio.BrokenResourceError:
             # The writer finds the same, and closes: callers of this function must not lose their call in its midst.
-            self._outbox = pieces
-            self._wake.set()
-            return False
+            taken = 0
         self._outbox_bytes -= taken
-        for number, piece in enumerate(pieces):
-            if taken < len(piece):
-                self._outbox = [memoryview(piece)[taken:], *pieces[number + 1 :]]
-                self._wake.set()
-                self._charge()
-                return False
-            taken -= len(piece)
+        if taken < len(waiting):
+            self._outbox = [memoryview(waiting)[taken:]]
+            self._wake.set()
+            self._charge()
+            return False
         self._taken.unpark_all()
         self._check_all_sent()
         return True
 
-    def _pieces(self) -> list[bytes | memoryview]:
-        """Take what waits to be sent, frames joined."""
+    def _waiting(self) -> bytes | memoryview:
+        """Take what waits to be sent."""
+        self._collect()
         pieces, self._outbox = self._outbox, []
-        if made := self._made():
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _collect(self) -> None:
+        """Put what HTTP/2 has to send, which are whole frames, to what waits to be sent or is held back."""
+        if made := self.http2.take():
+            self._outbox_bytes += sum(map(len, made))
             if self._holds:
                 self._held += made
             else:
-                pieces += made if len(made) == 1 else [b"".join(made)]
-        return pieces
-
-    def _made(self) -> list[bytes]:
-        """Take what HTTP/2 has to send: whole frames."""
-        made = self.http2.take()
-        self._outbox_bytes += sum(map(len, made))
-        return made
+                self._outbox += made
 
     async def _flush(self) -> None:
         """Send all that waits; returns at once when another task is sending, which takes the rest."""
@@ -396,14 +400,13 @@ class GrpcConnection:
             return
         self._is_sending = True
         try:
-            while pieces := self._pieces():
-                for piece in pieces:
-                    view = memoryview(piece)
-                    for at in range(0, len(view), PART_BYTES):
-                        part = view[at : at + PART_BYTES]
-                        self._blocked_since = trio.current_time()
-                        await self._transport.send_all(part)
-                        self._outbox_bytes -= len(part)
+            while waiting := self._waiting():
+                view = memoryview(waiting)
+                for at in range(0, len(view), PART_BYTES):
+                    part = view[at : at + PART_BYTES]
+                    self._blocked_since = trio.current_time()
+                    await self._transport.send_all(part)
+                    self._outbox_bytes -= len(part)
                 self._charge()
         except trio.BrokenResourceError as error:
             self.close(str(error))
@@ -411,7 +414,6 @@ class GrpcConnection:
             self._blocked_since = None
             self._is_sending = False
             self._taken.unpark_all()
-        self._check_all_sent()
 
     async def _all_taken(self) -> None:
         """Wait until all is sent, or the connection is closed."""
@@ -446,10 +448,12 @@ class GrpcConnection:
         if self.http2.has_begun:
             self._holds = True
             await poll_until(lambda: trio.current_time() - self._last_read >= QUIET_S, MAX_QUIET_WAIT_S)
-            self._held += self._made()
+            self._collect()
+            # The GOAWAY overtakes what is held back.
+            self._holds = False
             self.http2.go_away()
-            # It overtakes what is held.
-            self._outbox += self._made()
+            self._collect()
+            self._holds = True
             self._wake.set()
             with trio.move_on_after(GO_AWAY_ANSWER_S):
                 await self._go_away_answered.wait()

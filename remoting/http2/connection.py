@@ -52,7 +52,7 @@ from skylark.remoting.http2.frames import (
     WINDOW_UPDATE,
     WORD,
 )
-from skylark.remoting.http2.header_blocks import HeaderDecoder
+from skylark.remoting.http2.header_blocks import TOO_LARGE, HeaderDecoder
 from skylark.remoting.http2.limits import Allowance, Http2Limits
 
 _KEEPALIVE_PING: Final = b"keepaliv"
@@ -276,7 +276,7 @@ class ServerConnection:
         if not payload:
             self._spend(self._useless, "empty frames")
         self._block += payload
-        max_bytes = self._limits.max_header_list_bytes
+        max_bytes = self._limits.max_header_block_bytes
         if len(self._block) > max_bytes:
             raise Http2Error(ErrorCode.ENHANCE_YOUR_CALM, f"a header block is longer than {max_bytes} bytes")
         if flags & END_HEADERS:
@@ -294,7 +294,10 @@ class ServerConnection:
             if self._refuses_streams or len(self._streams) >= self._limits.max_concurrent_streams:
                 self._fault(stream_id, ErrorCode.REFUSED_STREAM, events)
             elif headers.request_fault:
-                self._fault(stream_id, ErrorCode.PROTOCOL_ERROR, events)
+                # gRPC's clients take ENHANCE_YOUR_CALM for RESOURCE_EXHAUSTED.
+                is_too_large = headers.request_fault is TOO_LARGE
+                code = ErrorCode.ENHANCE_YOUR_CALM if is_too_large else ErrorCode.PROTOCOL_ERROR
+                self._fault(stream_id, code, events)
             else:
                 self._last_taken_id = stream_id
                 self._streams[stream_id] = _Stream(self._stream_window, self._peer_stream_window, is_last)

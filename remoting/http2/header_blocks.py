@@ -46,6 +46,10 @@ class Headers(NamedTuple):
     trailers_fault: str
 
 
+#: The fault of a block whose headers take more bytes than allowed.
+TOO_LARGE: Final = "the headers take more bytes than allowed"
+_TOO_LARGE: Final = Headers({}, TOO_LARGE, TOO_LARGE)
+
 # A name, its value, why no message may have that name, or both ("" when one may), and the bytes that an entry of the
 # table takes. Plain tuples are read faster.
 _Field = tuple[str, str, str, str, int]
@@ -143,7 +147,8 @@ class HeaderDecoder:
                     changes_table = True
             left_bytes -= size
             if left_bytes < 0:
-                raise Http2Error(ErrorCode.ENHANCE_YOUR_CALM, f"headers of more than {self._max_list_bytes} bytes")
+                # The rest is read for the table's sake.
+                continue
             if field_fault:
                 fault = field_fault
             if name not in values:
@@ -154,7 +159,7 @@ class HeaderDecoder:
                 values[name] += "," + value
         if self._max_table_bytes > self._limit_bytes:
             raise ValueError("the table is larger than allowed")
-        return _checked(values, fault), changes_table
+        return _TOO_LARGE if left_bytes < 0 else _checked(values, fault), changes_table
 
     def _name_fault(self, encoded: str, name: str) -> str:
         """Why no message may have this name; remembers ``encoded`` if it is the whole name, with its length."""

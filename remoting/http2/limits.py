@@ -17,8 +17,10 @@ class Http2Limits:
     max_frame_bytes: int = 16 * KIB
     initial_window_bytes: int = 64 * KIB - 1  # of a stream
     max_concurrent_streams: int = 1_000
-    # Counts 32 bytes for each field, as RFC 9113 does. An encoded block may not be longer either.
+    # Counts 32 bytes for each field, as RFC 9113 does. A request with more is refused, and the connection goes on.
     max_header_list_bytes: int = 16 * KIB
+    # A longer block, as it is encoded, ends the connection (CVE-2024-27316).
+    max_header_block_bytes: int = 64 * KIB
     header_table_bytes: int = 4 * KIB
     # What the client may send before the caller has consumed it, of all streams.
     connection_window_bytes: int = MIB

@@ -1,5 +1,6 @@
 """A client that sends frames as a test wants them, to a server in memory, and sees all frames that come back."""
 
+import struct
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import NamedTuple
@@ -19,6 +20,8 @@ from tests.support.http2 import (
     GOAWAY,
     HEADERS,
     RST_STREAM,
+    SETTINGS,
+    WINDOW_UPDATE,
     frame,
     headers,
     opened,
@@ -26,6 +29,10 @@ from tests.support.http2 import (
 from tests.support.memory_transport import CAPACITY_BYTES, MemoryNetwork, MemoryTransport
 
 FRAME_HEAD_BYTES = 9
+#: Frames that give the server the largest windows, of streams and of the connection.
+WINDOWS = frame(SETTINGS, 0, 0, struct.pack(">HI", 4, 2**31 - 1)) + frame(
+    WINDOW_UPDATE, 0, 0, struct.pack(">I", 2**31 - 1 - 65_535)
+)
 
 
 class Frame(NamedTuple):
@@ -65,16 +72,16 @@ class RawClient:
     async def seen(self) -> list[Frame]:
         """The frames that have come since the last call, once all tasks wait."""
         await wait_all_tasks_blocked()
-        data = self._unread + self.transport.take()
+        data, at = self._unread + self.transport.take(), 0
         found = []
-        while len(data) >= FRAME_HEAD_BYTES:
-            end = FRAME_HEAD_BYTES + int.from_bytes(data[:3])
+        while len(data) - at >= FRAME_HEAD_BYTES:
+            start = at + FRAME_HEAD_BYTES
+            end = start + int.from_bytes(data[at : at + 3])
             if len(data) < end:
                 break
-            stream = int.from_bytes(data[5:9])
-            found.append(Frame(data[3], data[4], stream, data[FRAME_HEAD_BYTES:end]))
-            data = data[end:]
-        self._unread = data
+            found.append(Frame(data[at + 3], data[at + 4], int.from_bytes(data[at + 5 : start]), data[start:end]))
+            at = end
+        self._unread = data[at:]
         for one in found:
             self._follow(one)
         self.frames += found

@@ -14,7 +14,7 @@ from skylark.remoting.grpc.limits import GrpcLimits
 from skylark.remoting.grpc.messages import framed
 from skylark.remoting.grpc.statuses import GrpcError, StatusCode
 from skylark.remoting.http2.errors import ErrorCode
-from tests.remoting.grpc.raw_client import RawClient, begun, raw
+from tests.remoting.grpc.raw_client import WINDOWS, RawClient, begun, raw
 from tests.support import http2
 from tests.support.http2 import (
     DATA,
@@ -23,7 +23,6 @@ from tests.support.http2 import (
     HEADERS,
     PING,
     RST_STREAM,
-    SETTINGS,
     WINDOW_UPDATE,
     call,
     frame,
@@ -388,6 +387,7 @@ async def test_a_task_that_is_not_the_calls_own_learns_of_its_end(handlers: Hand
         (held,) = handlers.held
         nursery.start_soon(use, lambda: held.write(bytes(1_000_000)))
         nursery.start_soon(use, held.read)
+        await wait_all_tasks_blocked()
         await client.send(frame(RST_STREAM, 0, 1, bytes(4)))
         nursery.start_soon(use, lambda: held.write(b"tea"))
         await wait_all_tasks_blocked()
@@ -445,7 +445,9 @@ async def test_an_answer_that_a_client_does_not_take_is_dropped_in_time(
             held.answer(bytes(60_000))
         await client.seen()
         assert (client.status(1), client.status(3)) == ("0", None)
-        await served.wait(7)
+        await served.wait(1)
+        assert 50_000 < served.server._buffers.used < 60_000
+        await served.wait(6)
         await client.seen()
         assert client.answer(3).reset == ErrorCode.CANCEL
         await client.send(frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", 100_000)), call(ECHO, b"tea", [], stream=5))
@@ -463,11 +465,75 @@ async def test_a_client_that_reads_nothing_is_cut_off(handlers: Handlers, mock_c
         assert len(served.server) == 0
 
 
+async def test_a_client_that_reads_slowly_gets_all(handlers: Handlers, mock_clock: MockClock) -> None:
+    answer = bytes(2_000_000)
+    async with raw(handlers.methods, mock_clock, GrpcLimits(write_timeout_ms=5_000), capacity=300_000) as served:
+        client = await served.connect(WINDOWS, call(HELD, b"", []))
+        handlers.held[0].answer(answer)
+        for _ in range(8):
+            await wait_all_tasks_blocked()
+            await served.wait(3)
+            await client.seen()
+        assert (len(client.answer().data), client.status()) == (len(answer) + 5, "0")
+        await served.wait(10)
+        assert not client.is_closed
+
+
+async def test_a_connection_whose_answer_waits_is_not_idle(handlers: Handlers, mock_clock: MockClock) -> None:
+    limits = GrpcLimits(idle_timeout_ms=5_000, write_timeout_ms=60_000)
+    async with raw(handlers.methods, mock_clock, limits) as served:
+        client = await served.connect(call(HELD, b"", []))
+        handlers.held[0].answer(bytes(100_000))
+        await served.wait(20)
+        await client.seen()
+        assert not client.goaways()
+
+
+async def test_a_write_learns_that_its_connection_is_lost(handlers: Handlers, mock_clock: MockClock) -> None:
+    async with raw(handlers.methods, mock_clock, capacity=1_000) as served, trio.open_nursery() as nursery:
+        client = await served.connect(WINDOWS)
+        await client.transport.send_all(begun(STREAM))
+        await wait_all_tasks_blocked()
+        ended: list[str] = []
+
+        async def write() -> None:
+            with pytest.raises(GrpcError) as caught:
+                while True:
+                    await handlers.held[0].write(bytes(200_000))
+            ended.append(caught.value.text)
+
+        nursery.start_soon(write)
+        await wait_all_tasks_blocked()
+        client.transport.cut()
+        await wait_all_tasks_blocked()
+        assert ended == ["the call has ended"]
+
+
+async def test_a_write_that_waits_for_room_learns_of_the_end(handlers: Handlers, mock_clock: MockClock) -> None:
+    limits = GrpcLimits(max_answer_bytes=100_000)
+    async with raw(handlers.methods, mock_clock, limits, capacity=1_000) as served, trio.open_nursery() as nursery:
+        client = await served.connect(WINDOWS)
+        await client.transport.send_all(begun(STREAM))
+        await wait_all_tasks_blocked()
+        (held,) = handlers.held
+        ended: list[str] = []
+
+        async def write() -> None:
+            try:
+                await held.write(bytes(300_000))
+            except GrpcError as error:
+                ended.append(error.text)
+
+        nursery.start_soon(write)
+        nursery.start_soon(write)
+        await wait_all_tasks_blocked()
+        # The first one filled the room, and the connection with it.
+        assert (ended, client.is_closed) == (["the call has ended"], True)
+
+
 async def test_answers_above_the_limit_cut_their_client_off(handlers: Handlers, mock_clock: MockClock) -> None:
-    windows = http2.PREFACE + frame(SETTINGS, 0, 0, struct.pack(">HI", 4, 2**31 - 1))
-    windows += frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", 2**31 - 1 - 65_535))
     async with raw(handlers.methods, mock_clock, GrpcLimits(max_answer_bytes=100_000), capacity=1_000) as served:
-        client = await served.connect(windows, begins=False)
+        client = await served.connect(WINDOWS)
         await client.transport.send_all(call(HELD, b"", []) + call(HELD, b"", [], stream=3))
         await wait_all_tasks_blocked()
         for held in handlers.held:
@@ -549,16 +615,31 @@ async def test_an_idle_client_is_asked_to_leave(handlers: Handlers, mock_clock: 
 
 async def test_a_client_that_pings_too_often_is_told_so_and_closed(handlers: Handlers, mock_clock: MockClock) -> None:
     async with raw(handlers.methods, mock_clock, GrpcLimits(min_ping_interval_ms=5_000)) as served:
-        client = await served.connect()
+        client = await served.connect(call(ECHO, b"tea", []))
         for number in range(3):
             await client.send(frame(PING, 0, 0, struct.pack(">Q", number)))
             await served.wait(1)
         assert client.goaways() == []
         await client.send(frame(PING, 0, 0, bytes(8)))
-        assert client.goaways() == [(0, ErrorCode.ENHANCE_YOUR_CALM, b"too_many_pings")]
+        assert client.goaways() == [(1, ErrorCode.ENHANCE_YOUR_CALM, b"too_many_pings")]
         await client.transport.aclose()
         await wait_all_tasks_blocked()
         assert served.server.refusals.counts["pings"] == 1
+
+
+async def test_a_client_without_a_call_may_have_to_ping_less_often(handlers: Handlers, mock_clock: MockClock) -> None:
+    limits = GrpcLimits(min_ping_interval_ms=0, min_idle_ping_interval_ms=60_000)
+    async with raw(handlers.methods, mock_clock, limits) as served:
+        client = await served.connect(call(HELD, b"", []))
+        for number in range(10):
+            await client.send(frame(PING, 0, 0, struct.pack(">Q", number)))
+            await served.wait(1)
+        assert not client.goaways()
+        handlers.held[0].answer(b"tea")
+        for number in range(4):
+            await client.send(frame(PING, 0, 0, struct.pack(">Q", number)))
+            await served.wait(1)
+        assert [code for _, code, _ in client.goaways()] == [ErrorCode.ENHANCE_YOUR_CALM]
 
 
 @pytest.mark.parametrize("why", ["answers between", "messages between", "time between"])
@@ -662,11 +743,25 @@ async def test_a_client_that_gives_up_its_last_call_has_left(handlers: Handlers,
         assert client.is_closed
 
 
+async def test_a_client_that_reads_slowly_has_left_with_its_last_answer(
+    handlers: Handlers, mock_clock: MockClock
+) -> None:
+    async with raw(handlers.methods, mock_clock, capacity=1_000) as served, trio.open_nursery() as nursery:
+        client = await served.connect(WINDOWS, call(HELD, b"", []))
+        nursery.start_soon(served.server.leave, 60)
+        await served.wait(GO_AWAY_ANSWER_S + 1)
+        handlers.held[0].answer(bytes(60_000))
+        while not client.answer().has_ended:
+            await client.seen()
+        assert not client.is_closed
+        await served.wait(LINGER_S + 1)
+        assert client.is_closed
+        nursery.cancel_scope.cancel()
+
+
 async def test_streams_go_on_when_a_server_has_begun_to_leave(handlers: Handlers, mock_clock: MockClock) -> None:
-    windows = frame(SETTINGS, 0, 0, struct.pack(">HI", 4, 2**31 - 1))
-    windows += frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", 2**31 - 1 - 65_535))
     async with raw(handlers.methods, mock_clock) as served, trio.open_nursery() as nursery:
-        client = await served.connect(windows)
+        client = await served.connect(WINDOWS)
         nursery.start_soon(served.server.leave, 60)
         await wait_all_tasks_blocked()
         await client.send(begun(b"/t.T/Forty"))

@@ -18,7 +18,7 @@ from skylark.remoting.grpc.statuses import StatusCode
 from skylark.remoting.http2.errors import ErrorCode
 from skylark.remoting.http2.limits import Http2Limits
 from skylark.remoting.net.limits import ConnectionBudget
-from tests.remoting.grpc.raw_client import Raw, RawClient, begun, raw
+from tests.remoting.grpc.raw_client import WINDOWS, Raw, RawClient, begun, raw
 from tests.support.amounts import amount
 from tests.support.http2 import (
     CONTINUATION,
@@ -245,14 +245,33 @@ async def test_a_window_of_zero_holds_no_more_than_the_limit(running: Running, m
         await check_served(served)
 
 
+async def test_no_more_is_read_from_a_client_that_does_not_read(mock_clock: MockClock) -> None:
+    handled = 0
+
+    def answer(call: Call, request: bytes) -> bytes:
+        nonlocal handled
+        handled += 1
+        return bytes(10_000)
+
+    async with raw({"/t.T/Large": Unary(lambda call: None, answer)}, mock_clock, capacity=100_000) as served:
+        client = await served.connect(WINDOWS)
+        count = 1_000
+        calls = b"".join(call(LARGE, b"", [], stream=2 * number + 1) for number in range(count))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.transport.send_all, calls)
+            await wait_all_tasks_blocked()
+            assert 0 < handled < 300
+            while not client.answer(2 * count - 1).has_ended:
+                await client.seen()
+        assert handled == count
+
+
 async def test_large_messages_of_many_streams_wait_for_a_client_that_does_not_read(mock_clock: MockClock) -> None:
     async def pour(call: Call) -> None:
         await call.write(bytes(300_000))
 
-    windows = frame(SETTINGS, 0, 0, struct.pack(">HI", 4, 2**31 - 1))
-    windows += frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", 2**31 - 1 - 65_535))
     async with raw({"/t.T/Pour": Streaming(pour)}, mock_clock, capacity=100_000) as served:
-        client = await served.connect(windows)
+        client = await served.connect(WINDOWS)
         await client.transport.send_all(b"".join(begun(b"/t.T/Pour", stream=stream) for stream in range(1, 80, 2)))
         await wait_all_tasks_blocked()
         (connection,) = served.server._open
@@ -262,6 +281,21 @@ async def test_large_messages_of_many_streams_wait_for_a_client_that_does_not_re
         while not all(client.answer(stream).has_ended for stream in range(1, 80, 2)):
             await client.seen()
         assert all(len(client.answer(stream).data) == 300_005 for stream in range(1, 80, 2))
+
+
+async def test_a_stream_without_an_end_leaves_turns_to_others(running: Running, mock_clock: MockClock) -> None:
+    async def pour(call: Call) -> None:
+        while True:
+            await call.write(b"a drop", b"and another")
+
+    async with raw({**running.methods, "/t.T/Pour": Streaming(pour)}, mock_clock, capacity=100_000) as served:
+        client = await served.connect(WINDOWS, begun(b"/t.T/Pour"))
+        (connection,) = served.server._open
+        assert connection.buffered_bytes < 500_000
+        assert client.answer().data.startswith(framed(b"a drop") + framed(b"and another"))
+        client.transport.cut()
+        await wait_all_tasks_blocked()
+        await check_served(served)
 
 
 async def _closes(served: Raw, client: RawClient) -> None:
@@ -313,6 +347,9 @@ async def test_others_are_served_within_a_long_read(mock_clock: MockClock) -> No
 
     def slow(call: Call, request: bytes) -> bytes:
         order.append(call.peer)
+        if call.peer == honest.transport.local:
+            # The answers made so far do not wait for the rest.
+            assert greedy.transport._incoming.data
         mock_clock.jump(TURN_S / 5)
         return request
 

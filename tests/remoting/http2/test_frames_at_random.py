@@ -131,7 +131,7 @@ class Caller:
         assert server.queued_bytes == sum(stream.unsent for stream in streams) <= LIMITS.max_unsent_bytes
         assert server._window + server._consumed + sum(stream.unread for stream in streams) == 100_000
         assert len(server._streams) <= LIMITS.max_concurrent_streams
-        assert server.pending_bytes <= 2 * LIMITS.max_header_list_bytes + LIMITS.max_frame_bytes
+        assert server.pending_bytes <= LIMITS.max_header_block_bytes + LIMITS.max_frame_bytes
         assert all(stream.unsent for stream in server._waiting.values())
         assert not server._waiting or server._send_window <= 0
         for stream_id, stream in server._streams.items():
