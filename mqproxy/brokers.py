@@ -281,8 +281,9 @@ def _queue_of(topic: str, handle: PopHandle) -> MessageQueue:
 def _delivery(message: ReceivedMessage, counts: dict[tuple[str, str], str]) -> Delivery:
     lease, offset = message.lease, message.leased_offset
     attempt = message.delivery_attempt
-    # Messages of ordered groups are not stored again, so the stored message does not have its count of deliveries.
-    again = counts.get((NORMAL, message_key(lease.queue_id, offset))) or counts.get((NORMAL, str(lease.queue_id)))
-    if again is not None and again.isascii() and again.isdigit():
-        attempt = int(again) + 1
+    if counts:
+        # Messages of ordered groups are not stored again, so the stored message does not have its count of deliveries.
+        again = counts.get((NORMAL, message_key(lease.queue_id, offset))) or counts.get((NORMAL, str(lease.queue_id)))
+        if again is not None and again.isascii() and again.isdigit():
+            attempt = int(again) + 1
     return Delivery(message, Receipt(lease.handle(offset), message.physical_offset), attempt, lease.invisible_time)

@@ -29,13 +29,13 @@ from skylark.mqproxy.polls import Poll
 from skylark.mqproxy.pulling import check_offset, pull_status, queue_of
 from skylark.mqproxy.receiving import (
     check_invisible,
+    fill_received,
+    fill_stored,
     filter_of,
     invisible_ms,
     lacks_a_time,
-    message_of,
     names_of,
     polling_ms,
-    stored_message_of,
 )
 from skylark.mqproxy.renewals import Taken
 from skylark.mqproxy.routes import MESSAGE_TYPES, assignments, endpoints_of, message_queues, with_port
@@ -240,7 +240,7 @@ class Calls:
         """
         with ExitStack() as until_answered:
             poll: Poll | None = None
-            found: list[tuple[Delivery, wire.Message]] = []
+            found: list[tuple[Delivery, wire.ReceiveMessageResponse]] = []
             try:
                 caller = await self._callers.of(call)
                 # The session is in use until the answer is written: messages that the client does not take are given
@@ -252,7 +252,7 @@ class Calls:
                     until_answered.enter_context(poll)
                     deliveries = await self._unless_over(caller.session, poll.deliveries) or []
                     found = _handed_out(deliveries, request.message_queue.topic)
-                    self._odd_times.check([message for _, message in found])
+                    self._odd_times.check([answer.message for _, answer in found])
                     poll.hand_out([delivery for delivery, _ in found])
                 status = OK if found else NO_NEW_MESSAGE
             except (Refused, SkylarkError) as error:
@@ -263,7 +263,7 @@ class Calls:
                 status = unexpected(error)
             last = wire.ReceiveMessageResponse()
             last.delivery_timestamp.FromMilliseconds(self._clock.now_ms())
-            messages = [wire.ReceiveMessageResponse(message=message) for _, message in found]
+            messages = [answer for _, answer in found]
             # The status comes first, as from RocketMQ's proxy.
             for part, count in _in_parts([wire.ReceiveMessageResponse(status=status), *messages, last]):
                 if poll is not None:
@@ -332,7 +332,7 @@ class Calls:
 
         The offset is left out when the broker gave no answer. Returns the code of the status.
         """
-        messages: list[wire.Message] = []
+        messages: list[wire.PullMessageResponse] = []
         next_offset: int | None = None
         try:
             caller = await self._callers.of(call)
@@ -344,15 +344,14 @@ class Calls:
             else:
                 status, next_offset = pull_status(result), result.next_offset
                 messages = _readable(result.messages, request.message_queue.topic)
-                self._odd_times.check(messages)
+                self._odd_times.check([answer.message for answer in messages])
         except (Refused, SkylarkError) as error:
             status = status_of(error)
         except GrpcError:
             raise
         except Exception as error:
             status = unexpected(error)
-        answers = [wire.PullMessageResponse(status=status)]
-        answers += [wire.PullMessageResponse(message=message) for message in messages]
+        answers = [wire.PullMessageResponse(status=status), *messages]
         if next_offset is not None:
             answers.append(wire.PullMessageResponse(next_offset=next_offset))
         for part, _ in _in_parts(answers):
@@ -682,24 +681,32 @@ def _in_parts(
     yield part, messages
 
 
-def _handed_out(deliveries: Sequence[Delivery], topic: wire.Resource) -> list[tuple[Delivery, wire.Message]]:
-    found: list[tuple[Delivery, wire.Message]] = []
+def _handed_out(
+    deliveries: Sequence[Delivery], topic: wire.Resource
+) -> list[tuple[Delivery, wire.ReceiveMessageResponse]]:
+    found: list[tuple[Delivery, wire.ReceiveMessageResponse]] = []
     for delivery in deliveries:
+        answer = wire.ReceiveMessageResponse()
         try:
-            found.append((delivery, message_of(delivery, topic)))
+            fill_received(answer.message, delivery, topic)
         except ProtocolError as error:
             # The message is not acknowledged, so it is not lost.
             logger.warning("a message of topic %s cannot be handed out: %s", topic.name, error)
+        else:
+            found.append((delivery, answer))
     return found
 
 
-def _readable(messages: Sequence[MessageExt], topic: wire.Resource) -> list[wire.Message]:
-    found: list[wire.Message] = []
+def _readable(messages: Sequence[MessageExt], topic: wire.Resource) -> list[wire.PullMessageResponse]:
+    found: list[wire.PullMessageResponse] = []
     for message in messages:
+        answer = wire.PullMessageResponse()
         try:
-            found.append(stored_message_of(message, topic))
+            fill_stored(answer.message, message, topic)
         except ProtocolError as error:
             logger.warning("a message of topic %s cannot be handed out: %s", topic.name, error)
+        else:
+            found.append(answer)
     return found
 
 

@@ -4,6 +4,7 @@ RocketMQ's times are any 64-bit numbers that a client writes: microseconds, nano
 the years 1 to 9999, and raises ValueError for others.
 """
 
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
@@ -16,6 +17,12 @@ def put_time(field: Timestamp, ms: int) -> None:
         # A third of the time of `Timestamp.FromMilliseconds`.
         field.seconds, rest_ms = divmod(ms, 1_000)
         field.nanos = rest_ms * 1_000_000
+
+
+def put_duration(field: Duration, ms: int) -> None:
+    """Set ``field`` to a duration that is not negative."""
+    field.seconds, rest_ms = divmod(ms, 1_000)
+    field.nanos = rest_ms * 1_000_000
 
 
 def ms_of(field: Timestamp) -> int | None:

@@ -22,7 +22,7 @@ from skylark.mqcommon.message.queue import MessageQueue
 from skylark.mqproxy.clients import Clients
 from skylark.mqproxy.metadata import Metadata
 from skylark.mqproxy.options import ProxyOptions
-from skylark.mqproxy.receiving import stored_message_of
+from skylark.mqproxy.receiving import fill_stored
 from skylark.mqproxy.routes import MESSAGE_TYPES
 from skylark.mqproxy.statuses import Refused
 from skylark.mqproxy.wire import messaging_pb2 as wire
@@ -235,7 +235,7 @@ class TransactionProducers:
         recover = command.recover_orphaned_transaction_command
         recover.transaction_id = str(check.half)
         try:
-            recover.message.CopyFrom(stored_message_of(check.message, wire.Resource(name=check.topic)))
+            fill_stored(recover.message, check.message, wire.Resource(name=check.topic))
         except ProtocolError as error:
             logger.warning("nobody is asked about a transaction of topic %s: %s", check.topic, error)
             return

@@ -6,12 +6,12 @@ from typing import cast
 import pytest
 
 from skylark.mqproxy.options import ProxyOptions
-from skylark.mqproxy.receiving import RESERVE_MS, polling_ms, stored_message_of
+from skylark.mqproxy.receiving import RESERVE_MS, polling_ms
 from skylark.mqproxy.sending import entry_of
 from skylark.mqproxy.statuses import Refused
 from skylark.mqproxy.wire import messaging_pb2 as wire
 from skylark.sdk.producer.result import SendResult, SendStatus
-from tests.mqproxy.test_times import stored
+from tests.mqproxy.test_times import stored, stored_message
 
 OPTIONS = ProxyOptions()
 
@@ -57,7 +57,7 @@ def test_a_deadline_that_leaves_no_time_is_refused() -> None:
 def test_consumers_see_the_group_and_the_transaction_of_a_message_among_its_properties() -> None:
     shown = {"__SHARDINGKEY": "ada", "__transactionId__": "id", "shop": "north"}
     hidden = {"UNIQ_KEY": "id", "TRAN_MSG": "true", "PGROUP": "t"}
-    found = stored_message_of(stored(**shown, **hidden), wire.Resource(name="t"))
+    found = stored_message(stored(**shown, **hidden))
     assert dict(found.user_properties) == shown and found.system_properties.message_group == "ada"
 
 

@@ -14,7 +14,7 @@ from skylark.mqcommon.message.properties import encode_properties
 from skylark.mqcommon.message.record import encode_record, topic_field
 from skylark.mqproxy.brokers import Delivery, Receipt
 from skylark.mqproxy.options import ProxyOptions
-from skylark.mqproxy.receiving import message_of, stored_message_of
+from skylark.mqproxy.receiving import fill_received, fill_stored
 from skylark.mqproxy.sending import BORN_TIMESTAMP, DELIVER_AT, sdk_messages
 from skylark.mqproxy.service import OddTimes, _handed_out
 from skylark.mqproxy.statuses import Refused
@@ -46,15 +46,29 @@ def delivery(message: MessageExt) -> Delivery:
     return Delivery(cast(Any, message), receipt, message.reconsume_times + 1, 60_000)
 
 
+def received_message(message: MessageExt) -> wire.Message:
+    """The message as a client receives it."""
+    made = wire.Message()
+    fill_received(made, delivery(message), TOPIC)
+    return made
+
+
+def stored_message(message: MessageExt) -> wire.Message:
+    """The message as a client pulls it."""
+    made = wire.Message()
+    fill_stored(made, message, TOPIC)
+    return made
+
+
 @pytest.mark.parametrize("ms", ODD)
 def test_a_time_that_protobuf_does_not_have_is_left_out(ms: int) -> None:
-    system = message_of(delivery(stored(ms, ms, TIMER_DELIVER_MS=str(ms))), TOPIC).system_properties
+    system = received_message(stored(ms, ms, TIMER_DELIVER_MS=str(ms))).system_properties
     assert not any(map(system.HasField, ("born_timestamp", "store_timestamp", "delivery_timestamp")))
 
 
 @pytest.mark.parametrize("ms", EVEN)
 def test_others_are_there(ms: int) -> None:
-    system = message_of(delivery(stored(ms, ms)), TOPIC).system_properties
+    system = received_message(stored(ms, ms)).system_properties
     assert (system.born_timestamp.ToMilliseconds(), system.store_timestamp.ToMilliseconds()) == (ms, ms)
 
 
@@ -64,25 +78,25 @@ def test_no_stored_number_keeps_a_message_from_being_handed_out(
 ) -> None:
     message = stored(born_ms, store_ms, times)
     message._properties = {DELIVER_AT: deliver_at}
-    message_of(delivery(message), TOPIC).SerializeToString()
+    received_message(message).SerializeToString()
 
 
 def test_a_message_that_cannot_be_shown_costs_no_other() -> None:
     bad = stored()
     bad._properties = {"TAGS": "\udc80"}
     with pytest.raises(ProtocolError, match="cannot be a message of gRPC"):
-        stored_message_of(bad, TOPIC)
+        stored_message(bad)
     good = stored(UNIQ_KEY="good")
     found = _handed_out([delivery(bad), delivery(good)], TOPIC)
-    assert [message.system_properties.message_id for _, message in found] == ["good"]
+    assert [answer.message.system_properties.message_id for _, answer in found] == ["good"]
 
 
 def test_odd_times_are_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     clock = ManualClock()
     odd = OddTimes(clock)
-    message = stored_message_of(stored(ODD[0], UNIQ_KEY="an-id"), TOPIC)
-    odd.check([stored_message_of(stored(), TOPIC)])
+    message = stored_message(stored(ODD[0], UNIQ_KEY="an-id"))
+    odd.check([stored_message(stored())])
     assert not caplog.messages
     for _ in range(3):
         odd.check([message])
