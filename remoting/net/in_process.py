@@ -8,7 +8,6 @@ import errno
 import os
 from collections import deque
 from collections.abc import Collection
-from itertools import cycle
 from typing import TYPE_CHECKING, NamedTuple
 
 import trio
@@ -207,14 +206,16 @@ class InProcessListener(Listener):
         self.address = address
         self._addresses = {server_address(each) for each in (address, *others)}
         self._arrive, self._arrived = trio.open_memory_channel[InProcessTransport](BACKLOG)
-        self._ports = cycle(_PORTS)
+        # How many clients have come.
+        self._clients = 0
 
     async def accept(self) -> Transport:
         return await self._arrived.receive()
 
     async def connect(self) -> Transport:
         """A connection to this listener. OSError when it is closed."""
-        client = format_address(split_address(self.address)[0], next(self._ports))
+        client = format_address(split_address(self.address)[0], _PORTS[self._clients % len(_PORTS)])
+        self._clients += 1
         ours, theirs = in_process_pair(client, self.address)
         try:
             await self._arrive.send(theirs)
