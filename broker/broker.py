@@ -141,7 +141,8 @@ class Broker:
                 unwritten=unwritten,
             )
             wiring = wire(core, listeners, ha_listeners, partial(self._listen_for_slaves, identity, ha_port))
-            self._near = NearServer(near.shortcut, wiring.connections)
+            if options.enable_proxy:
+                self._near = NearServer(near.shortcut, wiring.connections)
             await self._serve(wiring, task_status)
         finally:
             # Shielded: a cancelled broker writes its checkpoint, too; otherwise the next start must scan its log.

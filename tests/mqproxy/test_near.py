@@ -1,6 +1,7 @@
 """``enableProxy``: a broker that serves gRPC in its own process, and what its proxy may and may not do to it."""
 
 import re
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,7 +22,7 @@ from skylark.remoting.net.limits import ConnectionBudget
 from skylark.remoting.protocol.requests.topics import TopicConfig
 from tests.support.daemons import SMALL, started
 from tests.support.in_process import until_known
-from tests.support.proxies import call, message
+from tests.support.proxies import call, message, proxy_daemon
 from tests.support.waiting import until
 
 SERVES = re.compile(rb"the proxy serves at (\S+)")
@@ -90,6 +91,46 @@ async def test_topics_of_other_brokers_are_reached_through_it(tmp_path: Path) ->
             await admin.create_topic(other.addr, TopicConfig("elsewhere", 1, 1))
             await until_known(admin, "elsewhere")
         assert (await trio.to_thread.run_sync(send, broker, "elsewhere")).status.code == wire.OK
+
+
+async def test_a_broker_that_stops_loses_no_call_of_its_proxy(tmp_path: Path) -> None:
+    """Clients that try nothing again know this proxy and another one. Their topic is on another broker."""
+    namesrv = namesrv_daemon(tmp_path)
+    other = broker_daemon(tmp_path, "other", namesrv.addr, 0, *SMALL)
+    second = proxy_daemon(tmp_path, "second", namesrv.addr)
+    broker = with_proxy(tmp_path, namesrv.addr, "--grpc-server-port", "0")
+    sent = [0] * 4
+    is_over = threading.Event()
+
+    def send_on(target: str, client: int) -> None:
+        options = [("grpc.enable_retries", 0), ("grpc.use_local_subchannel_pool", 1)]
+        with grpc.insecure_channel(target, options) as channel:
+            while not is_over.is_set():
+                request = wire.SendMessageRequest(messages=[message("orders")])
+                # Raises when the call fails.
+                answer = call(channel, "SendMessage", request, wire.SendMessageResponse)
+                assert answer.status.code == wire.OK
+                sent[client] += 1
+
+    async def all_go_on() -> None:
+        before = list(sent)
+        await until(lambda: all(now > then for now, then in zip(sent, before, strict=True)), "all clients go on")
+
+    async with served(namesrv, other, second, broker):
+        async with Admin(namesrv.addr) as admin:
+            await admin.create_topic(other.addr, TopicConfig("orders", 1, 1))
+            await until_known(admin, "orders")
+        target = f"ipv4:{SERVES.findall(broker.logged)[-1].decode()},{second.addr}"
+        async with trio.open_nursery() as nursery:
+            try:
+                for client in range(len(sent)):
+                    nursery.start_soon(trio.to_thread.run_sync, send_on, target, client)
+                await all_go_on()
+                broker.terminate()
+                await trio.to_thread.run_sync(broker.wait_stopped)
+                await all_go_on()
+            finally:
+                is_over.set()
 
 
 async def test_a_port_that_is_in_use_ends_the_broker_with_the_reason(tmp_path: Path) -> None:
