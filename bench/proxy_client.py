@@ -1,7 +1,6 @@
 """The clients of bench.proxy, each a process of its own: they send by gRPC or by the SDK, and print one figure.
 
-python -m bench.proxy_client rate ADDRESS SENDS AT_ONCE      sends a second
-python -m bench.proxy_client latency ADDRESS SENDS           milliseconds of a send, one in flight, median
+python -m bench.proxy_client official ADDRESS SENDS          milliseconds of a send by RocketMQ's Python client, median
 python -m bench.proxy_client remoting NAMESERVER SENDS       the same by the SDK for asyncio, without a proxy
 python -m bench.proxy_client idle ADDRESS CLIENTS            says when all wait for messages, until its stdin closes
 """
@@ -14,60 +13,38 @@ from typing import Any
 
 import grpc
 
+from bench.traffic import TOPIC
 from skylark import Message, aio
 from skylark.mqproxy.service import SERVICE
 from skylark.mqproxy.wire import messaging_pb2 as wire
 
-TOPIC = "bench"
 # A topic to which nothing is sent.
 QUIET = "quiet"
 GROUP = "idle"
 BODY = b"x" * 128
-MESSAGE_ID = "0102FC0000000175170B1ABA8000000000"
-METADATA = (("x-mq-client-id", "bench"),)
 WARM_UP = 200
 # A receiver of this bench must not get an answer before its memory is measured.
 WAIT_S = 600
 
 
-def _send(channel: grpc.aio.Channel) -> Any:
-    return channel.unary_unary(
-        f"/{SERVICE}/SendMessage", wire.SendMessageRequest.SerializeToString, wire.SendMessageResponse.FromString
-    )
+async def official(address: str, sends: int) -> float:
+    """Milliseconds of a send through the proxy by RocketMQ's own Python client, median; one in flight."""
+    from rocketmq import ClientConfiguration, Credentials, Producer
+    from rocketmq import Message as OfficialMessage
 
+    producer = Producer(ClientConfiguration(address, Credentials()), (TOPIC,))
+    producer.startup()
 
-def _request() -> wire.SendMessageRequest:
-    system = wire.SystemProperties(message_id=MESSAGE_ID, body_encoding=wire.IDENTITY)
-    message = wire.Message(topic=wire.Resource(name=TOPIC), body=BODY, system_properties=system)
-    return wire.SendMessageRequest(messages=[message])
+    async def once() -> None:
+        message = OfficialMessage()
+        message.topic = TOPIC
+        message.body = BODY
+        producer.send(message)
 
-
-async def rate(address: str, sends: int, at_once: int) -> float:
-    """Sends a second, ``at_once`` of them in flight."""
-    async with grpc.aio.insecure_channel(address) as channel:
-        send = _send(channel)
-
-        async def work(count: int) -> None:
-            for _ in range(count):
-                answer = await send(_request(), metadata=METADATA)
-                assert answer.status.code == wire.OK, answer.status
-
-        await asyncio.gather(*[work(max(1, WARM_UP // at_once)) for _ in range(at_once)])
-        began = time.perf_counter()
-        await asyncio.gather(*[work(sends // at_once) for _ in range(at_once)])
-        return sends // at_once * at_once / (time.perf_counter() - began)
-
-
-async def latency(address: str, sends: int) -> float:
-    """Milliseconds of a send through the proxy, median; one in flight."""
-    async with grpc.aio.insecure_channel(address) as channel:
-        send = _send(channel)
-
-        async def once() -> None:
-            answer = await send(_request(), metadata=METADATA)
-            assert answer.status.code == wire.OK, answer.status
-
+    try:
         return await _median_ms(once, sends)
+    finally:
+        producer.shutdown()
 
 
 async def remoting(nameserver: str, sends: int) -> float:

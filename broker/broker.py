@@ -12,7 +12,7 @@ from functools import partial
 import trio
 
 from skylark.broker.assembly import overrides
-from skylark.broker.identity import Identity, identity_of, listening, resolved, with_port
+from skylark.broker.identity import Identity, identity_of, listening, registered_addresses, resolved, with_port
 from skylark.broker.meta.metadata import Metadata, MetadataReport
 from skylark.broker.options import UNKNOWN_ID, BrokerOptions
 from skylark.broker.replication.dledger.begin_anew import can_begin_anew, set_aside
@@ -34,6 +34,7 @@ from skylark.mqcommon.disk.files import FileSystem, OsFiles
 from skylark.mqcommon.errors import UserError
 from skylark.mqcommon.exposure import opened
 from skylark.mqcommon.message.ids import encode_host
+from skylark.remoting.net.in_process import InProcessListener, NearServer
 from skylark.remoting.net.sockets import listen
 from skylark.remoting.net.tls.options import DaemonTls, daemon_tls
 from skylark.remoting.net.transport import Listener
@@ -69,6 +70,7 @@ class Broker:
         self._clock = clock or SystemClock()
         self._stopping = trio.Event()
         self._tls = DaemonTls()
+        self._near: NearServer | None = None
         # The address for slaves; empty until the HA port is bound.
         self.ha_addr = ""
         #: May be changed while the broker runs.
@@ -102,6 +104,9 @@ class Broker:
             ha_port = split_address(ha_listeners[0].address)[1]
         listeners += await self._listen_fast()
         identity = identity_of(options, port, ha_port)
+        near = InProcessListener(identity.addr, registered_addresses(identity, options))
+        if options.enable_proxy:
+            listeners.append(near)
         self.ha_addr = identity.ha_addr
         anybody = "" if options.has_access_control else _ANYBODY
         if is_any_address(options.bind_address) and (line := opened(identity.addr, self._opened_because, anybody)):
@@ -136,6 +141,8 @@ class Broker:
                 unwritten=unwritten,
             )
             wiring = wire(core, listeners, ha_listeners, partial(self._listen_for_slaves, identity, ha_port))
+            if options.enable_proxy:
+                self._near = NearServer(near.shortcut, wiring.connections)
             await self._serve(wiring, task_status)
         finally:
             # Shielded: a cancelled broker writes its checkpoint, too; otherwise the next start must scan its log.
@@ -181,6 +188,12 @@ class Broker:
                 aside,
             )
         return is_aside
+
+    @property
+    def near(self) -> NearServer:
+        """How a proxy in this event loop reaches this broker, which must serve with ``enableProxy``."""
+        assert self._near is not None, "the broker does not serve yet"
+        return self._near
 
     def stop(self) -> None:
         """Begin a graceful stop; `run` returns when it is done."""

@@ -11,9 +11,9 @@ import click
 import trio
 
 from skylark.broker.identity import listening, resolved
-from skylark.broker.instances import check_directory, instance_count, instances_of, usable_cores
+from skylark.broker.instances import KEY, check_directory, instances_of, supervisor_of
 from skylark.broker.options import BrokerOptions, check_file_size
-from skylark.broker.supervisor import Supervisor
+from skylark.mqcommon.daemons.instances import instance_count, usable_cores
 from skylark.mqcommon.daemons.malloc import keep_freed_memory
 from skylark.mqcommon.daemons.open_files import raise_open_files
 from skylark.mqcommon.daemons.start_report import DaemonGroup, StartReport, log_format_of
@@ -69,21 +69,19 @@ def main(context: click.Context, /, conf: str | None, print_config: bool, **argu
         where = listening(loaded, conf_keys(BrokerOptions, conf))
         options = resolved(replace(loaded, bind_address=where.address))
         check_file_size(options)
-        count = instance_count(options.broker_instances, usable_cores())
+        count = instance_count(KEY, options.broker_instances, usable_cores())
         check_directory(options, count)
-        main_task: Main
+        broker = None
         if count > 1:
-            main_task = Supervisor(options, instances_of(options, count), conf, given).run
+            main_task: Main = supervisor_of(options, instances_of(options, count), conf, given).run
         else:
             # Imported here: a supervisor does not need the broker's modules.
             from skylark.broker.broker import Broker
 
-            main_task = partial(_serve, Broker(options, opened_because=where.because))
+            broker = Broker(options, opened_because=where.because)
+            main_task = partial(_serve, broker)
         if options.enable_proxy:
-            # Imported here: brokers without a proxy start sooner.
-            from skylark.broker.proxy_process import WithProxy
-
-            main_task = WithProxy(options, main_task).run
+            main_task = _with_proxy(main_task, options, broker, warnings)
     except UserError as error:
         report.fail(str(error))
         sys.exit(1)
@@ -93,6 +91,24 @@ def main(context: click.Context, /, conf: str | None, print_config: bool, **argu
         click.echo(to_properties(options), nl=False)
         return
     sys.exit(run_daemon(main_task, name="broker", logs=options))
+
+
+def _with_proxy(main: Main, options: BrokerOptions, broker: "Broker | None", warnings: list[str]) -> Main:
+    """``main`` with a proxy: in the process of ``broker``, or in its own for several brokers."""
+    # Imported here: brokers without a proxy start sooner.
+    from skylark.broker.with_proxy import WithProxy, check_proxy, proxy_environ, proxy_given
+
+    check_proxy(options)
+    if broker is None:
+        from skylark.broker.proxy_process import ProxyProcess
+
+        return WithProxy(main, ProxyProcess(options).run).run
+    # The broker knows nothing else of the proxy.
+    from skylark.mqproxy.near import NearProxy
+
+    given, environ = proxy_given(options), proxy_environ(options)
+    near = NearProxy(lambda: broker.near, options.proxy_config_path, given, environ, warnings)
+    return WithProxy(main, near.run).run
 
 
 async def _serve(broker: "Broker", stopping: trio.Event, ready: Ready) -> None:

@@ -6,26 +6,25 @@ set of its own with its own store. Instance i listens at ``listenPort`` + 10 i, 
 A store that a single broker made is in ``storePathRootDir`` itself. Instances must not hide such a store, and no
 instance may be left out because the number was lowered: its messages would be in no route. In both cases the start is
 refused, and the error says what to do.
-Neighbour: supervisor.py starts the instances.
+Neighbour: remoting/net/supervisor.py runs the instances.
 """
 
-import math
-import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from skylark.broker.options import BrokerOptions
+from skylark.mqcommon.daemons.instances import numbered
 from skylark.mqcommon.errors import ConfigError
+from skylark.mqcommon.options.fields import options_of
+from skylark.remoting.net.supervisor import Child, Supervisor
 
-AUTO = "auto"
-MOST = 64
 # Ports of one broker: listenPort - 2, listenPort, listenPort + 1.
 STRIDE = 10
-_KEY = "brokerInstances"
+KEY = "brokerInstances"
 # Files that every broker's directory has.
 _OF_A_STORE = ("commitlog", "config", "checkpoint", "lock")
-_CGROUP = Path("/sys/fs/cgroup/cpu.max")
 
 
 class Instance(NamedTuple):
@@ -37,25 +36,6 @@ class Instance(NamedTuple):
     given: Mapping[str, str]
 
 
-def instance_count(text: str, cores: int) -> int:
-    """How many brokers ``brokerInstances`` asks for. ConfigError when it is no number, or too large."""
-    if text.strip().lower() == AUTO:
-        return max(min(cores, MOST), 1)
-    if not text.strip().isdecimal() or not 1 <= int(text) <= MOST:
-        raise ConfigError(f"{_KEY}: {text!r} is neither {AUTO} nor a number from 1 to {MOST}")
-    return int(text)
-
-
-def usable_cores() -> int:
-    """The cores that this process may use, by its affinity and the quota of its container."""
-    cores = len(os.sched_getaffinity(0))
-    try:
-        quota, period = _CGROUP.read_text().split()
-        return max(min(cores, math.ceil(int(quota) / int(period))), 1)
-    except (OSError, ValueError):  # no quota
-        return cores
-
-
 def instances_of(options: BrokerOptions, count: int) -> list[Instance]:
     """``count`` instances of ``resolved`` options. ConfigError when these do not allow for several."""
     for is_set, key, why in (
@@ -64,7 +44,7 @@ def instances_of(options: BrokerOptions, count: int) -> list[Instance]:
         (options.ha_master_address, "haMasterAddress", "all instances would follow one master; leave it out"),
     ):
         if is_set:
-            raise ConfigError(f"{_KEY}: {count} brokers of one conf file cannot have {key}: {why}")
+            raise ConfigError(f"{KEY}: {count} brokers of one conf file cannot have {key}: {why}")
     last = max(options.listen_port, options.ha_listen_port, options.fast_listen_port) + STRIDE * (count - 1) + 1
     if last > 65_535:
         raise ConfigError(f"listenPort: {count} instances need ports up to {last}; set a smaller one")
@@ -91,9 +71,30 @@ def _instance(options: BrokerOptions, number: int) -> Instance:
         if port > 0:
             given[option] = str(port + shift)
     if options.log_file:
-        stem, dot, suffix = options.log_file.rpartition(".")
-        given["log_file"] = f"{stem}-{number}.{suffix}" if dot and "/" not in suffix else f"{options.log_file}-{number}"
+        given["log_file"] = numbered(options.log_file, number)
     return Instance(number, given["broker_name"], directory, given)
+
+
+def supervisor_of(
+    options: BrokerOptions, instances: Iterable[Instance], conf: str | None, given: Mapping[str, str]
+) -> Supervisor:
+    """Runs ``instances``. ``conf`` and ``given``: the conf file and the command line's options, for each instance."""
+    children = [_child(instance, conf, given) for instance in instances]
+    return Supervisor("broker", "brokers", children, logs=options, pages=options)
+
+
+def _child(instance: Instance, conf: str | None, given: Mapping[str, str]) -> Child:
+    flags = {o.name: o.flag for o in options_of(BrokerOptions)}
+
+    def command(more: Mapping[str, str]) -> list[str]:
+        values = {**given, **instance.given, **more}
+        start = [sys.executable, "-P", "-m", "skylark.broker"]
+        if conf is not None:
+            values.pop("broker_config_path", None)  # set by -c, as here
+            start += ["-c", conf]
+        return start + [part for name, value in values.items() for part in (flags[name], value)]
+
+    return Child(instance.name, command)
 
 
 def check_directory(options: BrokerOptions, count: int) -> None:
@@ -103,7 +104,7 @@ def check_directory(options: BrokerOptions, count: int) -> None:
         return
     if count > 1 and any((root / name).exists() for name in _OF_A_STORE):
         raise ConfigError(
-            f"{_KEY}: {root} is the store of one broker, which {count} instances would not serve. To make it the store"
+            f"{KEY}: {root} is the store of one broker, which {count} instances would not serve. To make it the store"
             f" of instance 0: mkdir {root}.new && mv {root} {root}.new/instance-0 && mv {root}.new {root}"
         )
     left = sorted(
@@ -114,6 +115,6 @@ def check_directory(options: BrokerOptions, count: int) -> None:
     if left:
         names = ", ".join(str(path) for path in left)
         raise ConfigError(
-            f"{_KEY}: {count} would leave out stores of other instances: {names}. Start as many as before, empty the"
+            f"{KEY}: {count} would leave out stores of other instances: {names}. Start as many as before, empty the"
             " last ones with mqadmin drain, stop, and move their directories away; or set the number back"
         )

@@ -114,14 +114,12 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, SignatureOptions, Limit
     )
 
     # --- the proxy
-    enable_proxy: bool = option(
-        False, "start a gRPC proxy for clients of RocketMQ 5 beside the broker; docs/proxy.md, In a broker"
-    )
+    enable_proxy: bool = option(False, "serve clients of RocketMQ 5 by gRPC, too; docs/proxy.md, In a broker")
     grpc_server_port: int = option(
-        -1, "port of that proxy; 0 takes a free one, -1: as proxyConfigPath says, or 8081", minimum=-1, maximum=65535
+        -1, "port for gRPC; 0 takes a free one, -1: as proxyConfigPath says, or 8081", minimum=-1, maximum=65535
     )
     proxy_config_path: str = option(
-        "", "conf file of that proxy; empty: its defaults, with the bindAddress and the directory of logs of the broker"
+        "", "conf file with options of the proxy that serves gRPC; empty: its defaults, with the broker's bindAddress"
     )
 
     # --- registration

@@ -328,3 +328,10 @@ class OutOfDescriptors(DiskFull, OSError):
 
     Nothing was written or synced, so nothing is lost: the caller may try again. (A failed fsync is an OSError.)
     """
+
+
+def leaves(error: BaseException) -> list[BaseException]:
+    """The errors in a group of errors, at any depth; an error that is no group is its own leaf."""
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for inner in error.exceptions for leaf in leaves(inner)]
+    return [error]

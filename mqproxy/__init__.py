@@ -8,10 +8,10 @@ pulling.py     pulls and offsets, for clients that choose queues themselves
 registrations.py  the clients that brokers list, and requests of tools to these clients
 transactions.py  half messages, their ends, and brokers' questions about them
 sessions.py    the user of a call, and clients of the SDK that sign as this user, until ending.py; signatures.py (pure)
-users.py       the users of the brokers, remembered
-clients.py     the known clients, and their settings; telemetry.py: commands to them
+clients.py     the known clients, and their settings; telemetry.py: commands to them; users.py: users, remembered
 metrics.py     counts of calls, clients and renewals
 metadata.py    routes, topics and groups, cached; shared.py: one request for all who wait for it
+near.py        a proxy in the process of its broker; instances.py: several proxies at one port
 options.py     the options, under RocketMQ's names; wire/ has the generated messages
 """
 

@@ -5,14 +5,16 @@ import sys
 import click
 import trio
 
+from skylark.mqcommon.daemons.instances import instance_count, usable_cores
 from skylark.mqcommon.daemons.malloc import keep_freed_memory
 from skylark.mqcommon.daemons.start_report import DaemonCommand, StartReport, log_format_of
 from skylark.mqcommon.errors import UserError
 from skylark.mqcommon.options.command_line import click_options, given_options
 from skylark.mqcommon.options.conf_file import to_properties
+from skylark.mqproxy.instances import KEY, Instances
 from skylark.mqproxy.options import ProxyOptions, load_options
 from skylark.remoting.net.children import stop_with_supervisor
-from skylark.remoting.net.daemon import Ready, run_daemon
+from skylark.remoting.net.daemon import Main, Ready, run_daemon
 
 
 @click.command(cls=DaemonCommand, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
@@ -40,19 +42,27 @@ def main(conf: str | None, print_config: bool, **arguments: str | None) -> None:
         if print_config:
             click.echo(to_properties(options), nl=False)
             return
-        try:
-            from skylark.mqproxy.daemon import run_proxy
-        except ImportError as error:
-            raise UserError(f"mqproxy needs packages ({error}): pip install 'skylark-mq[proxy]'") from None
+        count = instance_count(KEY, options.proxy_instances, usable_cores())
+        main_task = Instances(options, count, conf, given).run if count > 1 else _one(options)
     except UserError as error:
         report.fail(str(error))
         sys.exit(1)
+    sys.exit(run_daemon(main_task, name="mqproxy", logs=options))
+
+
+def _one(options: ProxyOptions) -> Main:
+    """One proxy. UserError when its libraries are not installed."""
+    try:
+        # Imported here: a supervisor does not need the proxy's modules.
+        from skylark.mqproxy.daemon import run_proxy
+    except ImportError as error:
+        raise UserError(f"mqproxy needs packages ({error}): pip install 'skylark-mq[proxy]'") from None
 
     async def serve(stopping: trio.Event, ready: Ready) -> None:
         keep_freed_memory()
         async with trio.open_nursery() as nursery:
-            # With enableProxy a broker is the parent.
+            # The parent is a broker with enableProxy, or the supervisor of several proxies.
             nursery.start_soon(stop_with_supervisor, stopping)
             await run_proxy(options, stopping, ready)
 
-    sys.exit(run_daemon(serve, name="mqproxy", logs=options))
+    return serve

@@ -8,12 +8,12 @@ import trio
 from skylark.mqproxy.metrics import Meters
 from skylark.mqproxy.options import ProxyOptions
 from skylark.mqproxy.server import serve
-from skylark.mqproxy.sessions import MakeClient
 from skylark.remoting.metrics.export import Exporter
 from skylark.remoting.metrics.health import Health
 from skylark.remoting.net.daemon import Ready
 from skylark.remoting.net.limits import ConnectionBudget
 from skylark.remoting.net.steps import Stepper
+from skylark.remoting.net.transport import Shortcut
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ async def run_proxy(
     stopping: trio.Event,
     ready: Ready,
     *,
-    make_client: MakeClient | None = None,
+    shortcut: Shortcut | None = None,
     connections: ConnectionBudget | None = None,
 ) -> None:
     """Serve until ``stopping`` is set, then end gracefully. ``ready`` is called once the proxy serves.
@@ -39,7 +39,7 @@ async def run_proxy(
         await pages.start(exporter.run)
         async with trio.open_nursery() as nursery:
             address = await nursery.start(
-                partial(serve, options, stopping, meters=meters, make_client=make_client, connections=connections)
+                partial(serve, options, stopping, meters=meters, shortcut=shortcut, connections=connections)
             )
             logger.info("the proxy serves at %s", address)
             ready(f"serves at {address}")

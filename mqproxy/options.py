@@ -215,6 +215,9 @@ class ProxyOptions(LogOptions, InnerCredentialsOptions, TlsOptions, MetricsOptio
     )
     topic_config_cache_max_num: int = option(20_000, "how many topics and groups are remembered", minimum=1)
 
+    proxy_instances: str = option(
+        "1", "processes that serve grpcServerPort together; auto: one for each core; docs/proxy.md, All cores"
+    )
     proxy_cluster_name: str = option("DefaultCluster", "label cluster of metrics")
     proxy_name: str = option("", "label node_id of metrics; empty: the name of this host")
     metric_collector_mode: str = option(
@@ -264,12 +267,17 @@ class ProxyOptions(LogOptions, InnerCredentialsOptions, TlsOptions, MetricsOptio
         return exposure(self.bind_address, named, conf_keys)
 
     @property
+    def node_id(self) -> str:
+        """The name of this proxy in metrics."""
+        return self.proxy_name or os.uname().nodename
+
+    @property
     def metric_labels(self) -> tuple[tuple[str, str], ...]:
         """The labels that all metrics of this proxy have, as in RocketMQ."""
         return (
             ("cluster", self.proxy_cluster_name),
             ("node_type", "proxy"),
-            ("node_id", self.proxy_name or os.uname().nodename),
+            ("node_id", self.node_id),
             ("proxy_mode", self.proxy_mode.lower()),
         )
 

@@ -8,11 +8,12 @@ import trio
 from skylark.mqcommon.addresses import format_address
 from skylark.mqcommon.errors import UserError
 from skylark.mqproxy.certificates import proxy_tls
+from skylark.mqproxy.instances import shares_port
 from skylark.mqproxy.metadata import Metadata
 from skylark.mqproxy.metrics import Meters, Served
 from skylark.mqproxy.options import ProxyOptions
 from skylark.mqproxy.service import Calls
-from skylark.mqproxy.sessions import MakeClient, Sessions
+from skylark.mqproxy.sessions import Sessions
 from skylark.mqproxy.users import KnownUsers
 from skylark.remoting.grpc.limits import GrpcLimits
 from skylark.remoting.grpc.server import GrpcServer
@@ -21,10 +22,10 @@ from skylark.remoting.net.limits import ConnectionBudget, connection_budget
 from skylark.remoting.net.sockets import listen
 from skylark.remoting.net.tls.server import TlsListener, TlsServer
 from skylark.remoting.net.tls.settings import Tls
-from skylark.remoting.net.transport import Listener
+from skylark.remoting.net.transport import Listener, Shortcut
 from skylark.remoting.protocol.signature import Credentials
 from skylark.sdk.admin.client import Admin
-from skylark.sdk.client import Client
+from skylark.sdk.client import Client, ClientInstance, sharing
 
 logger = logging.getLogger(__name__)
 
@@ -42,22 +43,22 @@ async def serve(
     stopping: trio.Event,
     *,
     meters: Meters | None = None,
-    make_client: MakeClient | None = None,
+    shortcut: Shortcut | None = None,
     connections: ConnectionBudget | None = None,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve until ``stopping`` is set, then end gracefully; started with ``"ip:port"``.
 
-    ``meters`` learns that the proxy serves, and with ``metricsExporterType`` counts calls. ``make_client`` makes the
-    clients of the SDK, by default for ``namesrvAddr``. ``connections`` is the budget that clients share with others, by
-    default as the options say.
+    ``meters`` learns that the proxy serves, and with ``metricsExporterType`` counts calls. ``shortcut`` leads to the
+    broker in whose process the proxy is. ``connections`` is the budget that clients share with others, by default as
+    the options say.
 
     Raises UserError when the options cannot be used.
     """
     if not options.namesrv_addr:
         raise UserError("no NameServer: set namesrvAddr in the conf file, --namesrv-addr or $NAMESRV_ADDR")
     tls = await trio.to_thread.run_sync(proxy_tls, options)
-    make_client = make_client or partial(_client, options, tls.client)
+    make_client = partial(_client, options, tls.client, shortcut)
     secured = None
     if tls.server is not None:
         interval_s = options.tls_cert_watch_interval_ms / 1000
@@ -116,8 +117,10 @@ def limits(options: ProxyOptions) -> GrpcLimits:
     )
 
 
-def _client(options: ProxyOptions, tls: Tls | None, credentials: Credentials | None) -> Client:
-    return Client(options.namesrv_addr, credentials=credentials, tls=tls)
+def _client(
+    options: ProxyOptions, tls: Tls | None, shortcut: Shortcut | None, credentials: Credentials | None
+) -> Client:
+    return sharing(ClientInstance(options.namesrv_addr, credentials=credentials, tls=tls, shortcut=shortcut))
 
 
 def _warn_if_open(options: ProxyOptions) -> None:
@@ -130,5 +133,6 @@ def _warn_if_open(options: ProxyOptions) -> None:
 
 
 async def _listen(options: ProxyOptions, secured: TlsServer | None) -> list[Listener]:
-    listeners = await listen(options.listening().address, options.grpc_server_port, "grpcServerPort")
+    address = options.listening().address
+    listeners = await listen(address, options.grpc_server_port, "grpcServerPort", is_shared=shares_port())
     return listeners if secured is None else [TlsListener(listener, secured) for listener in listeners]

@@ -70,6 +70,7 @@ class Session:
         self._client = client
         # Sends answer with the status of a weaker acknowledgement instead of raising.
         self.producer = Producer(client, group="mqproxy", accept_weaker=True, max_message_bytes=options.most_body_bytes)
+        self.producer.has_many_senders = True
         self.brokers = Brokers(client)
         self.halves = Halves(
             client,

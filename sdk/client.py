@@ -39,7 +39,7 @@ from skylark.remoting.net import sockets
 from skylark.remoting.net.address_server import AddressServer
 from skylark.remoting.net.client import RemotingClient, open_client
 from skylark.remoting.net.tls.settings import Tls
-from skylark.remoting.net.transport import Connect
+from skylark.remoting.net.transport import Connect, Shortcut
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.requests.routes import TOPIC_IS_AWAY, QueueData, TopicRouteData
 from skylark.remoting.protocol.signature import Credentials
@@ -111,12 +111,15 @@ class ClientInstance:
         namespace: str = "",
         credentials: Credentials | None = None,
         tls: Tls | None = None,
+        shortcut: Shortcut | None = None,
     ) -> None:
+        """``shortcut``: how a proxy in a broker's process reaches that broker."""
         # The NameServers as the caller gave them; an address server may list others later.
         self.given_nameservers = find_nameservers(nameserver, required=needs_nameserver)
         self.namespace = namespace
         self._credentials = credentials
         self._tls = tls
+        self._shortcut = shortcut
         self.random = random or Random()
         self.backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, self.random)
         self.timeout_ms = request_timeout_ms
@@ -156,11 +159,12 @@ class ClientInstance:
         self.forks = self._home.forks
         # Created here and not in the constructor: processes that were forked in between must not share an id.
         self.membership.client_id = make_client_id()
+        connect = sockets.connect if self._tls is None else await trio.to_thread.run_sync(_encrypted, self._tls)
         remoting = open_client(
             self._broker_requests.handlers(),
             on_lost=self._lost,
             credentials=self._credentials,
-            connect=sockets.connect if self._tls is None else await trio.to_thread.run_sync(_encrypted, self._tls),
+            connect=connect if self._shortcut is None else self._shortcut(connect),
         )
         self._remoting = await self._stack.enter_async_context(remoting)
         known = self.given_nameservers

@@ -24,7 +24,7 @@ from skylark.broker.replication.whole_records import WholeRecords
 from skylark.mqcommon.addresses import server_address, split_address
 from skylark.mqcommon.backoff import Backoff
 from skylark.mqcommon.clock import Clock
-from skylark.mqcommon.errors import DiskFull, ProtocolError, ReplicationRefused, StoreCorrupt
+from skylark.mqcommon.errors import DiskFull, ProtocolError, ReplicationRefused, StoreCorrupt, leaves
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.signal import Signal
 from skylark.remoting.net import sockets
@@ -245,16 +245,10 @@ class HaClient:
 def _reason_of(group: BaseExceptionGroup[BaseException]) -> str:
     """Why a connection ended; raises errors after which the slave must not simply try again."""
     lost, others = group.split((ProtocolError, trio.BrokenResourceError, DiskFull, OSError))
-    for error in _leaves(others) if others else []:
+    for error in leaves(others) if others else []:
         if isinstance(error, ReplicationRefused | StoreCorrupt):
             raise error from None
     if others:
         raise others
     assert lost is not None
-    return "; ".join(dict.fromkeys(str(error) or "the connection broke" for error in _leaves(lost)))
-
-
-def _leaves(error: BaseException) -> list[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
-    return [error]
+    return "; ".join(dict.fromkeys(str(error) or "the connection broke" for error in leaves(lost)))

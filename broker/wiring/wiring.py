@@ -83,7 +83,7 @@ from skylark.broker.writing.send_handlers import SendHandlers
 from skylark.mqcommon.daemons.open_files import open_files_limit
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.names import REVIVE_GROUP, REVIVE_TOPIC_PREFIX, TIMER_TOPIC
-from skylark.remoting.net.limits import connection_budget
+from skylark.remoting.net.limits import ConnectionBudget, connection_budget
 from skylark.remoting.net.server import Handler, Server, SlowHandler
 from skylark.remoting.net.transport import Listener
 from skylark.remoting.protocol.command import BROKER_NAME_FIELD
@@ -94,10 +94,14 @@ logger = logging.getLogger(__name__)
 
 @lazy_dataclass(frozen=True)
 class Wiring:
-    """The parts, in the order in which the daemon starts them. ``addr`` is the address that clients are given."""
+    """The parts, in the order in which the daemon starts them. ``addr`` is the address that clients are given.
+
+    ``connections`` is the budget of all ports for clients.
+    """
 
     parts: tuple[Part, ...]
     addr: str
+    connections: ConnectionBudget
 
 
 @lazy_dataclass(frozen=True)
@@ -240,7 +244,7 @@ def wire(
         *([metrics] if metrics is not None else []),
     )
     core.turn_end.serve(parts)
-    return Wiring(parts, core.identity.addr)
+    return Wiring(parts, core.identity.addr, connections)
 
 
 def _log_open_files(store: MessageStore, connections: int) -> None:

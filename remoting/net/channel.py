@@ -9,6 +9,7 @@ Bounds: bytes in the outbox, requests in flight, size of a frame. A channel over
 import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -28,9 +29,9 @@ from skylark.mqcommon.errors import (
 )
 from skylark.mqcommon.signal import Signal
 from skylark.remoting.net.limits import BufferBudget
-from skylark.remoting.net.transport import MAX_PIECES, Transport
+from skylark.remoting.net.transport import MAX_PIECES, Busy, Meeting, Transport
 from skylark.remoting.protocol.codes import ResponseCode
-from skylark.remoting.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, OFFER_CBOR, OFFER_FIELD, Command
+from skylark.remoting.protocol.command import CBOR, FLAG_ONEWAY, FLAG_RESPONSE, OFFER_CBOR, OFFER_FIELD, Command
 from skylark.remoting.protocol.connection import Connection
 from skylark.remoting.protocol.frame import MAX_HEADER_BYTES, encode, encode_head
 from skylark.remoting.protocol.signature import WholeSignatures
@@ -55,6 +56,8 @@ REQUESTS_PER_CLOCK_READ = 8
 # Large frames are sent in parts of this size, so that a peer that reads slowly is not taken for a peer that does not
 # read.
 PART_BYTES = 262_144
+# Larger requests and answers are not handed over inside of an event loop: as frames, their sizes are checked.
+MOST_HANDED_BYTES = 32 * 1024
 MAX_OUTBOX_BYTES = 64 * 1024 * 1024
 # Answers are counted in the budget each time they have grown by this much.
 CHARGE_BYTES = 65_536
@@ -87,6 +90,12 @@ class Channel:
         """``budget``: where a server counts what its connections hold in memory."""
         self._transport = transport
         self._try_send = transport.try_send
+        self._meeting = transport.meeting
+        # The request that was handed over and is being handled now, and its answer.
+        self._taken: Command | None = None
+        self._answer: Command | None = None
+        # A client hands no request over in the callback of another: callbacks would nest without an end.
+        self._hands_over = False
         self._connection = Connection(max_frame_bytes, max_header_bytes)
         #: The longest frame that is accepted from the peer, and sent to it.
         self.max_frame_bytes = max_frame_bytes
@@ -153,6 +162,9 @@ class Channel:
         if self.attachments.get(OFFER_FIELD) == request.opaque:
             del self.attachments[OFFER_FIELD]
             response.ext = {**(response.ext or {}), **self.greeting}
+        if request is self._taken and len(response.body) <= MOST_HANDED_BYTES:
+            self._answer = response
+            return
         try:
             head = encode_head(response, self.max_frame_bytes)
         except Exception as error:
@@ -331,6 +343,7 @@ class Channel:
     def submit(self, command: Command, timeout_ms: float, answered: Answered, *, wake: bool = True) -> None:
         """Queue a request; ``answered`` is called once, with the answer or with a RemotingError. ``wake``: see `queue`.
 
+        A server in this event loop may answer at once: ``answered`` is then called before this function returns.
         Raises ConnectionLost when the channel is closed, TooManyRequests at the limit, FrameTooLarge.
         """
         if self.closed_reason is not None:
@@ -338,10 +351,48 @@ class Channel:
         if len(self._pending) >= MAX_IN_FLIGHT:
             raise TooManyRequests(self.remote, MAX_IN_FLIGHT)
         opaque = command.opaque = self.take_opaque()
-        frame = encode(command, self.max_frame_bytes)
         deadline = trio.current_time() + timeout_ms / 1000
+        if self._meeting is not None and self._may_hand_over(self._meeting, command):
+            self._pending[opaque] = (deadline, timeout_ms, command.code, answered, len(command.body))
+            if self._hand_over(self._meeting, command):
+                return
+            del self._pending[opaque]
+        frame = encode(command, self.max_frame_bytes)
         self._pending[opaque] = (deadline, timeout_ms, command.code, answered, len(frame))
         self.queue(frame, wake=wake)
+
+    def _may_hand_over(self, meeting: Meeting, command: Command) -> bool:
+        """Whether a server in this event loop may get the request as it is, and not before earlier requests."""
+        return (
+            meeting.take is not None
+            and not self._hands_over
+            and not self._outbox
+            and not self._sending
+            # Only values in CBOR are the same on both sides.
+            and command.codec == CBOR
+            and len(command.body) <= MOST_HANDED_BYTES
+        )
+
+    def _hand_over(self, meeting: Meeting, command: Command) -> bool:
+        """Let the server handle the request now; False when it is busy. An answer that is there ends the request."""
+        assert meeting.take is not None
+        self._hands_over = True
+        try:
+            answer = meeting.take(_received(command))
+            self.last_read, self._has_read = trio.current_time(), True
+            if answer is not None and (row := self._pending.pop(command.opaque, None)) is not None:
+                self._end_request(row[3], answer)
+        except Busy:
+            return False
+        finally:
+            self._hands_over = False
+        return True
+
+    def _end_request(self, answered: Answered, answer: Command) -> None:
+        try:
+            answered(answer)
+        except Exception:
+            logger.exception("answer to opaque %d of %s failed", answer.opaque, self.remote)
 
     async def invoke(self, command: Command, timeout_ms: float) -> Command:
         """Send a request and wait for its answer, whatever its code."""
@@ -351,6 +402,10 @@ class Channel:
         self.submit(command, timeout_ms, waiting.answered, wake=not at_once)
         if at_once:
             self.flush_now()
+        if waiting.found is not None:
+            await trio.lowlevel.checkpoint()
+            return waiting.found.unwrap()
+        waiting.is_asleep = True
         result: Command = await trio.lowlevel.wait_task_rescheduled(waiting.abort)
         return result
 
@@ -393,6 +448,8 @@ class Channel:
         Faults of the peer close the channel and raise no exception. A nursery that ends with an exception is kept
         alive by its traceback until the next garbage collection, with this channel and all its buffers.
         """
+        if self._backpressure and self._meeting is not None:
+            self._meeting.take = partial(self._take, dispatch, after_turn)
         try:
             with self._cancel_scope:
                 async with trio.open_nursery() as nursery:
@@ -400,10 +457,36 @@ class Channel:
                     await self._read(dispatch, after_turn)
                     nursery.cancel_scope.cancel()
         finally:
+            if self._backpressure and self._meeting is not None:
+                # It refers to this channel, which would stay in memory until a garbage collection.
+                self._meeting.take = None
             self.close(self._explained(CLOSED_BY_PEER))
             self._connection.release()
             with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
                 await self._transport.aclose()
+
+    def _take(self, dispatch: Dispatch, after_turn: Callable[[], None] | None, request: Command) -> Command | None:
+        """Handle a request that a client in this event loop hands over; see `Meeting`."""
+        # Requests that came as bytes come first, and answers that the client has not taken stop it here, too.
+        is_idle = not (self._outbox or self._sending or self._connection.pending_bytes or self._in_turn)
+        if not is_idle or self._transport.buffered_bytes or self.closed_reason is not None:
+            raise Busy
+        self.last_read = self._last_frame = trio.current_time()
+        self._in_turn, self._taken = True, request
+        try:
+            dispatch(self, request)
+            if after_turn is not None:
+                after_turn()
+        except Exception:
+            # As with a request that comes as bytes: the client gets no answer, and its connection ends.
+            logger.exception("connection of %s closed after an error", self.remote)
+            self.close("an error of the server")
+        finally:
+            self._in_turn, self._taken = False, None
+        answer, self._answer = self._answer, None
+        if self._outbox:
+            self._wake.set()
+        return None if answer is None else _received(answer)
 
     def _explained(self, reason: str) -> str:
         """The reason why the connection ended, with a guess if the peer has never said anything."""
@@ -478,10 +561,7 @@ class Channel:
                             row = self._pending.pop(command.opaque, None)
                             # No row: the request has timed out or was cancelled.
                             if row is not None:
-                                try:
-                                    row[3](command)
-                                except Exception:
-                                    logger.exception("answer to opaque %d of %s failed", command.opaque, self.remote)
+                                self._end_request(row[3], command)
                         else:
                             dispatch(self, command)
                             if self._outbox_bytes >= BULK_BYTES and self._backpressure:
@@ -528,26 +608,43 @@ class Channel:
 class _Waiting:
     """A task in `Channel.invoke`: woken once, by the answer to its request, or by its cancellation."""
 
-    __slots__ = ("_command", "_is_over", "_pending", "_task")
+    __slots__ = ("_command", "_is_over", "_pending", "_task", "found", "is_asleep")
 
     def __init__(self, pending: dict[int, Any], command: Command) -> None:
         self._pending = pending
         self._command = command
         self._task = trio.lowlevel.current_task()
         self._is_over = False
+        #: Whether the task waits; and the answer, when that came before.
+        self.is_asleep = False
+        self.found: outcome.Outcome[Command] | None = None
 
     def answered(self, result: Command | RemotingError) -> None:
         # trio forbids a second wake-up: a channel that closes may end a request whose task is cancelled already.
         if not self._is_over:
             self._is_over = True
             value = outcome.Error(result) if isinstance(result, RemotingError) else outcome.Value(result)
-            trio.lowlevel.reschedule(self._task, value)
+            if self.is_asleep:
+                trio.lowlevel.reschedule(self._task, value)
+            else:
+                self.found = value
 
     def abort(self, _: Any) -> trio.lowlevel.Abort:
         self._is_over = True
         # An answer that comes later finds no row, and is dropped.
         self._pending.pop(self._command.opaque, None)
         return trio.lowlevel.Abort.SUCCEEDED
+
+
+def _received(command: Command) -> Command:
+    """``command`` as the other end of a connection receives it, in CBOR."""
+    ext = command.ext
+    if ext is not None:
+        ext = {name: value for name, value in ext.items() if value is not None}
+    body = bytes(command.body)
+    return Command(
+        command.code, ext, body, command.flag, command.opaque, command.remark, CBOR, command.language, command.version
+    )
 
 
 def _parts(piece: bytes | memoryview) -> Iterator[memoryview]:

@@ -14,7 +14,7 @@ import trio
 from skylark.mqcommon.daemons.malloc import give_back_freed_memory
 from skylark.mqcommon.daemons.open_files import raise_open_files
 from skylark.mqcommon.daemons.systemd import Systemd
-from skylark.mqcommon.errors import SkylarkError
+from skylark.mqcommon.errors import SkylarkError, leaves
 from skylark.mqcommon.logs.options import LogOptions
 
 if TYPE_CHECKING:  # `broker --help` need not load it
@@ -52,7 +52,7 @@ def run_daemon(main: Main, *, name: str, logs: LogOptions) -> int:
     try:
         trio.run(_with_signals, main, Systemd(), log.file)
     except* SkylarkError as group:
-        mistakes = [str(error) for error in _leaves(group)]
+        mistakes = [str(error) for error in leaves(group)]
         if log.file is not None:
             for text in mistakes:
                 logger.critical("%s: %s", name, text)
@@ -121,9 +121,3 @@ async def _watch_signals(
                 return
             logger.info("%s: stopping", signal.Signals(number).name)
             stopping.set()
-
-
-def _leaves(error: BaseException) -> list[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
-    return [error]

@@ -19,6 +19,8 @@ from skylark.remoting.net.transport import Listener, Transport
 if TYPE_CHECKING:
     from skylark.mqcommon.disk.files import MappedFile
 
+_BACKLOG = 65_535
+
 A = TypeVar("A")
 R = TypeVar("R", bytes, int)
 
@@ -171,26 +173,65 @@ class SocketListener(Listener):
         await self._listener.aclose()
 
 
-async def listen(host: str, port: int, key: str = "listenPort") -> list[Listener]:
-    """Listening sockets; port 0 takes a free one. Raises UserError, which names option ``key``, when that fails."""
+async def listen(host: str, port: int, key: str = "listenPort", *, is_shared: bool = False) -> list[Listener]:
+    """Listening sockets; port 0 takes a free one. Raises UserError, which names option ``key``, when that fails.
+
+    ``is_shared``: other processes listen there, too; see `HeldPort.share`.
+    """
     try:
-        listeners = await trio.open_tcp_listeners(port, host=host or None)
+        if is_shared:
+            listeners = [trio.SocketListener(trio.socket.from_stdlib_socket(_listening(host, port)))]
+        else:
+            listeners = await trio.open_tcp_listeners(port, host=host or None)
     except OSError as error:
         raise UserError(_cannot_listen(host, port, key, error)) from None
     return [SocketListener(listener) for listener in listeners]
 
 
+def _listening(host: str, port: int) -> socket.socket:
+    """A listening socket that shares ``port`` with other processes."""
+    opened = _socket_for(host)
+    try:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        opened.bind((host, port))
+        # The system cuts this to its own limit.
+        opened.listen(_BACKLOG)
+    except OSError:
+        opened.close()
+        raise
+    return opened
+
+
+def _socket_for(host: str) -> socket.socket:
+    """A socket of the family of the IP address ``host``."""
+    opened = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if opened.family == socket.AF_INET6:
+        opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    opened.setblocking(False)
+    return opened
+
+
 class HeldPort:
-    """A free port that nobody else gets until `release`, while a server that listens there stops and starts again.
+    """A port that nobody else gets until `release`, while a server that listens there stops and starts again.
 
     A socket is bound to it and does not listen: connections are refused, and the system gives the port to no other.
     """
 
-    def __init__(self, host: str) -> None:
-        self._socket = socket.socket()
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._socket.bind((host, 0))
+    def __init__(self, host: str, port: int = 0, key: str = "listenPort") -> None:
+        """Port 0 takes a free one. Raises UserError, which names option ``key``, when another server has the port."""
+        self._socket = _socket_for(host)
+        try:
+            self._socket.bind((host, port))
+        except OSError as error:
+            self._socket.close()
+            raise UserError(_cannot_listen(host, port, key, error)) from None
         self.port: int = self._socket.getsockname()[1]
+
+    def share(self) -> None:
+        """Let several processes of this user listen here (`listen`); the system spreads connections over them."""
+        # Not before the port is bound: with this option, a port that another server shares would count as free.
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
 
     def release(self) -> None:
         """Give the port back."""

@@ -12,6 +12,7 @@ import trio
 
 if TYPE_CHECKING:  # clients send no files and need not import this
     from skylark.mqcommon.disk.files import MappedFile
+    from skylark.remoting.protocol.command import Command
 
 #: `Transport.try_send` takes no more pieces than this in one call.
 MAX_PIECES = 1_000
@@ -29,6 +30,8 @@ class Transport(trio.abc.AsyncResource):
     #: ``ip:port`` of this end and of the peer.
     local: str
     remote: str
+    #: Where both ends of a connection inside of one event loop meet; None for all other connections.
+    meeting: "Meeting | None" = None
 
     @property
     def is_encrypted(self) -> bool:
@@ -64,6 +67,25 @@ class Transport(trio.abc.AsyncResource):
         """Send bytes of a file, which a thread reads. Raises FileClosed when the file was removed meanwhile."""
 
 
+class Meeting:
+    """Lets the client of a connection inside of one event loop hand requests to the server as they are.
+
+    Without it a request and its answer are encoded, and wait for the tasks that read both ends. The bytes of the
+    connection carry what cannot be handed over.
+    """
+
+    __slots__ = ("take",)
+
+    def __init__(self) -> None:
+        #: Set by the server's end: handles a request, and returns its answer; None when it has been handled and the
+        #: answer comes later. Raises `Busy` when it cannot handle the request now.
+        self.take: Callable[[Command], Command | None] | None = None
+
+
+class Busy(Exception):
+    """The server's end handles other requests first: this one must be sent as bytes."""
+
+
 class TlsError(ConnectionError):
     """The other end was reached, but TLS was not agreed on; the text says why, and what to do."""
 
@@ -77,3 +99,6 @@ class Listener(trio.abc.Listener[Transport]):
 
 #: Connects to (host, port). Raises OSError when that fails; TlsError is an OSError.
 Connect = Callable[[str, int], Awaitable[Transport]]
+
+#: Makes a `Connect` that reaches some addresses without the network, and all others by the given `Connect`.
+Shortcut = Callable[[Connect], Connect]

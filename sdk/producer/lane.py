@@ -91,6 +91,8 @@ class Lane:
         )
         # Sends come one at a time: when the lane's task ran last, there was only one send.
         self._one_by_one = False
+        # A send was answered at once since the lane's task ran last.
+        self._was_alone = False
         # For a burst of sends (see `_admit`): how many are left, and how many each queue gets.
         self._burst_left = 0
         self._burst_share = 0
@@ -117,6 +119,11 @@ class Lane:
             self.pending.append(send)
             if not self._sent_at_once():
                 self._wake.set()
+            elif not self._targets.requests:
+                # A broker in this event loop has answered already. Sends that come before the lane's task runs are a
+                # burst, which must become a batch.
+                self._one_by_one, self._was_alone = False, True
+                self._wake.set()
             return
         self._incoming.append(send)
         if not self._awake:
@@ -124,10 +131,15 @@ class Lane:
             self._wake.set()
 
     def put(self, ticket: PendingSend) -> None:
-        """Queue a ticket. A ticket is never sent at once: its sender does not wait, and may have more tickets.
+        """Queue a ticket.
 
-        Raises SkylarkError when the lane is closed: a ticket queued there would never end.
+        Its sender does not wait, and may have more tickets, so it is not sent at once; unless the tickets of the
+        producer come from many senders, who wait for them. Raises SkylarkError when the lane is closed: a ticket queued
+        there would never end.
         """
+        if self._owner.has_many_senders:
+            self.add(ticket)
+            return
         if self._is_closed:
             raise SkylarkError("the client was closed")
         self._incoming.append(ticket)
@@ -180,8 +192,8 @@ class Lane:
             if send.deadline < soonest:
                 soonest = send.deadline
         self._soonest = soonest
-        if incoming:
-            self._one_by_one = len(incoming) == 1
+        if incoming or self._was_alone:
+            self._one_by_one, self._was_alone = len(incoming) <= 1, False
         if len(incoming) > MIN_SHARE and not self.pending and not self._targets.requests:
             # A burst of sends while the lane is idle is divided among all queues, one request for each. While requests
             # are in flight, one request for each free slot keeps the brokers busy with the fewest, largest requests.

@@ -405,6 +405,7 @@ class LaneOwner(Protocol):
     sys_flag: int
     retries: int
     accept_weaker: bool
+    has_many_senders: bool
     max_batch_bytes: int
     retried: int
     remoting: RemotingClient

@@ -1,4 +1,4 @@
-"""Several brokers of one conf file: names, ports and directories; the page that is put together."""
+"""Several brokers of one conf file: names, ports and directories."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skylark.broker.identity import resolved
-from skylark.broker.instances import MOST, check_directory, instance_count, instances_of
+from skylark.broker.instances import check_directory, instances_of
 from skylark.broker.options import BrokerOptions
-from skylark.broker.supervisor import merged_pages
+from skylark.mqcommon.daemons.instances import MOST
 from skylark.mqcommon.errors import ConfigError
 
 
@@ -39,17 +39,6 @@ def test_no_two_instances_share_a_port_a_name_or_a_directory(count: int, listen:
         assert len(set(ports)) == len(ports)
     assert [each.name for each in found] == [f"big-{number}" for number in range(count)]
     assert len({each.directory for each in found}) == count
-
-
-@pytest.mark.parametrize(("text", "count"), [("1", 1), (" 4 ", 4), ("auto", 3), ("AUTO", 3), ("64", 64)])
-def test_how_many(text: str, count: int) -> None:
-    assert instance_count(text, cores=3) == count
-
-
-@pytest.mark.parametrize("text", ["0", "-1", "65", "many", "", "1.5"])
-def test_no_number_of_instances(text: str) -> None:
-    with pytest.raises(ConfigError, match="brokerInstances"):
-        instance_count(text, cores=3)
 
 
 @pytest.mark.parametrize(
@@ -99,12 +88,3 @@ def test_an_instance_opens_its_own_commit_log_though_the_conf_names_the_shared_p
     for each in instances_of(shared, 2):
         changes: dict[str, Any] = {name: each.given[name] for name in ("store_path_root_dir", "store_path_commit_log")}
         assert resolved(replace(shared, **changes)).store_path_root_dir == str(each.directory)
-
-
-def test_pages_are_put_together_by_metric() -> None:
-    one = '# HELP a what\n# TYPE a gauge\na{b="1"} 1\n# HELP c what\n# TYPE c counter\nc 5\n'
-    two = '# HELP c what\n# TYPE c counter\nc{b="2"} 6\n# HELP a what\n# TYPE a gauge\na{b="2"} 2\n'
-    assert merged_pages([one, two]) == (
-        '# HELP a what\n# TYPE a gauge\na{b="1"} 1\na{b="2"} 2\n# HELP c what\n# TYPE c counter\nc 5\nc{b="2"} 6\n'
-    )
-    assert merged_pages([]) == ""

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import trio
 
+from skylark.remoting.net.in_process import InProcessListener
 from skylark.remoting.net.sockets import connect, listen
 from skylark.remoting.net.tls.contexts import client_context, server_context
 from skylark.remoting.net.tls.session import TlsTransport
@@ -26,6 +27,14 @@ async def socket_pair(tmp_path: Path) -> Pair:
 
 async def pair_in_memory(tmp_path: Path) -> Pair:
     return memory_pair()
+
+
+async def pair_in_process(tmp_path: Path) -> Pair:
+    listener = InProcessListener("127.0.0.1:10911")
+    ours = await listener.shortcut(connect)("127.0.0.1", 10911)
+    theirs = await listener.accept()
+    await listener.aclose()
+    return ours, theirs
 
 
 async def encrypted(ours: Transport, theirs: Transport, tmp_path: Path) -> Pair:

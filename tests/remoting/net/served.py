@@ -10,11 +10,12 @@ import trio
 
 from skylark.mqcommon.addresses import split_address
 from skylark.remoting.net import sockets
+from skylark.remoting.net.in_process import InProcessTransport
 from skylark.remoting.net.server import Server
 from skylark.remoting.net.sockets import SocketTransport
 from skylark.remoting.net.tls.session import TlsTransport
 from skylark.remoting.net.transport import Connect, Listener, Transport
-from tests.support.memory_transport import MemoryNetwork, MemoryTransport
+from tests.support.memory_transport import MemoryNetwork
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def reset(transport: Transport) -> None:
     """Break the connection, as a peer does that was started again."""
     if isinstance(transport, TlsTransport):
         reset(transport._inner)
-    elif isinstance(transport, MemoryTransport):
+    elif isinstance(transport, InProcessTransport):
         transport.cut()
     else:
         assert isinstance(transport, SocketTransport)

@@ -5,6 +5,7 @@ import trio
 import trio.testing
 
 from skylark.mqcommon.addresses import split_address
+from skylark.mqcommon.errors import UserError
 from skylark.remoting.net.sockets import HeldPort, OpenSockets, connect, listen
 
 HOST = "127.0.0.1"
@@ -52,4 +53,22 @@ async def test_a_held_port_is_free_for_its_server_only() -> None:
         (listener,) = await listen(HOST, held.port)
         await (await connect(HOST, held.port)).aclose()
         await listener.aclose()
+    held.release()
+
+
+async def test_a_shared_port_is_served_by_several_listeners_and_by_no_other_server() -> None:
+    held = HeldPort(HOST)
+    held.share()
+    listeners = [(await listen(HOST, held.port, is_shared=True))[0] for _ in range(2)]
+    in_use = rf"port {HOST}:{held.port} is in use; .* another grpcServerPort"
+    with pytest.raises(UserError, match=in_use):
+        HeldPort(HOST, held.port, "grpcServerPort")
+    with pytest.raises(UserError, match=in_use):
+        await listen(HOST, held.port, "grpcServerPort")
+    # When one of the listeners has closed, the other gets all connections.
+    await listeners[0].aclose()
+    for _ in range(5):
+        client = await connect(HOST, held.port)
+        assert (await listeners[1].accept()).remote == client.local
+    await listeners[1].aclose()
     held.release()

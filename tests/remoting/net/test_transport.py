@@ -1,4 +1,4 @@
-"""What every transport does, over sockets and in memory; and what is the socket's own."""
+"""What every transport does, over sockets, in memory and in process; and what is the socket's own."""
 
 import errno
 import os
@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 from skylark.mqcommon.disk.files import OsFiles
 from skylark.mqcommon.errors import CLOSED_BY_PEER, TLS_GUESS, ConnectionLost, FileClosed, UserError
 from skylark.remoting.net.channel import Channel
-from skylark.remoting.net.sockets import connect, connect_reason, listen
+from skylark.remoting.net.in_process import CAPACITY_BYTES, InProcessListener, in_process_pair
+from skylark.remoting.net.sockets import SocketTransport, connect, connect_reason, listen
 from skylark.remoting.net.transport import MAX_PIECES, Listener, Transport
 from skylark.remoting.protocol.command import Command
 from skylark.remoting.protocol.connection import Connection
 from skylark.remoting.protocol.frame import MAX_FRAME_BYTES, encode
-from tests.remoting.net.pairs import Pair, pair_in_memory, socket_pair, tls_in_memory, tls_over_sockets
+from tests.remoting.net.pairs import Pair, pair_in_memory, pair_in_process, socket_pair, tls_in_memory, tls_over_sockets
 from tests.remoting.net.served import reset
 from tests.support.memory_transport import MemoryNetwork, memory_pair
 
@@ -29,8 +30,8 @@ LARGE = 16 << 20
 
 
 @pytest.fixture(
-    params=[socket_pair, pair_in_memory, tls_over_sockets, tls_in_memory],
-    ids=["socket", "memory", "TLS over sockets", "TLS in memory"],
+    params=[socket_pair, pair_in_memory, pair_in_process, tls_over_sockets, tls_in_memory],
+    ids=["socket", "memory", "in process", "TLS over sockets", "TLS in memory"],
 )
 async def pair(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Pair]:
     made: Pair = await request.param(tmp_path)
@@ -369,7 +370,12 @@ async def listening_in_memory() -> tuple[Listener, Callable[[str, int], Awaitabl
     return network.listen(), network.connect
 
 
-@pytest.mark.parametrize("listening", [listening_sockets, listening_in_memory])
+async def listening_in_process() -> tuple[Listener, Callable[[str, int], Awaitable[Transport]]]:
+    listener = InProcessListener("127.0.0.1:10911")
+    return listener, listener.shortcut(connect)
+
+
+@pytest.mark.parametrize("listening", [listening_sockets, listening_in_memory, listening_in_process])
 async def test_a_listener_takes_connections_until_it_closes(
     listening: Callable[[], Awaitable[tuple[Listener, Callable[[str, int], Awaitable[Transport]]]]],
 ) -> None:
@@ -387,6 +393,39 @@ async def test_a_listener_takes_connections_until_it_closes(
     assert connect_reason(refused.value) == os.strerror(errno.ECONNREFUSED)
     with pytest.raises(trio.ClosedResourceError):
         await listener.accept()
+
+
+async def test_a_listener_in_process_is_found_by_all_its_addresses_and_no_other() -> None:
+    others = await listen("127.0.0.1", 0)
+    listener = InProcessListener("[::1]:10911", ["10.0.0.5:10909"])
+    reach = listener.shortcut(connect)
+    async with others[0], listener:
+        host, _, port = others[0].address.rpartition(":")
+        assert isinstance(await reach(host, int(port)), SocketTransport)
+        for near in (("0:0::1", 10911), ("10.0.0.5", 10909)):
+            client = await reach(*near)
+            server = await listener.accept()
+            # A signature names the address of the server, so both ends must know the same one.
+            assert (client.remote, server.local) == ("[::1]:10911", "[::1]:10911")
+            assert client.is_encrypted and server.is_encrypted
+
+
+async def test_a_connection_in_process_holds_no_more_than_it_says() -> None:
+    ours, theirs = in_process_pair("127.0.0.1:40000", "127.0.0.1:10911")
+    assert fill(ours) == CAPACITY_BYTES == theirs.buffered_bytes
+    shown = bytearray(b"before")
+    assert len(await theirs.receive(CAPACITY_BYTES)) == CAPACITY_BYTES
+    ours.try_send([memoryview(shown)])
+    shown[:] = b"after."
+    assert await theirs.receive(100) == b"before"
+
+
+async def test_a_client_in_process_that_was_not_accepted_is_cut_off() -> None:
+    listener = InProcessListener("127.0.0.1:10911")
+    client = await listener.connect()
+    await listener.aclose()
+    with pytest.raises(trio.BrokenResourceError, match="Connection reset by peer"):
+        await client.receive(1)
 
 
 async def test_a_client_that_left_before_it_was_accepted_is_passed_over() -> None:

@@ -148,6 +148,7 @@ class Owner:
     wire_group = "g"
     sys_flag = 0
     accept_weaker = False
+    has_many_senders = False
     max_batch_bytes = MAX_BATCH_BYTES
     traces = None
     undo_copy = None

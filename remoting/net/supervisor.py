@@ -1,32 +1,30 @@
-"""Runs the instances of one conf file as processes of their own: starts, restarts and stops them.
+"""Keeps several processes of one daemon running: starts, restarts and stops them, and serves their pages as one.
 
-The supervisor serves no clients. An instance is a command `broker` with a few more options. An instance that dies is
-started again, after a pause that grows as long as it keeps dying. If an instance does not come up at the first start,
-its options or its store are wrong, and all instances end. When the supervisor itself is killed, the instances stop. The
-supervisor has one page for metrics and one for health, which it merges from the instances' pages.
-Neighbours: instances.py has names and options; remoting/net/children.py runs processes; cli.py starts either the
-supervisor or one broker.
+The supervisor serves no clients. A child that dies is started again, after a pause that grows as long as it keeps
+dying. If a child does not come up at the first start, its options are wrong, and all children end. When the supervisor
+itself is killed, the children stop. The supervisor has one page for metrics and one for health, which it merges from
+the children's pages.
+Neighbours: children.py runs one process; broker/instances.py and mqproxy/instances.py say which processes.
 """
 
 import io
 import logging
+import os
 import signal
-import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from random import Random
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import trio
 
-from skylark.broker.instances import Instance
-from skylark.broker.options import BrokerOptions
 from skylark.mqcommon.backoff import Backoff
 from skylark.mqcommon.errors import UserError
 from skylark.mqcommon.logs.copier import LineCopier
-from skylark.mqcommon.options.fields import options_of
+from skylark.mqcommon.logs.options import LogOptions
+from skylark.mqcommon.metrics.options import MetricsOptions
 from skylark.remoting.metrics.health import HEALTH_PAGES, serve_pages
 from skylark.remoting.net.children import end_text, run_child
 from skylark.remoting.net.daemon import Ready
@@ -39,46 +37,57 @@ logger = logging.getLogger(__name__)
 
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
-# An instance that has run for this long counts as having started.
+# A child that has run for this long counts as having started.
 STABLE_S = 60.0
-# Limits of an instance's page: how long it may take, and how large it may be.
+# Limits of a child's page: how long it may take, and how large it may be.
 PAGE_S = 10.0
 MOST_PAGE_BYTES = 256 * 1024 * 1024
 _LINE_BYTES = 64 * 1024
 _HOST = "127.0.0.1"
 
 
-class _Running:
-    """One instance, with the state of its present process."""
+class Child(NamedTuple):
+    """One process. ``command`` makes its command line of more options by name, which take precedence."""
 
-    def __init__(self, instance: Instance) -> None:
-        self.name = instance.name
-        self.given = instance.given
+    name: str
+    command: Callable[[Mapping[str, str]], list[str]]
+    #: Variables of its environment, beside the supervisor's own.
+    environ: Mapping[str, str] = {}
+
+
+class _Running:
+    """One child, with the state of its present process."""
+
+    def __init__(self, child: Child) -> None:
+        self.name = child.name
+        self.command = child.command
+        self.environ = child.environ
         self.process: trio.Process | None = None
         self.is_ready = False
         self.restarts = 0
-        #: The port of the instance's metrics page.
+        #: The port of the child's metrics page.
         self.page = HeldPort(_HOST)
 
 
 class Supervisor:
-    """Runs all instances. ``conf`` and ``given``: the conf file and the command line's options, for each instance."""
+    """Runs all ``children``, each of which is a ``noun``; ``nouns`` is its plural."""
 
     def __init__(
-        self, options: BrokerOptions, instances: Iterable[Instance], conf: str | None, given: Mapping[str, str]
+        self, noun: str, nouns: str, children: Iterable[Child], *, logs: LogOptions, pages: MetricsOptions
     ) -> None:
-        self._options = options
-        self._conf = conf
-        self._given = given
-        self._all = [_Running(instance) for instance in instances]
+        """``logs`` are the options of the log of supervisor and children; ``pages`` those of the supervisor's pages."""
+        self._noun, self._nouns = noun, nouns
+        self._logs = logs
+        self._pages = pages
+        self._all = [_Running(child) for child in children]
         self._backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, Random())
-        # Copies the lines that the instances print.
+        # Copies the lines that the children print.
         self._lines = LineCopier()
         self._all_ready = trio.Event()
         self._stopping = trio.Event()
 
     async def run(self, stopping: trio.Event, ready: Ready) -> None:
-        """Run until ``stopping`` is set and all instances have ended. UserError when one of them does not come up."""
+        """Run until ``stopping`` is set and all children have ended. UserError when one of them does not come up."""
         try:
             await self._run(stopping, ready)
         finally:
@@ -94,7 +103,7 @@ class Supervisor:
                     nursery.start_soon(self._keep, running, failed)
                 nursery.start_soon(self._stop_when, stopping)
                 nursery.start_soon(self._tell_when_ready, ready)
-                if self._options.log_file:
+                if self._logs.log_file:
                     pages.start_soon(self._pass_hangups)
             pages.cancel_scope.cancel()
         if failed:
@@ -108,7 +117,7 @@ class Supervisor:
                 self._stopping.set()
 
             nursery.start_soon(asked)
-            # The instances get SIGTERM from `run_child`.
+            # The children get SIGTERM from `run_child`.
             await self._stopping.wait()
             nursery.cancel_scope.cancel()
         self._all_ready.set()
@@ -117,11 +126,11 @@ class Supervisor:
         await self._all_ready.wait()
         if not self._stopping.is_set():
             names = ", ".join(running.name for running in self._all)
-            logger.info("%d brokers serve: %s", len(self._all), names)
-            ready(f"{len(self._all)} brokers serve")
+            logger.info("%d %s serve: %s", len(self._all), self._nouns, names)
+            ready(f"{len(self._all)} {self._nouns} serve")
 
     async def _pass_hangups(self) -> None:
-        """Pass SIGHUP on to the instances, so that they reopen log files that logrotate has renamed."""
+        """Pass SIGHUP on to the children, so that they reopen log files that logrotate has renamed."""
         with trio.open_signal_receiver(signal.SIGHUP) as received:
             async for _ in received:
                 self._signal(signal.SIGHUP)
@@ -131,10 +140,10 @@ class Supervisor:
             if running.process is not None:
                 running.process.send_signal(number)
 
-    # --- one instance
+    # --- one child
 
     async def _keep(self, running: _Running, failed: list[str]) -> None:
-        """Run the instance again and again, until all stop."""
+        """Run the child again and again, until all stop."""
         failures, was_ready = 0, False
         while not self._stopping.is_set():
             began = trio.current_time()
@@ -143,25 +152,27 @@ class Supervisor:
             if self._stopping.is_set():
                 # A child that gets SIGTERM before its handler is installed dies of the signal.
                 if code and code != -signal.SIGTERM:
-                    logger.error("broker %s ended with %s", running.name, end_text(code))
+                    logger.error("%s %s ended with %s", self._noun, running.name, end_text(code))
                 return
             if not was_ready:
-                failed.append(f"broker {running.name} ended with {end_text(code)} before it served; see its log")
+                failed.append(f"{self._noun} {running.name} ended with {end_text(code)} before it served; see its log")
                 self._stopping.set()
                 return
             failures = 1 if trio.current_time() - began >= STABLE_S else failures + 1
             pause_s = self._backoff.pause_s(failures)
-            logger.error("broker %s ended with %s; starting it in %.1f s", running.name, end_text(code), pause_s)
+            logger.error(
+                "%s %s ended with %s; starting it in %.1f s", self._noun, running.name, end_text(code), pause_s
+            )
             with trio.move_on_after(pause_s):
                 await self._stopping.wait()
             running.restarts += 1
 
     async def _run_once(self, running: _Running) -> int:
-        """Run the instance until it ends; returns its exit code."""
+        """Run the child until it ends; returns its exit code."""
 
         def started(process: trio.Process) -> None:
             running.process = process
-            logger.info("broker %s has process %d", running.name, process.pid)
+            logger.info("%s %s has process %d", self._noun, running.name, process.pid)
 
         def serves() -> None:
             running.is_ready = True
@@ -170,39 +181,22 @@ class Supervisor:
 
         try:
             return await run_child(
-                self._command(running),
+                running.command(_page_options(running.page.port)),
                 running.name,
                 started=started,
                 serves=serves,
                 stopping=self._stopping,
                 copy=self._lines.put,
-                in_json=self._options.log_format == "json",
+                environ={**os.environ, **running.environ},
+                in_json=self._logs.log_format == "json",
             )
         finally:
             running.process = None
 
-    def _command(self, running: _Running) -> list[str]:
-        given = {**self._given, **running.given, **self._ports_for(running)}
-        if self._conf is not None:
-            given.pop("broker_config_path", None)  # set by -c, as here
-        flags = {o.name: o.flag for o in options_of(BrokerOptions)}
-        command = [sys.executable, "-P", "-m", "skylark.broker"]
-        if self._conf is not None:
-            command += ["-c", self._conf]
-        return command + [part for name, value in given.items() for part in (flags[name], value)]
-
     # --- pages
 
-    def _ports_for(self, running: _Running) -> dict[str, str]:
-        """Options that put the instance's pages on free loopback ports, which other machines cannot reach."""
-        return {
-            "metrics_prom_exporter_host": _HOST,
-            "metrics_prom_exporter_port": str(running.page.port),
-            "health_port": "-1",
-        }
-
     async def _serve_pages(self, nursery: trio.Nursery) -> None:
-        options = self._options
+        options = self._pages
         health = dict(zip(HEALTH_PAGES, (self._healthy, self._ready), strict=True))
         if options.metrics_exporter_type == "PROM":
             place = (options.metrics_prom_exporter_host, options.metrics_prom_exporter_port, "metricsPromExporterPort")
@@ -221,7 +215,7 @@ class Supervisor:
 
         away = [running.name for running in self._all if not running.is_ready]
         if self._stopping.is_set():
-            return text_page(HTTPStatus.SERVICE_UNAVAILABLE, "the brokers stop")
+            return text_page(HTTPStatus.SERVICE_UNAVAILABLE, f"the {self._nouns} stop")
         if away:
             return text_page(HTTPStatus.SERVICE_UNAVAILABLE, f"not serving: {', '.join(away)}")
         return text_page(HTTPStatus.OK, "ok")
@@ -252,6 +246,15 @@ class Supervisor:
         return Page(HTTPStatus.OK, [merged_pages([own, *found]).encode()], TextFormat.CLASSIC.value)
 
 
+def _page_options(port: int) -> dict[str, str]:
+    """Options that put a child's pages on a free loopback port, which other machines cannot reach."""
+    return {
+        "metrics_prom_exporter_host": _HOST,
+        "metrics_prom_exporter_port": str(port),
+        "health_port": "-1",
+    }
+
+
 def merged_pages(pages: Iterable[str]) -> str:
     """Pages of metrics as one: each metric stands once, with the rows of all pages."""
     heads: dict[str, list[str]] = {}
@@ -271,7 +274,7 @@ def merged_pages(pages: Iterable[str]) -> str:
 
 
 async def _page(port: int, path: str) -> str:
-    """The text of an instance's page. OSError, TooSlowError or ValueError when it cannot be read."""
+    """The text of a child's page. OSError, TooSlowError or ValueError when it cannot be read."""
     import http.client
 
     answer = bytearray()

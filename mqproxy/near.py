@@ -1,0 +1,67 @@
+"""A proxy in the process and the event loop of one broker: ``enableProxy``.
+
+Its requests to that broker go by connections inside of the loop, and are handled as those that come by remoting; other
+brokers are reached over the network. It logs as the broker does, and shares the broker's limits of connections. An
+error in it is logged, and does not reach the broker.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import trio
+
+from skylark.mqcommon.errors import ConfigError, SkylarkError, leaves
+from skylark.mqcommon.logs.options import LogOptions
+from skylark.mqcommon.options.conf_file import conf_keys
+from skylark.mqcommon.options.fields import options_of
+from skylark.mqproxy.daemon import run_proxy
+from skylark.mqproxy.instances import KEY
+from skylark.mqproxy.options import ProxyOptions, load_options
+from skylark.remoting.net.in_process import NearServer
+
+logger = logging.getLogger(__name__)
+
+_OF_CONNECTIONS: Final = ("maxConnections", "maxConnectionsPerAddress", "maxNewConnectionsPerSecond")
+
+
+class NearProxy:
+    """The proxy of one broker, which ``broker`` gives when it serves."""
+
+    def __init__(
+        self,
+        broker: Callable[[], NearServer],
+        conf: str,
+        given: Mapping[str, str],
+        environ: Mapping[str, str],
+        warnings: list[str],
+    ) -> None:
+        """``conf`` is the proxy's own file, "" for none; ``given`` beats it, and it beats ``environ``.
+
+        Raises UserError when the options cannot be used.
+        """
+        self._broker = broker
+        self._options = load_options(conf or None, given, warnings, environ)
+        if self._options.proxy_instances.strip() != "1":
+            raise ConfigError(f"{conf}: {KEY}: a broker's own proxy is one; start mqproxy by itself for several")
+        without_effect = {*_OF_CONNECTIONS, *(o.key for o in options_of(LogOptions))}
+        for key in sorted(without_effect & conf_keys(ProxyOptions, conf or None)):
+            warnings.append(f"{conf}: {key} has no effect in a broker's own proxy: set it in the broker's conf")
+
+    async def run(self, stopping: trio.Event, serves: Callable[[], None]) -> str:
+        """Serve until ``stopping`` is set. Returns why it ended; "" when it was to end."""
+        broker, why = self._broker(), ""
+        try:
+            await run_proxy(
+                self._options,
+                stopping,
+                lambda text: serves(),
+                shortcut=broker.shortcut,
+                connections=broker.connections,
+            )
+        except* SkylarkError as group:
+            why = "; ".join(str(error) for error in leaves(group))
+        except* Exception as group:
+            logger.error("the proxy failed", exc_info=group)
+            why = "an error that was not expected, see above"
+        return why
