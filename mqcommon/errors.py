@@ -6,7 +6,6 @@ SkylarkError
 │   └── InvalidArgument       a value that a call cannot use; a ValueError, too
 │       └── InvalidSql        an SQL92 expression that cannot be read: the place and the reason
 ├── ProtocolError             the peer sent bytes that are not the protocol: close the connection
-│   └── Http2Error            of HTTP/2, with its code: remoting/http2/errors.py
 ├── RequestRefused            raised in a handler: becomes the error answer, the connection lives
 ├── RemotingError             a request got no answer
 │   ├── ConnectFailed         nothing listens there, or not in time
