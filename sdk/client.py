@@ -167,6 +167,7 @@ class ClientInstance:
             connect=connect if self._shortcut is None else self._shortcut(connect),
         )
         self._remoting = await self._stack.enter_async_context(remoting)
+        self._remoting.answers_at_once = self._shortcut is not None
         known = self.given_nameservers
         self._name_servers = NameServers(self._remoting, known, self.random)
         self._nursery = await self._stack.enter_async_context(shielded_nursery())

@@ -113,7 +113,14 @@ class Lane:
         """
         if self._is_closed:
             raise SkylarkError("the client was closed")
-        if self._one_by_one and not self._targets.requests and not self._incoming and not self.pending:
+        if (
+            self._one_by_one
+            and not self._targets.requests
+            and not self._incoming
+            and not self.pending
+            # A task that does not wait yet must not be woken by an answer. A ticket has no such task.
+            and (send.span is not None or not self._owner.remoting.answers_at_once)
+        ):
             send.deadline += trio.current_time()
             self._soonest = min(self._soonest, send.deadline)
             self.pending.append(send)

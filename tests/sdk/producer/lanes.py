@@ -50,6 +50,7 @@ class Cluster:
         self.acts = {addr_of(name): OK for name in names}
         self.listed = list(names)
         self.has_namesrv = True
+        self.answers_at_once = False
         self.refreshed = 0
         # (trio's time, address) of every try, also of those that could not connect.
         self.tries: list[tuple[float, str]] = []

@@ -52,6 +52,20 @@ async def test_a_lone_ticket_of_many_senders_is_stored_at_once() -> None:
             await wait_all_tasks_blocked()
 
 
+async def test_a_lone_send_is_answered_when_its_task_waits() -> None:
+    async with near() as (broker, producer):
+        for body in (b"one", b"two"):
+            await producer.send(Message("t", body))
+            await wait_all_tasks_blocked()
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await producer.send(Message("t", b"cancelled before it waits"))
+        assert scope.cancelled_caught
+        await wait_all_tasks_blocked()
+        assert (await producer.send(Message("t", b"three"))).msg_id
+        assert sizes(broker) == [1] * 4
+
+
 async def test_other_tickets_wait_for_more() -> None:
     async with near() as (broker, producer):
         tickets = [producer.send_nowait(Message("t", b"ticket")) for _ in range(50)]

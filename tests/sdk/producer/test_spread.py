@@ -26,6 +26,7 @@ class Wire:
     def __init__(self) -> None:
         self.open: list[tuple[str, Command, Answered]] = []
         self.sent: list[tuple[tuple[str, int], int]] = []
+        self.answers_at_once = False
 
     def connected(self, addr: str) -> bool:
         return True
