@@ -33,6 +33,10 @@ async def accept_connections(
                 refusals.count("accepts_failed", trio.current_time(), listener.address, detail)
                 await trio.sleep(_PAUSE_S)
                 continue
+            if transport.meeting is not None:
+                # A proxy in this process, which limits its clients itself: it has one address for all of them.
+                nursery.start_soon(serve, transport)
+                continue
             # Taken before the task starts, so that a burst cannot pass the limit; `_serve` returns it.
             network = limited_network(split_address(transport.remote)[0])
             now_s = trio.current_time()

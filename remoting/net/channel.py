@@ -384,6 +384,10 @@ class Channel:
                 self._end_request(row[3], answer)
         except Busy:
             return False
+        except BaseException:
+            # Whoever sent it gets the error, and no answer besides.
+            self._pending.pop(command.opaque, None)
+            raise
         finally:
             self._hands_over = False
         return True

@@ -12,6 +12,7 @@ from skylark.remoting.net import sockets
 from skylark.remoting.net.channel import MOST_HANDED_BYTES, Channel
 from skylark.remoting.net.client import RemotingClient, open_client
 from skylark.remoting.net.in_process import InProcessListener
+from skylark.remoting.net.limits import ConnectionBudget, ServerLimits
 from skylark.remoting.net.server import Server
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.command import CBOR, Command
@@ -123,6 +124,21 @@ async def test_a_request_does_not_overtake_one_that_was_sent_as_bytes() -> None:
         assert [len(request.body) for request in at.asked] == [MOST_HANDED_BYTES + 1, 5]
         assert len(large) == len(small) == 1
         assert at.submit(ECHO), "requests are handed over again"
+
+
+async def test_limits_of_one_address_do_not_hold_for_clients_in_the_loop() -> None:
+    made, listener = Served(), InProcessListener(ADDR)
+    budget = ConnectionBudget(10_000, 1, 1)
+    made.server = Server({ECHO: made.echo}, limits=ServerLimits(max_requests_a_second=1), connections=budget)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(made.server.serve_on, [listener])
+        reach = listener.shortcut(sockets.connect)
+        async with open_client(connect=reach) as first, open_client(connect=reach) as second:
+            for _ in range(5):
+                for client in (first, second):
+                    assert (await client.invoke(ADDR, Command(ECHO))).code == ResponseCode.SUCCESS
+            assert (len(made.server.channels), budget.used) == (2, 0)
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_large_answer_comes_as_bytes() -> None:
