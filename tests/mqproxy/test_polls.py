@@ -1,7 +1,7 @@
 """What a receive call has taken from the broker, and its client does not get."""
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,9 +12,11 @@ from skylark.mqcommon.errors import RequestTimeout, SkylarkError
 from skylark.mqproxy import polls as module
 from skylark.mqproxy.brokers import Brokers, Delivery, Pop, Receipt
 from skylark.mqproxy.clients import Clients
+from skylark.mqproxy.ending import Ending
 from skylark.mqproxy.options import ProxyOptions
 from skylark.mqproxy.polls import Poll, Polls
 from skylark.mqproxy.renewals import RenewalCounts, Renewals
+from skylark.mqproxy.service import Calls
 from skylark.mqproxy.shared import Shared
 from tests.support.clock import ManualClock
 
@@ -85,6 +87,18 @@ class World:
         return poll.popping
 
 
+class Asking:
+    """A receive call with an empty request, whose answer is dropped."""
+
+    time_left_s = None
+
+    async def read(self) -> bytes:
+        return b""
+
+    async def write(self, *messages: bytes) -> None:
+        pass
+
+
 @asynccontextmanager
 async def a_world() -> AsyncIterator[World]:
     """A world whose polls run, and are closed at the end."""
@@ -126,6 +140,32 @@ async def test_an_answer_that_comes_together_with_the_cancellation_is_given_back
                 assert poll.popping is not None
                 await poll.popping.result()
                 nursery.cancel_scope.cancel()
+        await world.polls.close()
+        assert world.brokers.given_back == [(1, module.BACK_AFTER_MS)]
+
+
+async def test_what_a_pop_brings_after_a_stop_has_answered_its_call_is_given_back() -> None:
+    async with a_world() as world:
+        session: Any = nullcontext()
+        session.ending = Ending()
+        poll = world.begin()
+
+        async def of(call: Any) -> Any:
+            return SimpleNamespace(session=session)
+
+        async def begin(*arguments: Any) -> Poll:
+            return poll
+
+        calls = Calls(ProxyOptions(), cast(Any, None), cast(Any, None), 0)
+        calls._callers = cast(Any, SimpleNamespace(of=of))
+        calls._poll = begin  # type: ignore[method-assign]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(calls.receive_message, cast(Any, Asking()))
+            await world.brokers.asked.wait()
+            calls.stop_waiting()
+        world.brokers.answer([world.delivery(1)])
+        assert poll.popping is not None
+        await poll.popping.result()
         await world.polls.close()
         assert world.brokers.given_back == [(1, module.BACK_AFTER_MS)]
 

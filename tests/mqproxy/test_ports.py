@@ -91,7 +91,9 @@ def test_a_stopped_proxy_accepts_nobody(cluster: Cluster) -> None:
         socket.create_connection((host, int(port)))
 
 
-def test_a_stop_answers_those_who_wait(cluster: Cluster) -> None:
+def test_a_stop_answers_those_who_wait(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The stop must not wait for the pop of the call that waited.
+    monkeypatch.setattr("skylark.mqproxy.polls.CLOSE_TIMEOUT_S", 3600)
     cluster.create_topic("quiet")
     metadata = [("x-mq-client-id", "waits")]
     long = {"grpc_shutdown_time_seconds": 3600, "grpc_client_consumer_max_long_polling_timeout_millis": 3_600_000}
