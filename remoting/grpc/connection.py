@@ -56,7 +56,8 @@ BULK_BYTES: Final = 262_144
 # Large answers are sent in parts of this size, so that a client that reads slowly is not taken for one that does not.
 PART_BYTES: Final = 262_144
 # Before a GOAWAY: a client that gets no answers and sends nothing for this long begins no call; the longest wait for
-# that. After it: the time in which the client's threads learn of the GOAWAY.
+# that, and for the first bytes of a new connection. After it: the time in which the client's threads learn of the
+# GOAWAY.
 QUIET_S: Final = 0.025
 MAX_QUIET_WAIT_S: Final = 0.25
 SETTLE_S: Final = 0.02
@@ -128,6 +129,8 @@ class GrpcConnection:
             with self._cancel_scope:
                 async with trio.open_nursery() as self._nursery:
                     self._nursery.start_soon(self._write_queued)
+                    if self._is_leaving:
+                        self._nursery.start_soon(self._leave)
                     try:
                         await self._read()
                     finally:
@@ -152,10 +155,14 @@ class GrpcConnection:
         self._taken.unpark_all()
 
     def leave(self) -> None:
-        """Begin to leave gracefully; `run` then returns when all calls are answered and the client has closed."""
-        if not self._is_leaving and self._nursery is not None and self.closed_reason is None:
+        """Begin to leave gracefully; `run` then returns when all calls are answered and the client has closed.
+
+        Before `run` it makes the connection leave as soon as it is served.
+        """
+        if not self._is_leaving and self.closed_reason is None:
             self._is_leaving = True
-            self._nursery.start_soon(self._leave)
+            if self._nursery is not None:
+                self._nursery.start_soon(self._leave)
 
     @property
     def buffered_bytes(self) -> int:
@@ -445,6 +452,8 @@ class GrpcConnection:
             self._all_sent.set()
 
     async def _leave(self) -> None:
+        # The first bytes of a new connection may be on their way, with a call.
+        await poll_until(lambda: self.http2.has_begun, MAX_QUIET_WAIT_S)
         if self.http2.has_begun:
             self._holds = True
             await poll_until(lambda: trio.current_time() - self._last_read >= QUIET_S, MAX_QUIET_WAIT_S)

@@ -9,7 +9,13 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from skylark.remoting.grpc.call import WRITE_BYTES, Call, Streaming, Unary
-from skylark.remoting.grpc.connection import GO_AWAY_ANSWER_S, LINGER_S, QUIET_S, SETTLE_S
+from skylark.remoting.grpc.connection import (
+    GO_AWAY_ANSWER_S,
+    LINGER_S,
+    MAX_QUIET_WAIT_S,
+    QUIET_S,
+    SETTLE_S,
+)
 from skylark.remoting.grpc.limits import GrpcLimits
 from skylark.remoting.grpc.messages import framed
 from skylark.remoting.grpc.statuses import GrpcError, StatusCode
@@ -723,6 +729,8 @@ async def test_a_client_that_does_not_leave_is_cut_off(handlers: Handlers, mock_
 
         nursery.start_soon(leave)
         await wait_all_tasks_blocked()
+        assert not has_not_begun.is_closed
+        await served.wait(MAX_QUIET_WAIT_S)
         assert has_not_begun.is_closed
         await served.wait(GO_AWAY_ANSWER_S + LINGER_S + 2)
         await has_no_call.seen()
@@ -730,6 +738,40 @@ async def test_a_client_that_does_not_leave_is_cut_off(handlers: Handlers, mock_
         assert has_no_call.is_closed and not stays.is_closed
         await served.wait(20)
         assert (left, stays.is_closed, handlers.ended) == ([False], True, ["/t.T/Task"])
+
+
+@pytest.mark.parametrize("arrives", ["before", "after"])
+async def test_a_connection_that_arrives_while_its_server_begins_to_leave_is_served(
+    handlers: Handlers, mock_clock: MockClock, arrives: str
+) -> None:
+    async with raw(handlers.methods, mock_clock) as served, trio.open_nursery() as nursery:
+        left: list[bool] = []
+
+        async def leave() -> None:
+            left.append(await served.server.leave(60))
+
+        if arrives == "after":
+            nursery.start_soon(leave)
+            staying = await served.connect()
+            await wait_all_tasks_blocked()
+        client = RawClient(await served.network.connect("127.0.0.1", 10911))
+        if arrives == "before":
+            # The task of the connection has not run yet.
+            assert len(served.server) == 0
+            nursery.start_soon(leave)
+        await wait_all_tasks_blocked()
+        assert (len(served.server) > 0, left) == (True, [])
+        await client.send(http2.opened(call(ECHO, b"tea", [])))
+        await served.wait(MAX_QUIET_WAIT_S)
+        await served.wait(GO_AWAY_ANSWER_S + SETTLE_S)
+        await client.seen()
+        assert (client.status(), client.answer().data) == ("0", framed(b"tea"))
+        assert [last for last, _, _ in client.goaways()] == [2**31 - 1, 1]
+        await served.wait(LINGER_S + 1)
+        assert client.is_closed
+        if arrives == "after":
+            assert staying.is_closed
+        assert left == [True]
 
 
 async def test_a_client_that_gives_up_its_last_call_has_left(handlers: Handlers, mock_clock: MockClock) -> None:
