@@ -215,7 +215,8 @@ class Call:
     async def write(self, *messages: bytes) -> None:
         """Send messages of a streaming call. Waits while the client does not read: bound this time.
 
-        Raises GrpcError when the call has ended; the call's own task is cancelled then.
+        Raises GrpcError when the call has ended, or ends because it sends more than HTTP/2 keeps for a client; the
+        call's own task is cancelled then.
         """
         link, http2, stream_id = self._link, self._link.http2, self._stream_id
         # Each message waits for room before it takes any: many streams may write in one turn of the loop.
@@ -224,19 +225,22 @@ class Call:
         if not self._has_head:
             self._has_head = True
             http2.send_head(stream_id, heads.GZIP_HEAD if self._gives_gzip else heads.HEAD)
-        http2.send_data(stream_id, b"".join([framed(message, gzip=self._gives_gzip) for message in messages]))
+        data = b"".join([framed(message, gzip=self._gives_gzip) for message in messages])
+        if not http2.send_data(stream_id, data):
+            self.cut()
+            link.wake()
+            raise GrpcError(StatusCode.RESOURCE_EXHAUSTED, "the client does not take the messages of the call")
         link.has_answered = True
         link.wake()
         # No turn of the loop: a handler that returns next has its last messages and the trailers sent together.
-        await trio.lowlevel.checkpoint_if_cancelled()
-        while http2.unsent_bytes(stream_id) > WRITE_BYTES:
-            if self._window is None:
-                self._window = trio.lowlevel.ParkingLot()
-            # Stays true when the wait is cancelled: a client that does not read would not see how the call ends.
-            self._is_blocked = True
-            await self._window.park()
-            self._is_blocked = False
-        self._check_open()
+        await self._unsent_at_most(WRITE_BYTES)
+
+    async def drained(self) -> None:
+        """Wait until all that was written has gone out to the client's window: bound this time.
+
+        Raises GrpcError when the call has ended; the call's own task is cancelled then.
+        """
+        await self._unsent_at_most(0)
 
     # --- for the connection
 
@@ -314,6 +318,18 @@ class Call:
             self.fail(StatusCode.DEADLINE_EXCEEDED, "the deadline of the call has passed")
 
     # --- steps
+
+    async def _unsent_at_most(self, size: int) -> None:
+        """Wait until at most ``size`` bytes of the call wait for the client's window."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        while not self.is_over and self._link.http2.unsent_bytes(self._stream_id) > size:
+            if self._window is None:
+                self._window = trio.lowlevel.ParkingLot()
+            # Stays true when the wait is cancelled: a client that does not read would not see how the call ends.
+            self._is_blocked = True
+            await self._window.park()
+            self._is_blocked = False
+        self._check_open()
 
     def _attempt(self, step: Callable[..., Result], then: Callable[[], None], *args: Any) -> None:
         """Call a step of the handler; ``then`` as in `work`."""

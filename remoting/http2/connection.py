@@ -123,7 +123,6 @@ class ServerConnection:
         self._priorities = Allowance(limits.priorities_a_second, limits.priorities_a_second)
         self._updates = Allowance(limits.window_updates_a_second, limits.window_updates_a_second)
 
-        self._late: list[Event] = []  # what calls of the caller brought about; the next `receive` returns it
         self._out: list[bytes] = [_preface(limits)]
         self._control_bytes = 0
 
@@ -170,7 +169,7 @@ class ServerConnection:
         if self._failure is not None:
             raise Http2Error(*self._failure)
         self._now_s = now_s
-        events, self._late = self._late, []
+        events: list[Event] = []
         pending = self._pending
         if pending:
             pending += data
@@ -533,11 +532,16 @@ class ServerConnection:
         if stream is not None and stream.trailers is None:
             self._send_block(stream_id, head, 0)
 
-    def send_data(self, stream_id: int, data: bytes) -> None:
-        """Send data, as far as the client's windows allow; the rest waits for them (`unsent_bytes`)."""
+    def send_data(self, stream_id: int, data: bytes) -> bool:
+        """Send data, as far as the client's windows allow; the rest waits for them (`unsent_bytes`).
+
+        Returns whether the stream is open: it is reset when more than `Http2Limits.max_unsent_bytes` would wait.
+        """
         stream = self._streams.get(stream_id)
-        if stream is None or stream.trailers is not None or not data:
-            return
+        if stream is None or stream.trailers is not None:
+            return False
+        if not data:
+            return True
         stream.queued.append(memoryview(data))
         stream.unsent += len(data)
         self._unsent += len(data)
@@ -547,7 +551,8 @@ class ServerConnection:
             self._waiting[stream_id] = stream
         if self._unsent > self._limits.max_unsent_bytes:
             self.reset(stream_id, ErrorCode.ENHANCE_YOUR_CALM)
-            self._late.append(StreamReset(stream_id, ErrorCode.ENHANCE_YOUR_CALM))
+            return False
+        return True
 
     def send_trailers(self, stream_id: int, trailers: bytes, *, drop_queued: bool = False) -> None:
         """End the stream with a header block. It follows the data that waits, which ``drop_queued`` drops instead."""

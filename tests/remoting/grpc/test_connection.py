@@ -20,6 +20,7 @@ from skylark.remoting.grpc.limits import GrpcLimits
 from skylark.remoting.grpc.messages import framed
 from skylark.remoting.grpc.statuses import GrpcError, StatusCode
 from skylark.remoting.http2.errors import ErrorCode
+from skylark.remoting.http2.limits import Http2Limits
 from tests.remoting.grpc.raw_client import WINDOWS, RawClient, begun, raw
 from tests.support import http2
 from tests.support.http2 import (
@@ -431,6 +432,77 @@ async def test_a_handler_waits_while_its_client_gives_no_window(handlers: Handle
         for stream in (0, 1):
             await client.send(frame(WINDOW_UPDATE, 0, stream, struct.pack(">I", 100_000)))
         assert handlers.written > written
+
+
+@pytest.mark.parametrize("end", ["the client takes all", "reset", "lost"])
+async def test_messages_are_drained_once_the_client_has_given_window_for_them(
+    handlers: Handlers, mock_clock: MockClock, end: str
+) -> None:
+    async with raw(handlers.methods, mock_clock) as served, trio.open_nursery() as nursery:
+        client = await served.connect(begun(STREAM))
+        (held,) = handlers.held
+        steps: list[str] = []
+
+        async def write() -> None:
+            await held.drained()
+            # Less than a write waits for.
+            await held.write(bytes(65_535), b"the last")
+            steps.append("written")
+            try:
+                await held.drained()
+            except GrpcError as error:
+                steps.append(error.status.name)
+            else:
+                steps.append("drained")
+
+        nursery.start_soon(write)
+        await wait_all_tasks_blocked()
+        assert steps == ["written"]
+        for stream in (0, 1):
+            await client.send(frame(WINDOW_UPDATE, 0, stream, struct.pack(">I", 17)))
+        assert steps == ["written"]
+        if end == "reset":
+            await client.send(frame(RST_STREAM, 0, 1, bytes(4)))
+        elif end == "lost":
+            client.transport.cut()
+            await wait_all_tasks_blocked()
+        else:
+            for stream in (0, 1):
+                await client.send(frame(WINDOW_UPDATE, 0, stream, struct.pack(">I", 1)))
+        assert steps == ["written", "drained" if end == "the client takes all" else "CANCELLED"]
+
+
+async def test_a_failure_overtakes_what_was_not_drained(mock_clock: MockClock) -> None:
+    async def give_up(call: Call) -> None:
+        await call.write(bytes(70_000))
+        with trio.move_on_after(5):
+            await call.drained()
+        raise GrpcError(StatusCode.ABORTED, "the client does not read")
+
+    async with raw({"/t.T/GiveUp": Streaming(give_up)}, mock_clock) as served:
+        client = await served.connect(begun(b"/t.T/GiveUp"))
+        await served.wait(6)
+        await client.seen()
+        assert (len(client.answer().data), client.status()) == (65_535, str(int(StatusCode.ABORTED)))
+
+
+async def test_a_write_of_more_than_may_wait_ends_its_call(mock_clock: MockClock) -> None:
+    errors: list[str] = []
+
+    async def pour(call: Call) -> None:
+        call.when_ended(lambda: errors.append("ended"))
+        try:
+            await call.write(bytes(200_000))
+        except GrpcError as error:
+            errors.append(error.status.name)
+            raise
+
+    limits = GrpcLimits(http2=Http2Limits(max_unsent_bytes=100_000))
+    async with raw({"/t.T/Pour": Streaming(pour)}, mock_clock, limits) as served:
+        client = await served.connect(begun(b"/t.T/Pour"))
+        assert errors == ["ended", "RESOURCE_EXHAUSTED"]
+        assert client.answer().reset == ErrorCode.ENHANCE_YOUR_CALM
+        assert served.server._calls.used == 0
 
 
 async def test_a_failure_overtakes_what_a_client_does_not_read(handlers: Handlers, mock_clock: MockClock) -> None:
