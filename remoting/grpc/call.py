@@ -95,6 +95,7 @@ class Call:
         "_unconsumed_bytes",
         "_window",
         "deadline_s",
+        "header_bytes",
         "is_over",
         "is_unary",
         "path",
@@ -118,6 +119,8 @@ class Call:
         self._method = method
         self.is_unary = isinstance(method, Unary)
         self.path = headers[":path"]
+        #: What the headers hold in memory, counted as HTTP/2 counts them.
+        self.header_bytes = heads.size_of(headers)
         timeout = headers.get("grpc-timeout")
         #: When the client stops waiting, in trio's time.
         self.deadline_s = None if timeout is None else now_s + heads.timeout_s(timeout)
@@ -205,7 +208,7 @@ class Call:
             if self._news is None:
                 self._news = Signal()
             await self._news.wait()
-        message = reader.messages.popleft()
+        message = reader.take()
         self._hold(reader.buffered_bytes)
         if not reader.messages:
             self._give_window()
@@ -372,7 +375,7 @@ class Call:
             self._not_read(method, StatusCode.INVALID_ARGUMENT, "there is no whole request")
         else:
             self._give_window()
-            self._run(method, reader.messages.popleft())
+            self._run(method, reader.take())
 
     def _give_window(self) -> None:
         if self._unconsumed_bytes:

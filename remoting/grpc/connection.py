@@ -115,6 +115,7 @@ class GrpcConnection:
         self._cancel_scope = trio.CancelScope()
         self._nursery: trio.Nursery | None = None
         self._opened_at = self._last_read = self._busy_at = trio.current_time()
+        self._resumed_at = -inf
         self._pinged_at = 0.0
         self._last_ping = -inf
         self._early_pings = 0
@@ -167,7 +168,9 @@ class GrpcConnection:
     @property
     def buffered_bytes(self) -> int:
         """Bytes that this connection holds in memory."""
-        return self._request_bytes + self._outbox_bytes + self.http2.queued_bytes + self._transport.buffered_bytes
+        http2 = self.http2
+        held_bytes = http2.pending_bytes + http2.queued_bytes + self._outbox_bytes + self._request_bytes
+        return held_bytes + self._transport.buffered_bytes
 
     def scan(self, now_s: float) -> None:
         """Enforce what takes time: to be called about once a second."""
@@ -181,6 +184,12 @@ class GrpcConnection:
             self.close(f"peer did not read for {limits.write_timeout_ms} ms", "slow_readers")
             return
         request_timeout_s = limits.request_timeout_ms / 1000
+        incomplete_since = self.http2.incomplete_since_s
+        # While the client's answers wait, the rest is not read.
+        if incomplete_since is not None and blocked_since is None:
+            if now_s - max(incomplete_since, self._resumed_at) > request_timeout_s:
+                self.close(f"a frame or headers were not whole after {limits.request_timeout_ms} ms", "slow_frames")
+                return
         for call in list(self._calls.values()):
             call.expire(now_s, request_timeout_s)
         for stream_id, since in list(self._unsent.items()):
@@ -231,6 +240,7 @@ class GrpcConnection:
         if call is None:
             return
         self._budget.used -= 1
+        self._request_bytes -= call.header_bytes
         self._unary_calls -= call.is_unary
         self.has_answered = True
         if self.http2.unsent_bytes(stream_id):
@@ -271,7 +281,8 @@ class GrpcConnection:
             del events
             if not self.flush_now():
                 await self._all_taken()
-            if self._request_bytes or self._charged_bytes:
+                self._resumed_at = trio.current_time()
+            if self._request_bytes or self._charged_bytes or http2.pending_bytes:
                 self._charge()
                 # Between turns: `relieve` closes connections, and a handler must not lose its own.
                 if buffers.used > buffers.most:
@@ -346,6 +357,7 @@ class GrpcConnection:
             http2.send_trailers(stream_id, heads.failure(error.status, error.text, is_whole=True))
             return
         self._budget.used += 1
+        self._request_bytes += call.header_bytes
         self._calls[stream_id] = call
         self._unary_calls += call.is_unary
         call.begin()

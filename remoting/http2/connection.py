@@ -86,6 +86,7 @@ class ServerConnection:
         self._limits = limits
         self._pending = bytearray()  # the beginning of a frame, or of the preface
         self._needed = FRAME_HEAD_BYTES  # how long `_pending` must be before it is parsed
+        self._incomplete_since_s = 0.0  # of `_pending`, or of the header block that is not whole
         self._has_preface = False
         self._handlers: Mapping[int, _Handler] = _AT_START
         self._failure: tuple[ErrorCode, str] | None = None  # not the error: its traceback holds its catchers
@@ -135,8 +136,13 @@ class ServerConnection:
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes of an incomplete frame or header block; the caller should not wait for its rest forever."""
+        """Bytes of an incomplete frame or header block."""
         return len(self._pending) + len(self._block)
+
+    @property
+    def incomplete_since_s(self) -> float | None:
+        """When the first bytes of an incomplete frame or header block came, which the caller should limit; or None."""
+        return self._incomplete_since_s if self._pending or self._handlers is _IN_BLOCK else None
 
     @property
     def queued_bytes(self) -> int:
@@ -177,6 +183,8 @@ class ServerConnection:
                 return events
             data = bytes(pending)
             self._pending = bytearray()
+        elif self._handlers is not _IN_BLOCK:
+            self._incomplete_since_s = now_s
         try:
             self._parse(data, events)
         except Http2Error as error:
@@ -208,6 +216,8 @@ class ServerConnection:
             handler(self, flags, stream_id & MAX_STREAM_ID, data[payload_at:at], events)
             needed = FRAME_HEAD_BYTES
         self._needed = needed
+        if at and self._handlers is not _IN_BLOCK:
+            self._incomplete_since_s = self._now_s
         if at < end:
             self._pending += data[at:]
 
@@ -267,6 +277,7 @@ class ServerConnection:
             return
         self._block += payload
         self._block_stream_id, self._block_flags = stream_id, flags
+        self._incomplete_since_s = self._now_s
         self._handlers = _IN_BLOCK
 
     def _on_continuation(self, flags: int, stream_id: int, payload: bytes, events: list[Event]) -> None:

@@ -240,18 +240,57 @@ async def test_a_request_counts_as_memory_until_its_answer(handlers: Handlers, m
         client = await served.connect(begun(HELD), data(framed(bytes(1_000))))
         await client.send(begun(HELD, stream=3), data(framed(bytes(1_000))[:500], 3, flags=0))
         (connection,) = served.server._open
-        assert connection.buffered_bytes == 1_500
+        (header_bytes,) = {one.header_bytes for one in handlers.held}
+        assert header_bytes > 6 * 32
+        assert connection.buffered_bytes == 1_500 + 2 * header_bytes
         await client.send(data(framed(bytes(1_000))[500:], 3))
-        assert connection.buffered_bytes == 2_000
+        assert connection.buffered_bytes == 2_000 + 2 * header_bytes
         for held in handlers.held:
             held.answer(b"tea")
         await client.seen()
         assert connection.buffered_bytes == 0
         await client.send(begun(STREAM, stream=5), data(framed(bytes(1_000)) * 2 + b"\0", 5, flags=0))
-        assert connection.buffered_bytes == 2_001
+        header_bytes = handlers.held[-1].header_bytes
+        assert connection.buffered_bytes == 2_001 + header_bytes
         handlers.may_begin.set()
         await client.seen()
-        assert connection.buffered_bytes == 1
+        assert connection.buffered_bytes == 1 + header_bytes
+        await client.send(data(b"", 5)[:8])
+        assert served.server._buffers.used == 1 + header_bytes + 8
+
+
+async def test_a_part_of_headers_counts_as_memory(handlers: Handlers, mock_clock: MockClock) -> None:
+    async with raw(handlers.methods, mock_clock) as served:
+        client = await served.connect(frame(HEADERS, 0, 1, bytes(3_000)), frame(http2.CONTINUATION, 0, 1)[:5])
+        assert served.server._buffers.used == 3_005
+        await client.transport.aclose()
+        await wait_all_tasks_blocked()
+        assert served.server._buffers.used == 0
+
+
+@pytest.mark.parametrize("part", [begun(ECHO)[:-1], begun(ECHO, flags=0), begun(ECHO)[:5]])
+async def test_a_frame_that_does_not_become_whole_ends_its_connection_in_time(
+    handlers: Handlers, mock_clock: MockClock, part: bytes
+) -> None:
+    async with raw(handlers.methods, mock_clock, GrpcLimits(request_timeout_ms=5_000)) as served:
+        client = await served.connect(part)
+        await served.wait(4)
+        assert not client.is_closed
+        await served.wait(2)
+        assert client.is_closed
+        assert served.server.refusals.counts["slow_frames"] == 1
+
+
+async def test_a_client_may_always_be_within_a_frame(handlers: Handlers, mock_clock: MockClock) -> None:
+    async with raw(handlers.methods, mock_clock, GrpcLimits(request_timeout_ms=5_000)) as served:
+        sent = b"".join(call(ECHO, b"tea", [], stream=stream) for stream in range(1, 21, 2))
+        client = await served.connect()
+        step = len(sent) // 10
+        for at in range(0, len(sent), step):
+            await client.send(sent[at + 3 : at + step + 3] if at else sent[: step + 3])
+            await served.wait(4)
+        assert not client.is_closed
+        assert client.status(19) == "0"
 
 
 async def test_a_whole_request_may_wait_longer_than_one_that_is_not(handlers: Handlers, mock_clock: MockClock) -> None:
