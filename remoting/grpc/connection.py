@@ -184,12 +184,12 @@ class GrpcConnection:
             self.close(f"peer did not read for {limits.write_timeout_ms} ms", "slow_readers")
             return
         request_timeout_s = limits.request_timeout_ms / 1000
+        # Nothing is read while the client does not take its answers.
         incomplete_since = self.http2.incomplete_since_s
-        # While the client's answers wait, the rest is not read.
-        if incomplete_since is not None and blocked_since is None:
-            if now_s - max(incomplete_since, self._resumed_at) > request_timeout_s:
-                self.close(f"a frame or headers were not whole after {limits.request_timeout_ms} ms", "slow_frames")
-                return
+        reading_since = now_s if incomplete_since is None else max(incomplete_since, self._resumed_at)
+        if blocked_since is None and now_s - reading_since > request_timeout_s:
+            self.close(f"a frame or headers were not whole after {limits.request_timeout_ms} ms", "slow_frames")
+            return
         for call in list(self._calls.values()):
             call.expire(now_s, request_timeout_s)
         for stream_id, since in list(self._unsent.items()):

@@ -18,7 +18,6 @@ from skylark.remoting.http2.errors import ErrorCode, Http2Error
 from skylark.remoting.http2.events import (
     DataReceived,
     Event,
-    PeerLeaves,
     PingAnswered,
     PingReceived,
     RequestReceived,
@@ -102,8 +101,7 @@ class ServerConnection:
         self._last_stream_id = 0  # of all streams that the client opened
         self._last_taken_id = 0  # of the streams that were not refused
         self._refuses_streams = False
-        self.is_leaving = False
-        self._peer_leaves = False
+        self._is_leaving = False
 
         self._stream_window = max(limits.initial_window_bytes, FIRST_WINDOW_BYTES)  # of new streams
         self._window = max(limits.connection_window_bytes, FIRST_WINDOW_BYTES)  # what the client may still send
@@ -408,9 +406,6 @@ class ServerConnection:
         if len(payload) < 8:
             raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, f"GOAWAY of {len(payload)} bytes")
         self._spend(self._useless, "GOAWAY frames")
-        if not self._peer_leaves:
-            self._peer_leaves = True
-            events.append(PeerLeaves())
 
     def _on_window_update(self, flags: int, stream_id: int, payload: bytes, events: list[Event]) -> None:
         if stream_id:
@@ -638,15 +633,15 @@ class ServerConnection:
 
         `PingAnswered` with ``is_leaving`` says that the peer has read this: then call `go_away_now`.
         """
-        if not self.is_leaving:
-            self.is_leaving = True
+        if not self._is_leaving and self._failure is None:
+            self._is_leaving = True
             self._out.append(frames.goaway(MAX_STREAM_ID, ErrorCode.NO_ERROR))
             self._ping(_LEAVING_PING)
 
     def go_away_now(self) -> None:
         """Refuse all streams from now on, so that the client opens them elsewhere. Streams opened before are served."""
-        if not self._refuses_streams:
-            self.is_leaving = self._refuses_streams = True
+        if not self._refuses_streams and self._failure is None:
+            self._is_leaving = self._refuses_streams = True
             self._out.append(frames.goaway(self._last_taken_id, ErrorCode.NO_ERROR))
 
     def close(self, code: ErrorCode, text: str) -> None:
@@ -655,6 +650,8 @@ class ServerConnection:
             self._fail(code, text)
 
     def _ping(self, payload: bytes) -> None:
+        if self._failure is not None:
+            return
         self._pings.append(payload)
         self._out.append(frames.frame(PING, 0, 0, payload))
 
