@@ -349,7 +349,7 @@ async def test_others_are_served_within_a_long_read(mock_clock: MockClock) -> No
         order.append(call.peer)
         if call.peer == honest.transport.local:
             # The answers made so far do not wait for the rest.
-            assert greedy.transport._incoming.data
+            assert greedy.transport._incoming.size
         mock_clock.jump(TURN_S / 5)
         return request
 
