@@ -277,6 +277,8 @@ class Calls:
                     poll.sending(count)
                 await self._in_time(call, call.write, *part)
                 if poll is not None:
+                    # What waits for the client's window when the call ends does not reach the client.
+                    await self._in_time(call, call.drained)
                     poll.sent(count)
             if poll is not None:
                 poll.complete()
