@@ -103,8 +103,11 @@ def _with_proxy(main: Main, options: BrokerOptions, broker: "Broker | None", war
         from skylark.broker.proxy_process import ProxyProcess
 
         return WithProxy(main, ProxyProcess(options).run).run
-    # The broker knows nothing else of the proxy.
-    from skylark.mqproxy.near import NearProxy
+    try:
+        # The broker knows nothing else of the proxy.
+        from skylark.mqproxy.near import NearProxy
+    except Exception as error:  # protobuf's VersionError, too
+        raise UserError(f"enableProxy needs packages ({error}): pip install 'skylark-mq[proxy]'") from None
 
     given, environ = proxy_given(options), proxy_environ(options)
     near = NearProxy(lambda: broker.near, options.proxy_config_path, given, environ, warnings)

@@ -43,15 +43,15 @@ class WithProxy:
     async def run(self, stopping: trio.Event, ready: Ready) -> None:
         """Run both until ``stopping`` is set. UserError when the proxy does not come up."""
         broker_serves, broker_stopping = trio.Event(), trio.Event()
-        words = ""
+        address_text = ""
 
         def serves(text: str) -> None:
-            nonlocal words
-            words = text
+            nonlocal address_text
+            address_text = text
             broker_serves.set()
 
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._keep, broker_serves, stopping, lambda: ready(f"{words}, with a proxy"))
+            nursery.start_soon(self._keep, broker_serves, stopping, lambda: ready(f"{address_text}, with a proxy"))
             nursery.start_soon(self._stop_in_order, stopping, broker_stopping)
             await self._main(broker_stopping, serves)
             # If the broker ended by itself, end the proxy, too.

@@ -47,6 +47,8 @@ from skylark.sdk.nameservers import NameServerSource
 _LONG_MAX_DIGITS = 19
 # The most offsets between the first and the last message of one pop, of which filters may have skipped some.
 _MAX_OFFSETS = 65_536
+# Offsets that are acknowledged together are the bits of a number, which must not become long for a few messages.
+_MAX_BATCHED_OFFSETS = 1_024
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +171,12 @@ class Brokers:
         errors: list[SkylarkError | None] = [None] * len(receipts)
         # Broker → the numbers of its receipts, which go in one request.
         of_brokers: dict[str, list[int]] = {}
+        alone: list[list[int]] = []
         for number, receipt in enumerate(receipts):
-            of_brokers.setdefault(receipt.handle.broker_name, []).append(number)
+            if receipt.offset - receipt.handle.start_offset < _MAX_BATCHED_OFFSETS:
+                of_brokers.setdefault(receipt.handle.broker_name, []).append(number)
+            else:
+                alone.append([number])
 
         async def ack_at(numbers: Sequence[int]) -> None:
             error = await self._ack_together(group, topic, [receipts[number] for number in numbers])
@@ -181,7 +187,7 @@ class Brokers:
             for number in numbers:
                 errors[number] = error
 
-        await _for_each(list(of_brokers.values()), ack_at)
+        await _for_each([*of_brokers.values(), *alone], ack_at)
         return errors
 
     async def change_invisible_time(self, group: str, topic: str, receipt: Receipt, invisible_ms: int) -> Receipt:

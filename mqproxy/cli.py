@@ -47,7 +47,7 @@ def main(conf: str | None, print_config: bool, **arguments: str | None) -> None:
     except UserError as error:
         report.fail(str(error))
         sys.exit(1)
-    sys.exit(run_daemon(main_task, name="mqproxy", logs=options))
+    sys.exit(run_daemon(_with_supervisor(main_task), name="mqproxy", logs=options))
 
 
 def _one(options: ProxyOptions) -> Main:
@@ -55,14 +55,23 @@ def _one(options: ProxyOptions) -> Main:
     try:
         # Imported here: a supervisor does not need the proxy's modules.
         from skylark.mqproxy.daemon import run_proxy
-    except ImportError as error:
+    except Exception as error:  # protobuf's VersionError, too
         raise UserError(f"mqproxy needs packages ({error}): pip install 'skylark-mq[proxy]'") from None
 
     async def serve(stopping: trio.Event, ready: Ready) -> None:
         keep_freed_memory()
-        async with trio.open_nursery() as nursery:
-            # The parent is a broker with enableProxy, or the supervisor of several proxies.
-            nursery.start_soon(stop_with_supervisor, stopping)
-            await run_proxy(options, stopping, ready)
+        await run_proxy(options, stopping, ready)
 
     return serve
+
+
+def _with_supervisor(main_task: Main) -> Main:
+    """``main_task``, which also stops when the parent is gone that supervises it."""
+
+    async def run(stopping: trio.Event, ready: Ready) -> None:
+        async with trio.open_nursery() as nursery:
+            # The parent is a supervisor of several brokers with enableProxy, or of several proxies.
+            nursery.start_soon(stop_with_supervisor, stopping)
+            await main_task(stopping, ready)
+
+    return run

@@ -33,6 +33,12 @@ MAX_SETTINGS_BYTES = 256 * 1024
 MAX_ALL_SETTINGS_BYTES = 128 * 1024 * 1024
 
 
+def check_size(settings: wire.Settings) -> None:
+    """Refused when the settings of a client are too large to be kept."""
+    if settings.ByteSize() > MAX_SETTINGS_BYTES:
+        raise Refused(wire.BAD_REQUEST, f"the settings of a client may have {MAX_SETTINGS_BYTES} bytes at most")
+
+
 class ProxyClient:
     """One client. ``settings`` are its latest; it sent them on ``stream``, which is None after the stream's end."""
 
@@ -72,9 +78,7 @@ class Clients:
         return Counter(client.settings.client_type for client in self._clients.values())
 
     def put(self, client_id: str, settings: wire.Settings, stream: Stream) -> None:
-        """Keep a client's settings. Refused when they are too large."""
-        if settings.ByteSize() > MAX_SETTINGS_BYTES:
-            raise Refused(wire.BAD_REQUEST, f"the settings of a client may have {MAX_SETTINGS_BYTES} bytes at most")
+        """Keep a client's settings, whose size was checked (`check_size`)."""
         self._expire()
         # Removed first, so that it comes last in the order.
         self.remove(client_id)

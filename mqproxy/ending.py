@@ -10,7 +10,7 @@ class Ending:
 
     def __init__(self) -> None:
         self._begun = trio.Event()
-        #: Those of the work that waits. Work that begins after the end has begun must not be added.
+        #: The scopes of the work that waits. Once the end has begun, no scope may be added.
         self.scopes: set[trio.CancelScope] = set()
 
     @property

@@ -22,6 +22,8 @@ from skylark.remoting.net.in_process import NearServer
 
 logger = logging.getLogger(__name__)
 
+# A large request is parsed in one step, in which the broker's event loop does nothing else.
+MAX_REQUEST_BYTES: Final = 16 << 20
 _OF_CONNECTIONS: Final = ("maxConnections", "maxConnectionsPerAddress", "maxNewConnectionsPerSecond")
 
 
@@ -41,11 +43,14 @@ class NearProxy:
         Raises UserError when the options cannot be used.
         """
         self._broker = broker
+        keys = conf_keys(ProxyOptions, conf or None)
+        if "grpcMaxInboundMessageSize" not in keys:
+            given = {"grpc_max_inbound_message_size": str(MAX_REQUEST_BYTES), **given}
         self._options = load_options(conf or None, given, warnings, environ)
         if self._options.proxy_instances.strip() != "1":
             raise ConfigError(f"{conf}: {KEY}: a broker's own proxy is one; start mqproxy by itself for several")
         without_effect = {*_OF_CONNECTIONS, *(o.key for o in options_of(LogOptions))}
-        for key in sorted(without_effect & conf_keys(ProxyOptions, conf or None)):
+        for key in sorted(without_effect & keys):
             warnings.append(f"{conf}: {key} has no effect in a broker's own proxy: set it in the broker's conf")
 
     async def run(self, stopping: trio.Event, serves: Callable[[], None]) -> str:

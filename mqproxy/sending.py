@@ -24,6 +24,9 @@ TRACE_CONTEXT = "TRACE_CONTEXT"
 SHOWN = frozenset({SHARDING_KEY, "__transactionId__"})
 TRANSACTION_PREPARED, PRODUCER_GROUP, CHECK_IMMUNITY_S = "TRAN_MSG", "PGROUP", "CHECK_IMMUNITY_TIME_IN_SECONDS"
 
+#: The most messages that one call may send or acknowledge: a call of many small ones would block the event loop.
+MAX_MESSAGES = 1_024
+
 # The argument of zlib.decompressobj for a gzip or a zlib header.
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 
@@ -59,10 +62,17 @@ def sdk_messages(
     """
     if not messages:
         raise Refused(wire.MESSAGE_CORRUPTED, "no message to send")
+    check_count(len(messages))
     topic = topic_of(messages[0].topic)
     if len(messages) > 1 and any(message.topic != messages[0].topic for message in messages):
         raise Refused(wire.MESSAGE_CORRUPTED, "topic in message is not same")
     return [_sdk_message(topic, message, options, peer, now_ms) for message in messages]
+
+
+def check_count(count: int) -> None:
+    """Refused when one call names more messages than a call may have."""
+    if count > MAX_MESSAGES:
+        raise Refused(wire.BAD_REQUEST, f"a call may have {MAX_MESSAGES} messages at most, this one has {count}")
 
 
 def _sdk_message(topic: str, message: wire.Message, options: ProxyOptions, peer: str, now_ms: int) -> OwnKeyMessage:

@@ -7,6 +7,7 @@ the stream of Telemetry, and from connections.
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack
+from functools import partial
 from typing import Any, TypeVar
 
 import trio
@@ -18,7 +19,7 @@ from skylark.mqcommon.message.flags import TRANSACTION_COMMIT, TRANSACTION_ROLLB
 from skylark.mqcommon.message.message import Message, MessageExt
 from skylark.mqcommon.names import PERM_READ
 from skylark.mqproxy.brokers import Delivery, Pop
-from skylark.mqproxy.clients import CONSUMERS, LITE_CONSUMERS, answered
+from skylark.mqproxy.clients import CONSUMERS, LITE_CONSUMERS, answered, check_size
 from skylark.mqproxy.ending import Ending
 from skylark.mqproxy.metadata import Metadata
 from skylark.mqproxy.methods import Answer, Caller, Callers, UnaryMethod, request_of, status_of_any, unexpected
@@ -42,6 +43,7 @@ from skylark.mqproxy.routes import MESSAGE_TYPES, assignments, endpoints_of, mes
 from skylark.mqproxy.sending import (
     TRANSACTION_PREPARED,
     answer_of,
+    check_count,
     entry_of,
     expanded,
     is_compressed,
@@ -60,6 +62,7 @@ from skylark.remoting.grpc.statuses import GrpcError, StatusCode
 from skylark.remoting.protocol.requests.pops import MAX_POP_COUNT
 from skylark.sdk.consumer.reader import PullResult
 from skylark.sdk.producer.producer import Ticket
+from skylark.sdk.runtime import off_loop
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +72,8 @@ LATE_CALL_S = 0.2
 _QUIET_MS = 60_000
 # Compressed messages of one call are expanded until they have this many bytes, and sent before the next ones.
 EXPANDED_BYTES = 4 << 20
+# Larger compressed bodies are expanded in threads.
+EXPANDED_ON_LOOP_BYTES = 64 << 10
 # Messages of a stream are written together until they have this many bytes.
 WRITTEN_BYTES = 64 << 10
 
@@ -190,7 +195,7 @@ class Calls:
                     message = messages[at]
                     if are_compressed[at]:
                         try:
-                            message.body = expanded(message.body, most)
+                            message.body = await _expanded(message.body, most)
                         except Refused as refused:
                             if not entries:
                                 raise
@@ -250,10 +255,12 @@ class Calls:
                 poll = await self._unless_over(caller.session, self._poll, caller, request, call.time_left_s)
                 if poll is not None:
                     until_answered.enter_context(poll)
-                    deliveries = await self._unless_over(caller.session, poll.deliveries) or []
-                    found = _handed_out(deliveries, request.message_queue.topic)
-                    self._odd_times.check([answer.message for _, answer in found])
-                    poll.hand_out([delivery for delivery, _ in found])
+                    deliveries = await self._unless_over(caller.session, poll.deliveries)
+                    # None when the proxy stops: what the pop brings later is given back.
+                    if deliveries is not None:
+                        found = _handed_out(deliveries, request.message_queue.topic)
+                        self._odd_times.check([answer.message for _, answer in found])
+                        poll.hand_out([delivery for delivery, _ in found])
                 status = OK if found else NO_NEW_MESSAGE
             except (Refused, SkylarkError) as error:
                 status = status_of(error)
@@ -270,6 +277,8 @@ class Calls:
                     poll.sending(count)
                 await self._in_time(call, call.write, *part)
                 if poll is not None:
+                    # What waits for the client's window when the call ends does not reach the client.
+                    await self._in_time(call, call.drained)
                     poll.sent(count)
             if poll is not None:
                 poll.complete()
@@ -280,6 +289,7 @@ class Calls:
         topic, group = names_of(request.topic, request.group)
         if not request.entries:
             raise Refused(wire.INTERNAL_SERVER_ERROR, "ack message result is empty")
+        check_count(len(request.entries))
         # By number of the entry: an entry that cannot be read has a status of its own, and the others are acknowledged.
         taken: dict[int, Taken] = {}
         statuses = [OK] * len(request.entries)
@@ -532,6 +542,7 @@ class Calls:
     async def _exchange_settings(
         self, caller: Caller, settings: wire.Settings, stream: Stream
     ) -> wire.TelemetryCommand:
+        check_size(settings)
         group = None
         if settings.client_type not in wire.ClientType.values():
             raise Refused(wire.UNRECOGNIZED_CLIENT_TYPE, f"{settings.client_type} is no type of a client")
@@ -715,6 +726,13 @@ def _entry_of(ticket: Ticket) -> wire.SendResultEntry:
     if ticket.error is None:
         return entry_of(ticket.result())
     return wire.SendResultEntry(status=status_of_any(ticket.error))
+
+
+async def _expanded(body: bytes, most: int) -> bytes:
+    """As `expanded`; the event loop is free while a large body is expanded."""
+    if len(body) <= EXPANDED_ON_LOOP_BYTES:
+        return expanded(body, most)
+    return await off_loop(partial(expanded, body, most))
 
 
 def _check_implemented(types: Collection[wire.MessageType]) -> None:

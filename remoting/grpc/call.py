@@ -95,6 +95,7 @@ class Call:
         "_unconsumed_bytes",
         "_window",
         "deadline_s",
+        "header_bytes",
         "is_over",
         "is_unary",
         "path",
@@ -118,6 +119,8 @@ class Call:
         self._method = method
         self.is_unary = isinstance(method, Unary)
         self.path = headers[":path"]
+        #: What the headers hold in memory, counted as HTTP/2 counts them.
+        self.header_bytes = heads.size_of(headers)
         timeout = headers.get("grpc-timeout")
         #: When the client stops waiting, in trio's time.
         self.deadline_s = None if timeout is None else now_s + heads.timeout_s(timeout)
@@ -205,7 +208,7 @@ class Call:
             if self._news is None:
                 self._news = Signal()
             await self._news.wait()
-        message = reader.messages.popleft()
+        message = reader.take()
         self._hold(reader.buffered_bytes)
         if not reader.messages:
             self._give_window()
@@ -215,7 +218,8 @@ class Call:
     async def write(self, *messages: bytes) -> None:
         """Send messages of a streaming call. Waits while the client does not read: bound this time.
 
-        Raises GrpcError when the call has ended; the call's own task is cancelled then.
+        Raises GrpcError when the call has ended, or ends because it sends more than HTTP/2 keeps for a client; the
+        call's own task is cancelled then.
         """
         link, http2, stream_id = self._link, self._link.http2, self._stream_id
         # Each message waits for room before it takes any: many streams may write in one turn of the loop.
@@ -224,19 +228,22 @@ class Call:
         if not self._has_head:
             self._has_head = True
             http2.send_head(stream_id, heads.GZIP_HEAD if self._gives_gzip else heads.HEAD)
-        http2.send_data(stream_id, b"".join([framed(message, gzip=self._gives_gzip) for message in messages]))
+        data = b"".join([framed(message, gzip=self._gives_gzip) for message in messages])
+        if not http2.send_data(stream_id, data):
+            self.cut()
+            link.wake()
+            raise GrpcError(StatusCode.RESOURCE_EXHAUSTED, "the client does not take the messages of the call")
         link.has_answered = True
         link.wake()
         # No turn of the loop: a handler that returns next has its last messages and the trailers sent together.
-        await trio.lowlevel.checkpoint_if_cancelled()
-        while http2.unsent_bytes(stream_id) > WRITE_BYTES:
-            if self._window is None:
-                self._window = trio.lowlevel.ParkingLot()
-            # Stays true when the wait is cancelled: a client that does not read would not see how the call ends.
-            self._is_blocked = True
-            await self._window.park()
-            self._is_blocked = False
-        self._check_open()
+        await self._unsent_at_most(WRITE_BYTES)
+
+    async def drained(self) -> None:
+        """Wait until all that was written has gone out to the client's window: bound this time.
+
+        Raises GrpcError when the call has ended; the call's own task is cancelled then.
+        """
+        await self._unsent_at_most(0)
 
     # --- for the connection
 
@@ -315,6 +322,18 @@ class Call:
 
     # --- steps
 
+    async def _unsent_at_most(self, size: int) -> None:
+        """Wait until at most ``size`` bytes of the call wait for the client's window."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        while not self.is_over and self._link.http2.unsent_bytes(self._stream_id) > size:
+            if self._window is None:
+                self._window = trio.lowlevel.ParkingLot()
+            # Stays true when the wait is cancelled: a client that does not read would not see how the call ends.
+            self._is_blocked = True
+            await self._window.park()
+            self._is_blocked = False
+        self._check_open()
+
     def _attempt(self, step: Callable[..., Result], then: Callable[[], None], *args: Any) -> None:
         """Call a step of the handler; ``then`` as in `work`."""
         try:
@@ -356,7 +375,7 @@ class Call:
             self._not_read(method, StatusCode.INVALID_ARGUMENT, "there is no whole request")
         else:
             self._give_window()
-            self._run(method, reader.messages.popleft())
+            self._run(method, reader.take())
 
     def _give_window(self) -> None:
         if self._unconsumed_bytes:

@@ -56,7 +56,8 @@ BULK_BYTES: Final = 262_144
 # Large answers are sent in parts of this size, so that a client that reads slowly is not taken for one that does not.
 PART_BYTES: Final = 262_144
 # Before a GOAWAY: a client that gets no answers and sends nothing for this long begins no call; the longest wait for
-# that. After it: the time in which the client's threads learn of the GOAWAY.
+# that, and for the first bytes of a new connection. After it: the time in which the client's threads learn of the
+# GOAWAY.
 QUIET_S: Final = 0.025
 MAX_QUIET_WAIT_S: Final = 0.25
 SETTLE_S: Final = 0.02
@@ -114,6 +115,7 @@ class GrpcConnection:
         self._cancel_scope = trio.CancelScope()
         self._nursery: trio.Nursery | None = None
         self._opened_at = self._last_read = self._busy_at = trio.current_time()
+        self._resumed_at = -inf
         self._pinged_at = 0.0
         self._last_ping = -inf
         self._early_pings = 0
@@ -128,6 +130,8 @@ class GrpcConnection:
             with self._cancel_scope:
                 async with trio.open_nursery() as self._nursery:
                     self._nursery.start_soon(self._write_queued)
+                    if self._is_leaving:
+                        self._nursery.start_soon(self._leave)
                     try:
                         await self._read()
                     finally:
@@ -152,15 +156,21 @@ class GrpcConnection:
         self._taken.unpark_all()
 
     def leave(self) -> None:
-        """Begin to leave gracefully; `run` then returns when all calls are answered and the client has closed."""
-        if not self._is_leaving and self._nursery is not None and self.closed_reason is None:
+        """Begin to leave gracefully; `run` then returns when all calls are answered and the client has closed.
+
+        Before `run` it makes the connection leave as soon as it is served.
+        """
+        if not self._is_leaving and self.closed_reason is None:
             self._is_leaving = True
-            self._nursery.start_soon(self._leave)
+            if self._nursery is not None:
+                self._nursery.start_soon(self._leave)
 
     @property
     def buffered_bytes(self) -> int:
         """Bytes that this connection holds in memory."""
-        return self._request_bytes + self._outbox_bytes + self.http2.queued_bytes + self._transport.buffered_bytes
+        http2 = self.http2
+        held_bytes = http2.pending_bytes + http2.queued_bytes + self._outbox_bytes + self._request_bytes
+        return held_bytes + self._transport.buffered_bytes
 
     def scan(self, now_s: float) -> None:
         """Enforce what takes time: to be called about once a second."""
@@ -174,6 +184,12 @@ class GrpcConnection:
             self.close(f"peer did not read for {limits.write_timeout_ms} ms", "slow_readers")
             return
         request_timeout_s = limits.request_timeout_ms / 1000
+        # Nothing is read while the client does not take its answers.
+        incomplete_since = self.http2.incomplete_since_s
+        reading_since = now_s if incomplete_since is None else max(incomplete_since, self._resumed_at)
+        if blocked_since is None and now_s - reading_since > request_timeout_s:
+            self.close(f"a frame or headers were not whole after {limits.request_timeout_ms} ms", "slow_frames")
+            return
         for call in list(self._calls.values()):
             call.expire(now_s, request_timeout_s)
         for stream_id, since in list(self._unsent.items()):
@@ -224,6 +240,7 @@ class GrpcConnection:
         if call is None:
             return
         self._budget.used -= 1
+        self._request_bytes -= call.header_bytes
         self._unary_calls -= call.is_unary
         self.has_answered = True
         if self.http2.unsent_bytes(stream_id):
@@ -264,7 +281,8 @@ class GrpcConnection:
             del events
             if not self.flush_now():
                 await self._all_taken()
-            if self._request_bytes or self._charged_bytes:
+                self._resumed_at = trio.current_time()
+            if self._request_bytes or self._charged_bytes or http2.pending_bytes:
                 self._charge()
                 # Between turns: `relieve` closes connections, and a handler must not lose its own.
                 if buffers.used > buffers.most:
@@ -339,6 +357,7 @@ class GrpcConnection:
             http2.send_trailers(stream_id, heads.failure(error.status, error.text, is_whole=True))
             return
         self._budget.used += 1
+        self._request_bytes += call.header_bytes
         self._calls[stream_id] = call
         self._unary_calls += call.is_unary
         call.begin()
@@ -445,6 +464,8 @@ class GrpcConnection:
             self._all_sent.set()
 
     async def _leave(self) -> None:
+        # The first bytes of a new connection may be on their way, with a call.
+        await poll_until(lambda: self.http2.has_begun, MAX_QUIET_WAIT_S)
         if self.http2.has_begun:
             self._holds = True
             await poll_until(lambda: trio.current_time() - self._last_read >= QUIET_S, MAX_QUIET_WAIT_S)

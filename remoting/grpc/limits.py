@@ -28,7 +28,8 @@ class GrpcLimits:
     max_answer_bytes: int = 64 * MIB
     #: A connection must have begun (TLS, then HTTP/2) within this time.
     first_bytes_timeout_ms: int = 10_000
-    #: The request of a unary call must be whole this long after its headers.
+    #: A frame and a block of headers must be whole this long after their first bytes, and the request of a unary call
+    #: this long after its headers.
     request_timeout_ms: int = 60_000
     #: A client must take some bytes of what waits for it within this time, and the rest of an ended call, too.
     write_timeout_ms: int = 20_000
@@ -49,6 +50,7 @@ REFUSED: Final[Mapping[str, str]] = {
     "connections_of_address": "see maxConnectionsPerAddress",
     "connection_rate": "see maxNewConnectionsPerSecond",
     "bad_frames": "the peer speaks another protocol, or sends more frames than gRPC's clients do",
+    "slow_frames": "a frame did not become whole in time",
     "silent": "a peer did not begin to speak in time, or does not answer pings",
     "slow_readers": "a peer did not read its answers in time, see slowReaderTimeout",
     "answer_bytes": "a peer does not read its answers",

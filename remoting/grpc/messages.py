@@ -37,16 +37,17 @@ def whole_message(data: bytes, max_bytes: int) -> bytes | None:
 class MessageReader:
     """Cuts the bytes of one direction into messages of at most ``max_bytes``; ``gzip``: they may be compressed.
 
-    ``messages`` are the whole ones; its user takes them out. A reader that has raised an error must not be fed again.
+    ``messages`` are the whole ones, which `take` takes out. A reader that has raised an error must not be fed again.
     """
 
-    __slots__ = ("_buffer", "_gzip", "_max_bytes", "messages")
+    __slots__ = ("_buffer", "_gzip", "_max_bytes", "_whole_bytes", "messages")
 
     def __init__(self, max_bytes: int, *, gzip: bool = False) -> None:
         self._max_bytes = max_bytes
         self._gzip = gzip
         self._buffer = bytearray()
         self.messages: deque[bytes] = deque()
+        self._whole_bytes = 0  # of `messages`
 
     @property
     def pending_bytes(self) -> int:
@@ -56,7 +57,13 @@ class MessageReader:
     @property
     def buffered_bytes(self) -> int:
         """All bytes in memory."""
-        return len(self._buffer) + sum(map(len, self.messages))
+        return len(self._buffer) + self._whole_bytes
+
+    def take(self) -> bytes:
+        """Take out the first whole message; there must be one."""
+        message = self.messages.popleft()
+        self._whole_bytes -= len(message)
+        return message
 
     def feed(self, data: bytes) -> None:
         """Read the next bytes."""
@@ -75,7 +82,10 @@ class MessageReader:
                 break
             at = start + size
             message = bytes(memoryview(buffer)[start:at])
-            self.messages.append(_expanded(message, self._max_bytes) if compressed else message)
+            if compressed:
+                message = _expanded(message, self._max_bytes)
+            self.messages.append(message)
+            self._whole_bytes += len(message)
         if at:
             del buffer[:at]
 

@@ -16,6 +16,8 @@ from skylark.remoting.net.transport import Listener, Transport
 logger = logging.getLogger(__name__)
 
 SCAN_INTERVAL_S = 1.0
+# Turns of the loop until a connection that has arrived is served: `accept` returns, and its task starts.
+_ACCEPT_TURNS = 3
 # How many connections a scan checks in one turn of the loop.
 _SCAN_SLICE = 1_000
 
@@ -39,6 +41,7 @@ class GrpcServer:
         self._calls = CallBudget(self._limits.max_calls, self.refusals)
         self._accepting = trio.CancelScope()
         self._open: set[GrpcConnection] = set()
+        self._is_leaving = False
 
     def __len__(self) -> int:
         """The number of open connections."""
@@ -70,8 +73,12 @@ class GrpcServer:
 
         At most ``timeout_s``, then the rest is cut; False when a connection was cut. Call `stop_accepting` before.
         """
+        self._is_leaving = True
         for connection in list(self._open):
             connection.leave()
+        # Without these turns connections that were accepted just now would not be waited for.
+        for _ in range(_ACCEPT_TURNS):
+            await trio.lowlevel.checkpoint()
         have_left = await poll_until(lambda: not self._open, timeout_s)
         for connection in list(self._open):
             connection.close(f"the server stops; the client did not leave in {timeout_s} s")
@@ -81,6 +88,8 @@ class GrpcServer:
         connection = GrpcConnection(transport, self._methods, self._limits, self._calls, self._buffers)
         self._open.add(connection)
         self._buffers.holders.add(connection)
+        if self._is_leaving:
+            connection.leave()
         try:
             await connection.run()
         except* Exception as group:

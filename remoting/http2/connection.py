@@ -18,7 +18,6 @@ from skylark.remoting.http2.errors import ErrorCode, Http2Error
 from skylark.remoting.http2.events import (
     DataReceived,
     Event,
-    PeerLeaves,
     PingAnswered,
     PingReceived,
     RequestReceived,
@@ -86,6 +85,7 @@ class ServerConnection:
         self._limits = limits
         self._pending = bytearray()  # the beginning of a frame, or of the preface
         self._needed = FRAME_HEAD_BYTES  # how long `_pending` must be before it is parsed
+        self._incomplete_since_s = 0.0  # of `_pending`, or of the header block that is not whole
         self._has_preface = False
         self._handlers: Mapping[int, _Handler] = _AT_START
         self._failure: tuple[ErrorCode, str] | None = None  # not the error: its traceback holds its catchers
@@ -101,8 +101,7 @@ class ServerConnection:
         self._last_stream_id = 0  # of all streams that the client opened
         self._last_taken_id = 0  # of the streams that were not refused
         self._refuses_streams = False
-        self.is_leaving = False
-        self._peer_leaves = False
+        self._is_leaving = False
 
         self._stream_window = max(limits.initial_window_bytes, FIRST_WINDOW_BYTES)  # of new streams
         self._window = max(limits.connection_window_bytes, FIRST_WINDOW_BYTES)  # what the client may still send
@@ -123,7 +122,6 @@ class ServerConnection:
         self._priorities = Allowance(limits.priorities_a_second, limits.priorities_a_second)
         self._updates = Allowance(limits.window_updates_a_second, limits.window_updates_a_second)
 
-        self._late: list[Event] = []  # what calls of the caller brought about; the next `receive` returns it
         self._out: list[bytes] = [_preface(limits)]
         self._control_bytes = 0
 
@@ -136,8 +134,13 @@ class ServerConnection:
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes of an incomplete frame or header block; the caller should not wait for its rest forever."""
+        """Bytes of an incomplete frame or header block."""
         return len(self._pending) + len(self._block)
+
+    @property
+    def incomplete_since_s(self) -> float | None:
+        """When the first bytes of an incomplete frame or header block came, which the caller should limit; or None."""
+        return self._incomplete_since_s if self._pending or self._handlers is _IN_BLOCK else None
 
     @property
     def queued_bytes(self) -> int:
@@ -170,7 +173,7 @@ class ServerConnection:
         if self._failure is not None:
             raise Http2Error(*self._failure)
         self._now_s = now_s
-        events, self._late = self._late, []
+        events: list[Event] = []
         pending = self._pending
         if pending:
             pending += data
@@ -178,6 +181,8 @@ class ServerConnection:
                 return events
             data = bytes(pending)
             self._pending = bytearray()
+        elif self._handlers is not _IN_BLOCK:
+            self._incomplete_since_s = now_s
         try:
             self._parse(data, events)
         except Http2Error as error:
@@ -209,6 +214,8 @@ class ServerConnection:
             handler(self, flags, stream_id & MAX_STREAM_ID, data[payload_at:at], events)
             needed = FRAME_HEAD_BYTES
         self._needed = needed
+        if at and self._handlers is not _IN_BLOCK:
+            self._incomplete_since_s = self._now_s
         if at < end:
             self._pending += data[at:]
 
@@ -268,6 +275,7 @@ class ServerConnection:
             return
         self._block += payload
         self._block_stream_id, self._block_flags = stream_id, flags
+        self._incomplete_since_s = self._now_s
         self._handlers = _IN_BLOCK
 
     def _on_continuation(self, flags: int, stream_id: int, payload: bytes, events: list[Event]) -> None:
@@ -398,9 +406,6 @@ class ServerConnection:
         if len(payload) < 8:
             raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, f"GOAWAY of {len(payload)} bytes")
         self._spend(self._useless, "GOAWAY frames")
-        if not self._peer_leaves:
-            self._peer_leaves = True
-            events.append(PeerLeaves())
 
     def _on_window_update(self, flags: int, stream_id: int, payload: bytes, events: list[Event]) -> None:
         if stream_id:
@@ -533,11 +538,16 @@ class ServerConnection:
         if stream is not None and stream.trailers is None:
             self._send_block(stream_id, head, 0)
 
-    def send_data(self, stream_id: int, data: bytes) -> None:
-        """Send data, as far as the client's windows allow; the rest waits for them (`unsent_bytes`)."""
+    def send_data(self, stream_id: int, data: bytes) -> bool:
+        """Send data, as far as the client's windows allow; the rest waits for them (`unsent_bytes`).
+
+        Returns whether the stream is open: it is reset when more than `Http2Limits.max_unsent_bytes` would wait.
+        """
         stream = self._streams.get(stream_id)
-        if stream is None or stream.trailers is not None or not data:
-            return
+        if stream is None or stream.trailers is not None:
+            return False
+        if not data:
+            return True
         stream.queued.append(memoryview(data))
         stream.unsent += len(data)
         self._unsent += len(data)
@@ -547,7 +557,8 @@ class ServerConnection:
             self._waiting[stream_id] = stream
         if self._unsent > self._limits.max_unsent_bytes:
             self.reset(stream_id, ErrorCode.ENHANCE_YOUR_CALM)
-            self._late.append(StreamReset(stream_id, ErrorCode.ENHANCE_YOUR_CALM))
+            return False
+        return True
 
     def send_trailers(self, stream_id: int, trailers: bytes, *, drop_queued: bool = False) -> None:
         """End the stream with a header block. It follows the data that waits, which ``drop_queued`` drops instead."""
@@ -622,15 +633,15 @@ class ServerConnection:
 
         `PingAnswered` with ``is_leaving`` says that the peer has read this: then call `go_away_now`.
         """
-        if not self.is_leaving:
-            self.is_leaving = True
+        if not self._is_leaving and self._failure is None:
+            self._is_leaving = True
             self._out.append(frames.goaway(MAX_STREAM_ID, ErrorCode.NO_ERROR))
             self._ping(_LEAVING_PING)
 
     def go_away_now(self) -> None:
         """Refuse all streams from now on, so that the client opens them elsewhere. Streams opened before are served."""
-        if not self._refuses_streams:
-            self.is_leaving = self._refuses_streams = True
+        if not self._refuses_streams and self._failure is None:
+            self._is_leaving = self._refuses_streams = True
             self._out.append(frames.goaway(self._last_taken_id, ErrorCode.NO_ERROR))
 
     def close(self, code: ErrorCode, text: str) -> None:
@@ -639,6 +650,8 @@ class ServerConnection:
             self._fail(code, text)
 
     def _ping(self, payload: bytes) -> None:
+        if self._failure is not None:
+            return
         self._pings.append(payload)
         self._out.append(frames.frame(PING, 0, 0, payload))
 

@@ -50,8 +50,4 @@ class PingReceived(NamedTuple):
     """The peer sent a PING, which is answered already."""
 
 
-class PeerLeaves(NamedTuple):
-    """The peer sent GOAWAY: it opens no more streams."""
-
-
-Event = RequestReceived | DataReceived | StreamReset | WindowOpened | PingAnswered | PingReceived | PeerLeaves
+Event = RequestReceived | DataReceived | StreamReset | WindowOpened | PingAnswered | PingReceived

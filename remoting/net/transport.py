@@ -1,7 +1,8 @@
 """A connection as a stream of bytes: what `Channel` and replication speak over.
 
 Code above a transport never sees a socket or a file descriptor, so TLS could be added below, and tests run in memory.
-Neighbours: sockets.py (over TCP); tests/support/memory_transport.py (in memory).
+Neighbours: sockets.py (over TCP); in_process.py (inside of one event loop); tests/support/memory_transport.py (for
+tests).
 """
 
 from abc import abstractmethod

@@ -1,13 +1,17 @@
 """A broker with a proxy: the order of start and stop, a proxy that ends, and the options that the proxy gets."""
 
 import importlib.util
+import sys
 from collections.abc import Callable
-from typing import Any
+from types import ModuleType
+from typing import Any, cast
 
 import pytest
 import trio
+from google.protobuf.runtime_version import VersionError
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from skylark.broker import cli
 from skylark.broker.options import BrokerOptions
 from skylark.broker.with_proxy import LONGEST_PAUSE_S, STABLE_S, WithProxy, check_proxy, proxy_environ, proxy_given
 from skylark.mqcommon.errors import UserError
@@ -158,6 +162,25 @@ def test_a_missing_library_is_named_before_the_broker_starts(monkeypatch: pytest
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "google" else found(name))
     with pytest.raises(UserError, match=r"the library protobuf is missing; pip install 'skylark-mq\[proxy\]'"):
         check_proxy(options())
+
+
+class Broken(ModuleType):
+    """A module whose import fails."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise VersionError("gencode is newer than the library")
+
+
+@pytest.mark.parametrize(("module", "why"), [(None, "skylark.mqproxy.near"), (Broken("near"), "gencode is newer")])
+def test_a_library_that_does_not_fit_is_named_before_the_broker_starts(
+    monkeypatch: pytest.MonkeyPatch, module: Any, why: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "skylark.mqproxy.near", module)
+    broker: Any = "not used"
+    with pytest.raises(
+        UserError, match=rf"enableProxy needs packages \(.*{why}.*\): pip install 'skylark-mq\[proxy\]'"
+    ):
+        cli._with_proxy(cast(Any, None), options(), broker, [])
 
 
 def test_a_proxy_without_a_file_of_its_own_listens_where_its_broker_does() -> None:

@@ -55,6 +55,15 @@ async def test_messages_of_one_broker_are_acknowledged_with_one_request() -> Non
     assert (len(first.asked(ONE)), len(second.asked(ONE)), second.asked(MANY)) == (0, 1, [])
 
 
+async def test_a_message_far_behind_the_first_of_its_pop_is_acknowledged_by_itself() -> None:
+    broker = taking()
+    async with brokers_of(broker) as brokers:
+        receipts = [receipt(offset) for offset in (0, 1_023, 1_024, 65_535)]
+        assert await brokers.ack("group", "orders", receipts) == [None] * 4
+    assert acknowledged(broker) == [[(0, 1 | 1 << 1_023)]]
+    assert sorted(map(_offset, broker.asked(ONE))) == [1_024, 65_535]
+
+
 async def test_a_message_that_the_broker_refuses_keeps_no_other_from_being_acknowledged() -> None:
     broker = taking()
     broker.on(MANY, lambda request: request.respond(1, "one of them is wrong"))

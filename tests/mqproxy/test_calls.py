@@ -172,6 +172,14 @@ def test_a_receipt_handle_that_cannot_be_used_is_refused(channel: grpc.Channel, 
     assert text in result.status.message
 
 
+def test_a_call_that_acknowledges_too_many_messages_is_refused(channel: grpc.Channel) -> None:
+    names = {"topic": wire.Resource(name="orders"), "group": wire.Resource(name="billing")}
+    entries = [wire.AckMessageEntry(message_id="m", receipt_handle="nonsense")] * 1_025
+    answer = call(channel, "AckMessage", wire.AckMessageRequest(entries=entries, **names), wire.AckMessageResponse)
+    text = "a call may have 1024 messages at most, this one has 1025"
+    assert answer == wire.AckMessageResponse(status=wire.Status(code=wire.BAD_REQUEST, message=text))
+
+
 def receive(channel: grpc.Channel, request: wire.ReceiveMessageRequest) -> wire.Status:
     """The status of a receive."""
     made = channel.unary_stream(

@@ -4,16 +4,20 @@ import os
 import re
 import signal
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
 import trio
+from click.testing import CliRunner
 
 from scripts.daemons import namesrv_daemon
 from skylark.mqcommon.errors import UserError
+from skylark.mqproxy import cli
 from skylark.mqproxy.instances import Instances
 from skylark.mqproxy.options import ProxyOptions
 from skylark.mqproxy.wire import messaging_pb2 as wire
+from skylark.remoting.net.daemon import Main
 from skylark.remoting.net.sockets import listen
 from tests.support.daemons import started
 from tests.support.proxies import call, proxy_daemon
@@ -68,6 +72,37 @@ async def test_two_proxies_share_a_port_and_a_page_and_one_that_dies_comes_back(
         await trio.to_thread.run_sync(proxies.wait_stopped)
     assert proxies.exit_code == 0
     assert proxies.logged.count(b"the proxy stopped") == 2
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_proxies_end_with_their_supervisor(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    ended: list[int] = []
+
+    class Waiting:
+        """Proxies that end when they are told to."""
+
+        def __init__(self, *arguments: Any) -> None:
+            pass
+
+        async def run(self, *arguments: Any) -> None:
+            stopping = next(each for each in arguments if isinstance(each, trio.Event))
+            await stopping.wait()
+            ended.append(count)
+
+    async def gone(stopping: trio.Event) -> None:
+        stopping.set()
+
+    def run_daemon(main_task: Main, **named: Any) -> int:
+        trio.run(main_task, trio.Event(), lambda text: None)
+        return 0
+
+    monkeypatch.setattr(cli, "Instances", Waiting)
+    monkeypatch.setattr("skylark.mqproxy.daemon.run_proxy", Waiting().run)
+    monkeypatch.setattr(cli, "stop_with_supervisor", gone)
+    monkeypatch.setattr(cli, "run_daemon", run_daemon)
+    given = ["--namesrv-addr", "127.0.0.1:9876", "--bind-address", "127.0.0.1", "--proxy-instances", str(count)]
+    assert CliRunner().invoke(cli.main, given).exit_code == 0
+    assert ended == [count]
 
 
 async def test_a_port_that_another_server_has_is_told_before_proxies_start() -> None:

@@ -16,6 +16,7 @@ from skylark import Admin
 from skylark.mqcommon.errors import ConfigError
 from skylark.mqproxy import near
 from skylark.mqproxy.near import NearProxy
+from skylark.mqproxy.options import ProxyOptions
 from skylark.mqproxy.wire import messaging_pb2 as wire
 from skylark.remoting.net.in_process import InProcessListener, NearServer
 from skylark.remoting.net.limits import ConnectionBudget
@@ -179,6 +180,23 @@ def test_options_that_are_the_brokers_are_named(tmp_path: Path) -> None:
     conf.write_text("logFile=/tmp/x.log\nmaxConnections=5\nmaxMessageSize=1000\n")
     proxy_with(str(conf), warnings)
     assert [text.partition(": ")[2].partition(" ")[0] for text in warnings] == ["logFile", "maxConnections"]
+
+
+async def test_requests_are_smaller_unless_the_file_of_the_proxy_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found: list[int] = []
+
+    async def note(options: ProxyOptions, *arguments: Any, **named: Any) -> None:
+        found.append(options.grpc_max_inbound_message_size)
+
+    monkeypatch.setattr(near, "run_proxy", note)
+    for line in ("maxMessageSize=1000\n", "grpcMaxInboundMessageSize=136314880\n"):
+        conf = tmp_path / "proxy.conf"
+        conf.write_text(line)
+        await proxy_with(str(conf)).run(trio.Event(), lambda: None)
+    await proxy_with().run(trio.Event(), lambda: None)
+    assert found == [16 << 20, 130 << 20, 16 << 20]
 
 
 def test_a_brokers_own_proxy_is_one(tmp_path: Path) -> None:

@@ -1,20 +1,24 @@
 """What a receive call has taken from the broker, and its client does not get."""
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from skylark.mqcommon.errors import RequestTimeout, SkylarkError
 from skylark.mqproxy import polls as module
+from skylark.mqproxy import service
 from skylark.mqproxy.brokers import Brokers, Delivery, Pop, Receipt
 from skylark.mqproxy.clients import Clients
+from skylark.mqproxy.ending import Ending
 from skylark.mqproxy.options import ProxyOptions
 from skylark.mqproxy.polls import Poll, Polls
 from skylark.mqproxy.renewals import RenewalCounts, Renewals
+from skylark.mqproxy.service import Calls
 from skylark.mqproxy.shared import Shared
 from tests.support.clock import ManualClock
 
@@ -85,6 +89,43 @@ class World:
         return poll.popping
 
 
+class Asking:
+    """A receive call with an empty request, whose client takes the answer at once or never."""
+
+    time_left_s = None
+
+    def __init__(self, *, takes: bool = True) -> None:
+        self.has_written = trio.Event()
+        self._takes = takes
+
+    async def read(self) -> bytes:
+        return b""
+
+    async def write(self, *messages: bytes) -> None:
+        self.has_written.set()
+
+    async def drained(self) -> None:
+        if not self._takes:
+            await trio.sleep_forever()
+
+
+def calls_of(poll: Poll) -> Calls:
+    """Calls whose next receive has this poll."""
+    session: Any = nullcontext()
+    session.ending = Ending()
+
+    async def of(call: Any) -> Any:
+        return SimpleNamespace(session=session)
+
+    async def begin(*arguments: Any) -> Poll:
+        return poll
+
+    calls = Calls(ProxyOptions(), cast(Any, None), cast(Any, None), 0)
+    calls._callers = cast(Any, SimpleNamespace(of=of))
+    calls._poll = begin  # type: ignore[method-assign]
+    return calls
+
+
 @asynccontextmanager
 async def a_world() -> AsyncIterator[World]:
     """A world whose polls run, and are closed at the end."""
@@ -128,6 +169,38 @@ async def test_an_answer_that_comes_together_with_the_cancellation_is_given_back
                 nursery.cancel_scope.cancel()
         await world.polls.close()
         assert world.brokers.given_back == [(1, module.BACK_AFTER_MS)]
+
+
+async def test_what_a_pop_brings_after_a_stop_has_answered_its_call_is_given_back() -> None:
+    async with a_world() as world:
+        poll = world.begin()
+        calls = calls_of(poll)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(calls.receive_message, cast(Any, Asking()))
+            await world.brokers.asked.wait()
+            calls.stop_waiting()
+        world.brokers.answer([world.delivery(1)])
+        assert poll.popping is not None
+        await poll.popping.result()
+        await world.polls.close()
+        assert world.brokers.given_back == [(1, module.BACK_AFTER_MS)]
+
+
+@pytest.mark.parametrize("takes", [True, False])
+async def test_messages_that_wait_for_the_window_of_their_client_are_given_back(
+    monkeypatch: pytest.MonkeyPatch, takes: bool
+) -> None:
+    monkeypatch.setattr(service, "fill_received", lambda message, delivery, topic: message.SetInParent())
+    async with a_world() as world:
+        world.brokers.answer([world.delivery(1)])
+        call = Asking(takes=takes)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(calls_of(world.begin()).receive_message, cast(Any, call))
+            await call.has_written.wait()
+            await wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+        await world.polls.close()
+        assert world.brokers.given_back == ([] if takes else [(1, module.BACK_AFTER_MS)])
 
 
 async def test_messages_that_are_not_written_are_given_back_and_none_is_renewed() -> None:

@@ -24,6 +24,7 @@ from skylark.mqcommon.errors import ConfigError, UserError
 from skylark.mqproxy.cli import main
 from skylark.mqproxy.ending import Ending
 from skylark.mqproxy.options import ProxyOptions
+from skylark.mqproxy.polls import Polls
 from skylark.mqproxy.service import SERVICE, Calls
 from skylark.mqproxy.sessions import Session
 from skylark.mqproxy.statuses import Refused
@@ -91,7 +92,16 @@ def test_a_stopped_proxy_accepts_nobody(cluster: Cluster) -> None:
         socket.create_connection((host, int(port)))
 
 
-def test_a_stop_answers_those_who_wait(cluster: Cluster) -> None:
+def test_a_stop_answers_those_who_wait(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The stop must not wait for the pop of the call that waited.
+    monkeypatch.setattr("skylark.mqproxy.polls.CLOSE_TIMEOUT_S", 3600)
+    has_popped, popping = threading.Event(), Polls.popping
+
+    def note(*arguments: Any) -> Any:
+        has_popped.set()
+        return popping(*arguments)
+
+    monkeypatch.setattr(Polls, "popping", note)
     cluster.create_topic("quiet")
     metadata = [("x-mq-client-id", "waits")]
     long = {"grpc_shutdown_time_seconds": 3600, "grpc_client_consumer_max_long_polling_timeout_millis": 3_600_000}
@@ -117,8 +127,7 @@ def test_a_stop_answers_those_who_wait(cluster: Cluster) -> None:
             wire.ReceiveMessageRequest.SerializeToString,
             wire.ReceiveMessageResponse.FromString,
         )(asked, metadata=metadata)
-        # The connection keeps the order of calls: once this one is answered, the proxy has the one before it.
-        assert answers(channel)
+        assert has_popped.wait(DEADLINE_S)
         running.stop()
         assert list(stream) == []
         is_over.set()

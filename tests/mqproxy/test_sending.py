@@ -1,6 +1,8 @@
 """Bodies that clients have compressed, and how large they may be, without a server."""
 
 import gzip
+import random
+import threading
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
@@ -8,9 +10,10 @@ from typing import Any, cast
 import pytest
 import trio
 
+from skylark.mqproxy import service
 from skylark.mqproxy.clients import answered
 from skylark.mqproxy.options import ProxyOptions
-from skylark.mqproxy.sending import expanded, sdk_messages
+from skylark.mqproxy.sending import MAX_MESSAGES, expanded, sdk_messages
 from skylark.mqproxy.service import Calls
 from skylark.mqproxy.statuses import Refused
 from skylark.mqproxy.wire import messaging_pb2 as wire
@@ -70,6 +73,15 @@ def test_a_received_message_can_be_sent_again_with_its_properties() -> None:
     assert {"__SHARDINGKEY", "__transactionId__"}.isdisjoint(made.properties) and made.properties["shop"] == "north"
 
 
+def test_too_many_messages_of_a_call_are_refused_before_the_first_is_read() -> None:
+    with pytest.raises(Refused, match="a call may have 1024 messages at most, this one has 1025") as caught:
+        sdk_messages([wire.Message()] * (MAX_MESSAGES + 1), UNLIMITED, "127.0.0.1", 0)
+    assert caught.value.code == wire.BAD_REQUEST
+    system = wire.SystemProperties(message_id="an-id")
+    most = [wire.Message(topic=wire.Resource(name="orders"), system_properties=system)] * MAX_MESSAGES
+    assert len(sdk_messages(most, ProxyOptions(enable_message_body_empty_check=False), "127.0.0.1", 0)) == MAX_MESSAGES
+
+
 class Sent:
     """Calls with a session in memory. ``parts`` has the sizes of bodies that were expanded when messages were sent."""
 
@@ -106,6 +118,21 @@ def test_few_messages_of_a_call_are_expanded_at_a_time() -> None:
     sent = Sent()
     assert sent.send(*[LARGE] * 6) == [wire.OK] * 6
     assert sent.parts == [[2 * MIB], [2 * MIB] * 2, [2 * MIB] * 2, [2 * MIB]]
+
+
+def test_only_large_bodies_are_expanded_in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[str] = []
+
+    def note(body: bytes, most: int) -> bytes:
+        threads.append("main" if threading.current_thread() is threading.main_thread() else "another")
+        return expanded(body, most)
+
+    monkeypatch.setattr(service, "expanded", note)
+    noise = gzip.compress(random.Random(1).randbytes(MIB))
+    assert Sent().send(noise, LARGE) == [wire.OK] * 2
+    assert threads == ["another", "main"]
+    with pytest.raises(Refused, match="cut off"):
+        Sent().send(noise[:-9])
 
 
 def test_nothing_more_is_expanded_for_who_may_not_send() -> None:

@@ -9,6 +9,7 @@ from trio.testing import wait_all_tasks_blocked
 from skylark.mqproxy import clients, telemetry
 from skylark.mqproxy.clients import Clients
 from skylark.mqproxy.options import ProxyOptions
+from skylark.mqproxy.service import Calls
 from skylark.mqproxy.statuses import Refused
 from skylark.mqproxy.telemetry import Stream
 from skylark.mqproxy.wire import messaging_pb2 as wire
@@ -62,11 +63,12 @@ def settings_of(size: int) -> wire.Settings:
     return wire.Settings(client_type=wire.PRODUCER, user_agent=wire.UA(version="x" * size))
 
 
-async def test_settings_that_are_too_large_are_refused() -> None:
-    known = Clients(ProxyOptions())
+async def test_settings_that_are_too_large_are_refused_before_their_topics_are_read() -> None:
+    calls = Calls(ProxyOptions(), cast(Any, None), cast(Any, None), 0)
+    settings = settings_of(clients.MAX_SETTINGS_BYTES)
+    settings.publishing.topics.add(name="no topic has this name")
     with pytest.raises(Refused, match="bytes at most"):
-        known.put("large", settings_of(clients.MAX_SETTINGS_BYTES), ended_stream("large"))
-    assert known.get("large") is None
+        await calls._exchange_settings(cast(Any, None), settings, ended_stream("large"))
 
 
 async def test_the_settings_of_all_clients_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,11 +9,18 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from skylark.remoting.grpc.call import WRITE_BYTES, Call, Streaming, Unary
-from skylark.remoting.grpc.connection import GO_AWAY_ANSWER_S, LINGER_S, QUIET_S, SETTLE_S
+from skylark.remoting.grpc.connection import (
+    GO_AWAY_ANSWER_S,
+    LINGER_S,
+    MAX_QUIET_WAIT_S,
+    QUIET_S,
+    SETTLE_S,
+)
 from skylark.remoting.grpc.limits import GrpcLimits
 from skylark.remoting.grpc.messages import framed
 from skylark.remoting.grpc.statuses import GrpcError, StatusCode
 from skylark.remoting.http2.errors import ErrorCode
+from skylark.remoting.http2.limits import Http2Limits
 from tests.remoting.grpc.raw_client import WINDOWS, RawClient, begun, raw
 from tests.support import http2
 from tests.support.http2 import (
@@ -233,18 +240,57 @@ async def test_a_request_counts_as_memory_until_its_answer(handlers: Handlers, m
         client = await served.connect(begun(HELD), data(framed(bytes(1_000))))
         await client.send(begun(HELD, stream=3), data(framed(bytes(1_000))[:500], 3, flags=0))
         (connection,) = served.server._open
-        assert connection.buffered_bytes == 1_500
+        (header_bytes,) = {one.header_bytes for one in handlers.held}
+        assert header_bytes > 6 * 32
+        assert connection.buffered_bytes == 1_500 + 2 * header_bytes
         await client.send(data(framed(bytes(1_000))[500:], 3))
-        assert connection.buffered_bytes == 2_000
+        assert connection.buffered_bytes == 2_000 + 2 * header_bytes
         for held in handlers.held:
             held.answer(b"tea")
         await client.seen()
         assert connection.buffered_bytes == 0
         await client.send(begun(STREAM, stream=5), data(framed(bytes(1_000)) * 2 + b"\0", 5, flags=0))
-        assert connection.buffered_bytes == 2_001
+        header_bytes = handlers.held[-1].header_bytes
+        assert connection.buffered_bytes == 2_001 + header_bytes
         handlers.may_begin.set()
         await client.seen()
-        assert connection.buffered_bytes == 1
+        assert connection.buffered_bytes == 1 + header_bytes
+        await client.send(data(b"", 5)[:8])
+        assert served.server._buffers.used == 1 + header_bytes + 8
+
+
+async def test_a_part_of_headers_counts_as_memory(handlers: Handlers, mock_clock: MockClock) -> None:
+    async with raw(handlers.methods, mock_clock) as served:
+        client = await served.connect(frame(HEADERS, 0, 1, bytes(3_000)), frame(http2.CONTINUATION, 0, 1)[:5])
+        assert served.server._buffers.used == 3_005
+        await client.transport.aclose()
+        await wait_all_tasks_blocked()
+        assert served.server._buffers.used == 0
+
+
+@pytest.mark.parametrize("part", [begun(ECHO)[:-1], begun(ECHO, flags=0), begun(ECHO)[:5]])
+async def test_a_frame_that_does_not_become_whole_ends_its_connection_in_time(
+    handlers: Handlers, mock_clock: MockClock, part: bytes
+) -> None:
+    async with raw(handlers.methods, mock_clock, GrpcLimits(request_timeout_ms=5_000)) as served:
+        client = await served.connect(part)
+        await served.wait(4)
+        assert not client.is_closed
+        await served.wait(2)
+        assert client.is_closed
+        assert served.server.refusals.counts["slow_frames"] == 1
+
+
+async def test_a_client_may_always_be_within_a_frame(handlers: Handlers, mock_clock: MockClock) -> None:
+    async with raw(handlers.methods, mock_clock, GrpcLimits(request_timeout_ms=5_000)) as served:
+        sent = b"".join(call(ECHO, b"tea", [], stream=stream) for stream in range(1, 21, 2))
+        client = await served.connect()
+        step = len(sent) // 10
+        for at in range(0, len(sent), step):
+            await client.send(sent[at + 3 : at + step + 3] if at else sent[: step + 3])
+            await served.wait(4)
+        assert not client.is_closed
+        assert client.status(19) == "0"
 
 
 async def test_a_whole_request_may_wait_longer_than_one_that_is_not(handlers: Handlers, mock_clock: MockClock) -> None:
@@ -425,6 +471,77 @@ async def test_a_handler_waits_while_its_client_gives_no_window(handlers: Handle
         for stream in (0, 1):
             await client.send(frame(WINDOW_UPDATE, 0, stream, struct.pack(">I", 100_000)))
         assert handlers.written > written
+
+
+@pytest.mark.parametrize("end", ["the client takes all", "reset", "lost"])
+async def test_messages_are_drained_once_the_client_has_given_window_for_them(
+    handlers: Handlers, mock_clock: MockClock, end: str
+) -> None:
+    async with raw(handlers.methods, mock_clock) as served, trio.open_nursery() as nursery:
+        client = await served.connect(begun(STREAM))
+        (held,) = handlers.held
+        steps: list[str] = []
+
+        async def write() -> None:
+            await held.drained()
+            # Less than a write waits for.
+            await held.write(bytes(65_535), b"the last")
+            steps.append("written")
+            try:
+                await held.drained()
+            except GrpcError as error:
+                steps.append(error.status.name)
+            else:
+                steps.append("drained")
+
+        nursery.start_soon(write)
+        await wait_all_tasks_blocked()
+        assert steps == ["written"]
+        for stream in (0, 1):
+            await client.send(frame(WINDOW_UPDATE, 0, stream, struct.pack(">I", 17)))
+        assert steps == ["written"]
+        if end == "reset":
+            await client.send(frame(RST_STREAM, 0, 1, bytes(4)))
+        elif end == "lost":
+            client.transport.cut()
+            await wait_all_tasks_blocked()
+        else:
+            for stream in (0, 1):
+                await client.send(frame(WINDOW_UPDATE, 0, stream, struct.pack(">I", 1)))
+        assert steps == ["written", "drained" if end == "the client takes all" else "CANCELLED"]
+
+
+async def test_a_failure_overtakes_what_was_not_drained(mock_clock: MockClock) -> None:
+    async def give_up(call: Call) -> None:
+        await call.write(bytes(70_000))
+        with trio.move_on_after(5):
+            await call.drained()
+        raise GrpcError(StatusCode.ABORTED, "the client does not read")
+
+    async with raw({"/t.T/GiveUp": Streaming(give_up)}, mock_clock) as served:
+        client = await served.connect(begun(b"/t.T/GiveUp"))
+        await served.wait(6)
+        await client.seen()
+        assert (len(client.answer().data), client.status()) == (65_535, str(int(StatusCode.ABORTED)))
+
+
+async def test_a_write_of_more_than_may_wait_ends_its_call(mock_clock: MockClock) -> None:
+    errors: list[str] = []
+
+    async def pour(call: Call) -> None:
+        call.when_ended(lambda: errors.append("ended"))
+        try:
+            await call.write(bytes(200_000))
+        except GrpcError as error:
+            errors.append(error.status.name)
+            raise
+
+    limits = GrpcLimits(http2=Http2Limits(max_unsent_bytes=100_000))
+    async with raw({"/t.T/Pour": Streaming(pour)}, mock_clock, limits) as served:
+        client = await served.connect(begun(b"/t.T/Pour"))
+        assert errors == ["ended", "RESOURCE_EXHAUSTED"]
+        assert client.answer().reset == ErrorCode.ENHANCE_YOUR_CALM
+        assert served.server._calls.used == 0
 
 
 async def test_a_failure_overtakes_what_a_client_does_not_read(handlers: Handlers, mock_clock: MockClock) -> None:
@@ -723,6 +840,8 @@ async def test_a_client_that_does_not_leave_is_cut_off(handlers: Handlers, mock_
 
         nursery.start_soon(leave)
         await wait_all_tasks_blocked()
+        assert not has_not_begun.is_closed
+        await served.wait(MAX_QUIET_WAIT_S)
         assert has_not_begun.is_closed
         await served.wait(GO_AWAY_ANSWER_S + LINGER_S + 2)
         await has_no_call.seen()
@@ -730,6 +849,40 @@ async def test_a_client_that_does_not_leave_is_cut_off(handlers: Handlers, mock_
         assert has_no_call.is_closed and not stays.is_closed
         await served.wait(20)
         assert (left, stays.is_closed, handlers.ended) == ([False], True, ["/t.T/Task"])
+
+
+@pytest.mark.parametrize("arrives", ["before", "after"])
+async def test_a_connection_that_arrives_while_its_server_begins_to_leave_is_served(
+    handlers: Handlers, mock_clock: MockClock, arrives: str
+) -> None:
+    async with raw(handlers.methods, mock_clock) as served, trio.open_nursery() as nursery:
+        left: list[bool] = []
+
+        async def leave() -> None:
+            left.append(await served.server.leave(60))
+
+        if arrives == "after":
+            nursery.start_soon(leave)
+            staying = await served.connect()
+            await wait_all_tasks_blocked()
+        client = RawClient(await served.network.connect("127.0.0.1", 10911))
+        if arrives == "before":
+            # The task of the connection has not run yet.
+            assert len(served.server) == 0
+            nursery.start_soon(leave)
+        await wait_all_tasks_blocked()
+        assert (len(served.server) > 0, left) == (True, [])
+        await client.send(http2.opened(call(ECHO, b"tea", [])))
+        await served.wait(MAX_QUIET_WAIT_S)
+        await served.wait(GO_AWAY_ANSWER_S + SETTLE_S)
+        await client.seen()
+        assert (client.status(), client.answer().data) == ("0", framed(b"tea"))
+        assert [last for last, _, _ in client.goaways()] == [2**31 - 1, 1]
+        await served.wait(LINGER_S + 1)
+        assert client.is_closed
+        if arrives == "after":
+            assert staying.is_closed
+        assert left == [True]
 
 
 async def test_a_client_that_gives_up_its_last_call_has_left(handlers: Handlers, mock_clock: MockClock) -> None:

@@ -30,6 +30,10 @@ def test_any_cut_gives_the_same_messages(messages: list[tuple[bytes, bool]], dat
         at += size
     assert list(reader.messages) == [message for message, _ in messages]
     assert reader.pending_bytes == 0
+    for number, (message, _) in enumerate(messages):
+        assert reader.buffered_bytes == sum(len(left) for left, _ in messages[number:])
+        assert reader.take() == message
+    assert reader.buffered_bytes == 0
 
 
 @given(data=st.binary(max_size=100), gzip=st.booleans())

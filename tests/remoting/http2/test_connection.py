@@ -11,7 +11,6 @@ from skylark.remoting.http2.connection import ServerConnection
 from skylark.remoting.http2.errors import ErrorCode, Http2Error
 from skylark.remoting.http2.events import (
     DataReceived,
-    PeerLeaves,
     PingAnswered,
     PingReceived,
     RequestReceived,
@@ -280,11 +279,6 @@ def test_a_connection_begins_with_the_clients_settings() -> None:
     assert server.has_begun
 
 
-def test_a_leaving_client_is_seen_once(pair: Pair) -> None:
-    pair.client.close_connection()
-    assert pair.exchange()[0] == [PeerLeaves()]
-
-
 def frames_of(sent: list[bytes]) -> list[tuple[int, int, bytes]]:
     """Kind, stream and payload of each frame."""
     data, found = b"".join(sent), []
@@ -309,7 +303,6 @@ def test_a_server_that_leaves_serves_what_was_opened_before() -> None:
     server.go_away()
     (goaway, ping) = frames_of(server.take())
     assert goaway == (GOAWAY, 0, b"\x7f\xff\xff\xff" + bytes(4))
-    assert server.is_leaving
     # This request was on its way, and the answer to the PING shows that the client has read the GOAWAY.
     seen = server.receive(request(3) + frame(PING, ACK, 0, ping[2]), 0.0)
     assert seen == [RequestReceived(3, dict(REQUEST), True), PingAnswered(is_leaving=True)]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from skylark.remoting.http2.errors import ErrorCode
-from skylark.remoting.http2.events import StreamReset
+from skylark.remoting.http2.events import StreamReset, WindowOpened
 from skylark.remoting.http2.limits import Allowance, Http2Limits
 from tests.remoting.http2.peer import HEAD_BLOCK, TRAILERS_BLOCK
 from tests.remoting.http2.raw import FIELDS, Raw, request
@@ -192,12 +192,14 @@ def test_answers_for_a_window_of_zero_are_bounded() -> None:
     raw = Raw(Http2Limits(max_unsent_bytes=10_000))
     raw.receive(setting(4, 0), request(1), request(3))
     raw.server.take()
-    for stream_id in (1, 3):
-        raw.server.respond(stream_id, HEAD_BLOCK, bytes(6_000), TRAILERS_BLOCK)
+    raw.server.respond(1, HEAD_BLOCK, bytes(6_000), TRAILERS_BLOCK)
+    assert raw.server.send_data(3, bytes(4_000))
+    assert not raw.server.send_data(3, bytes(2_000))
     reset = (RST_STREAM, 0, 3, CALM.to_bytes(4, "big"))
     assert raw.answers()[-1] == reset
     assert (raw.server.queued_bytes, raw.server.open_streams) == (6_000, 1)
-    assert raw.receive(frame(WINDOW_UPDATE, 0, 1, b"\0\1\0\0"))[0] == StreamReset(3, CALM)
+    assert not raw.server.send_data(3, b"late")
+    assert raw.receive(frame(WINDOW_UPDATE, 0, 1, b"\0\1\0\0")) == [WindowOpened(1)]
     assert (raw.server.queued_bytes, raw.server.open_streams) == (0, 0)
 
 

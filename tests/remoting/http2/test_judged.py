@@ -16,7 +16,6 @@ from skylark.remoting.http2.errors import ErrorCode
 from skylark.remoting.http2.events import (
     DataReceived,
     Event,
-    PeerLeaves,
     PingReceived,
     RequestReceived,
     StreamReset,
@@ -86,8 +85,6 @@ def judged(events: list[h2_events.Event]) -> list[tuple[Any, ...]]:
                 found.append(("reset", event.stream_id, int(event.error_code or 0)))
             case h2_events.PingReceived():
                 found.append(("ping",))
-            case h2_events.ConnectionTerminated():
-                found.append(("goodbye",))
     return [event for event in found if event[0] != "data" or event[2]]
 
 
@@ -103,8 +100,6 @@ def ours(events: list[Event]) -> list[tuple[Any, ...]]:
                 found.append(("reset", stream_id, code))
             case PingReceived():
                 found.append(("ping",))
-            case PeerLeaves():
-                found.append(("goodbye",))
     return found
 
 

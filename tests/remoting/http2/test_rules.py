@@ -7,7 +7,7 @@ import pytest
 
 from skylark.remoting.http2.connection import ServerConnection
 from skylark.remoting.http2.errors import ErrorCode, Http2Error
-from skylark.remoting.http2.events import DataReceived, Event, PeerLeaves, PingAnswered, RequestReceived, StreamReset
+from skylark.remoting.http2.events import DataReceived, Event, PingAnswered, RequestReceived, StreamReset
 from skylark.remoting.http2.limits import Http2Limits
 from tests.remoting.http2.peer import HEAD_BLOCK, REQUEST, TRAILERS_BLOCK
 from tests.remoting.http2.raw import FIELDS, Raw, request
@@ -334,8 +334,17 @@ def test_only_the_answer_to_a_ping_is_seen() -> None:
     assert raw.receive(answer, answer) == [PingAnswered(is_leaving=False)]
 
 
-def test_a_client_leaves_once() -> None:
-    assert Raw().receive(frame(GOAWAY, payload=bytes(8)), frame(GOAWAY, payload=bytes(8))) == [PeerLeaves()]
+def test_a_client_that_leaves_is_served_on() -> None:
+    goaway = frame(GOAWAY, payload=bytes(8))
+    assert Raw().receive(goaway, goaway, request(1)) == [RequestReceived(1, dict(REQUEST), True)]
+
+
+def test_after_an_error_nothing_more_is_sent() -> None:
+    raw = Raw()
+    assert raw.error_of(frame(DATA, 0, 0, b"x"))[0] == ErrorCode.PROTOCOL_ERROR
+    for step in (raw.server.ping, raw.server.go_away, raw.server.go_away_now):
+        step()
+    assert raw.answers() == []
 
 
 def test_a_table_above_the_limit_ends_the_connection_once_the_client_knows_it() -> None:
