@@ -181,6 +181,8 @@ class HeaderDecoder:
         size = block[at - 1] & 0x1F
         if size == 0x1F:
             size, at = _long_number(block, at, 0x1F)
+        if size > self._limit_bytes:
+            raise ValueError("the table is larger than allowed")
         self._max_table_bytes = size
         self._evict()
         return at

@@ -118,6 +118,10 @@ def test_fields_are_read_or_refused_as_by_hpack(first: bytes) -> None:
                 break
 
 
+def test_a_table_that_is_too_large_for_a_moment_is_refused() -> None:
+    assert Judged().decode(b"\x3f\xe2\x1f\x20") is None
+
+
 @given(st.lists(st.lists(st.sampled_from(PIECES) | st.binary(max_size=6), max_size=8).map(b"".join), max_size=5))
 def test_any_bytes_are_read_or_refused_as_by_hpack(blocks: list[bytes]) -> None:
     judged = Judged()
