@@ -41,9 +41,9 @@ from skylark.remoting.net.transport import Transport
 
 logger = logging.getLogger(__name__)
 
-# The header blocks of one read are decoded without a pause: this is some hundred small calls.
+# The header blocks of so many bytes are decoded without a pause: this is some hundred small calls.
 READ_BYTES: Final = 16_384
-# Large requests are read in larger pieces.
+# Large requests are read in larger pieces, which are decoded in smaller ones.
 READ_BYTES_BULK: Final = 262_144
 # A read with fewer events than this, and no more room in its buffer, is a part of large requests.
 FEW_EVENTS: Final = 32
@@ -105,6 +105,7 @@ class GrpcConnection:
         self._outbox_bytes = 0
         self._wake = Signal()
         self._in_turn = False
+        self._turn_ends = 0.0
         self._is_sending = False
         # What HTTP/2 has to send waits here while `_holds`.
         self._holds = False
@@ -209,6 +210,9 @@ class GrpcConnection:
     def _keep_alive(self, now_s: float) -> None:
         """Ping a client that is silent; it may have vanished without a word."""
         limits = self._limits
+        if self._blocked_since is not None:
+            # Its answers to pings are not read now, and it has a limit of its own.
+            return
         if self._pinged_at > self._last_read:
             if now_s - self._pinged_at > limits.ping_timeout_ms / 1000:
                 self.close(f"no answer to a ping in {limits.ping_timeout_ms} ms", "silent")
@@ -268,20 +272,26 @@ class GrpcConnection:
                 return
             received = len(data)
             now_s = self._last_read = trio.current_time()
-            try:
-                events = http2.receive(data, now_s)
-            except Http2Error as error:
-                await self._give_up(str(error), "bad_frames")
-                return
+            self._turn_ends = now_s + TURN_S
+            count = 0
+            for at in range(0, received, READ_BYTES):
+                if at and trio.current_time() > self._turn_ends:
+                    await self._pause()
+                try:
+                    events = http2.receive(data[at : at + READ_BYTES], now_s)
+                except Http2Error as error:
+                    await self._give_up(str(error), "bad_frames")
+                    return
+                count += len(events)
+                if not await self._handle(events, now_s):
+                    return
+                del events
             # A buffer of the transport would stay alive while the turn waits.
             del data
-            count = len(events)
-            if not await self._handle(events, now_s):
-                return
-            del events
             if not self.flush_now():
                 await self._all_taken()
-                self._resumed_at = trio.current_time()
+                # A client that takes its answers is not silent.
+                self._resumed_at = self._last_read = trio.current_time()
             if self._request_bytes or self._charged_bytes or http2.pending_bytes:
                 self._charge()
                 # Between turns: `relieve` closes connections, and a handler must not lose its own.
@@ -293,9 +303,8 @@ class GrpcConnection:
             size = min(2 * size, READ_BYTES_BULK) if is_bulk else READ_BYTES
 
     async def _handle(self, events: list[Event], now_s: float) -> bool:
-        """Handle the events of one read; False when the connection ends."""
+        """Handle the events of a part of a read; False when the connection ends."""
         calls = self._calls
-        turn_ends = now_s + TURN_S
         self._in_turn = True
         try:
             for number, event in enumerate(events, 1):
@@ -313,13 +322,17 @@ class GrpcConnection:
                         return False
                 else:
                     self._handle_rare(event)
-                if not number % EVENTS_PER_CLOCK_READ and trio.current_time() > turn_ends:
-                    self.flush_now()
-                    await trio.lowlevel.checkpoint()
-                    turn_ends = trio.current_time() + TURN_S
+                if not number % EVENTS_PER_CLOCK_READ and trio.current_time() > self._turn_ends:
+                    await self._pause()
         finally:
             self._in_turn = False
         return self.closed_reason is None
+
+    async def _pause(self) -> None:
+        """Let other connections be served; the answers made so far do not wait for that."""
+        self.flush_now()
+        await trio.lowlevel.checkpoint()
+        self._turn_ends = trio.current_time() + TURN_S
 
     def _handle_rare(self, event: Event) -> None:
         if isinstance(event, StreamReset):

@@ -714,6 +714,31 @@ async def test_a_silent_client_is_pinged_and_then_cut_off(handlers: Handlers, mo
         assert served.server.refusals.counts["silent"] == 1
 
 
+async def test_a_client_that_reads_slowly_is_not_silent(mock_clock: MockClock) -> None:
+    answer = bytes(2_000_000)
+    methods = {"/t.T/Large": Unary(lambda call: None, lambda call, request: answer)}
+    limits = GrpcLimits(ping_interval_ms=10_000, ping_timeout_ms=5_000)
+    async with raw(methods, mock_clock, limits, capacity=300_000) as served:
+        client = await served.connect(WINDOWS)
+        await client.transport.send_all(call(b"/t.T/Large", b"", []))
+        started = trio.current_time()
+        while not client.answer().has_ended:
+            await wait_all_tasks_blocked()
+            await served.wait(4)
+            await client.seen()
+            assert not client.is_closed
+        assert trio.current_time() - started > 20
+        assert (len(client.answer().data), client.status()) == (len(answer) + 5, "0")
+        # The last part was taken up to 4 s ago.
+        await served.wait(4)
+        await client.seen()
+        assert not [one for one in client.frames if one.kind == PING]
+        await served.wait(8)
+        assert [one.kind for one in await client.seen()] == [PING]
+        await served.wait(7)
+        assert client.is_closed
+
+
 async def test_an_idle_client_is_asked_to_leave(handlers: Handlers, mock_clock: MockClock) -> None:
     async with raw(handlers.methods, mock_clock, GrpcLimits(idle_timeout_ms=10_000)) as served:
         client = await served.connect(call(HELD, b"", []))

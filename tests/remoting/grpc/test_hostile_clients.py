@@ -11,11 +11,12 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from skylark.remoting.grpc.call import Call, Streaming, Unary
-from skylark.remoting.grpc.connection import TURN_S
+from skylark.remoting.grpc.connection import READ_BYTES, TURN_S
 from skylark.remoting.grpc.limits import GrpcLimits
 from skylark.remoting.grpc.messages import framed
 from skylark.remoting.grpc.statuses import StatusCode
 from skylark.remoting.http2.errors import ErrorCode
+from skylark.remoting.http2.events import Event
 from skylark.remoting.http2.limits import Http2Limits
 from skylark.remoting.net.limits import ConnectionBudget
 from tests.remoting.grpc.raw_client import WINDOWS, Raw, RawClient, begun, raw
@@ -362,3 +363,46 @@ async def test_others_are_served_within_a_long_read(mock_clock: MockClock) -> No
         await honest.seen()
         assert honest.status() == "0" and greedy.status(79) == "0"
         assert order.index(honest.transport.local) < 20
+
+
+async def test_others_are_served_within_a_bulk_read(
+    running: Running, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    served_after: list[int] = []
+
+    def echo(call: Call, request: bytes) -> bytes:
+        served_after.append(len(sizes))
+        return request
+
+    methods = {**running.methods, "/t.T/Echo": Unary(lambda call: None, echo)}
+    async with raw(methods, mock_clock) as served:
+        greedy = await served.connect()
+        (connection,) = served.server._open
+        honest = await served.connect()
+        receive = connection.http2.receive
+
+        def slow(data: bytes, now_s: float) -> list[Event]:
+            sizes.append(len(data))
+            if len(sizes) == 20:
+                # Sixteen parts of one read follow the first fifteen, of smaller reads.
+                honest.transport.try_send([call(ECHO, b"tea", [])])
+            mock_clock.jump(2 * TURN_S)
+            return receive(data, now_s)
+
+        monkeypatch.setattr(connection.http2, "receive", slow)
+        part = frame(DATA, 0, 1, bytes(16_000))
+        first = frame(DATA, 0, 1, struct.pack(">BI", 0, 4_000_000) + bytes(15_995))
+        parts = [begun(WAIT), first, *[part] * 3]
+        sent = b"".join(
+            one if stream == 1 else one[:5] + struct.pack(">I", stream) + one[9:]
+            for stream in range(1, 33, 2)
+            for one in parts
+        )
+        await greedy.transport.send_all(sent)
+        await greedy.seen()
+        await honest.seen()
+        assert (max(sizes), sum(sizes)) == (READ_BYTES, len(sent))
+        assert len(sizes) > 31
+        assert honest.status() == "0"
+        assert 20 <= served_after[0] < 25
