@@ -437,7 +437,7 @@ def receive(address: str, messages: int, at_once: int) -> float:
 
 
 def arrive(address: str, messages: int) -> float:
-    """From a send by one client to the message in the hands of another one that waits, 100 a second: median in ms."""
+    """The median time in ms from a send to the arrival at a waiting receiver, at 100 sends a second."""
     receiver, sender = Connection(address, "receiver"), Connection(address, "sender")
     wanted = _receive_request(ARRIVALS, 20)
     times: list[float] = []

@@ -265,7 +265,7 @@ ROWS = {"idle": idle_rows, "sends": send_rows, "one": one_rows, "receives": rece
 
 
 def rows(arguments: argparse.Namespace) -> Iterator[Row]:
-    """All figures, or those of ``--only``."""
+    """All figures, or the figures that ``--only`` names."""
     with places() as at:
         for name, found in ROWS.items():
             if arguments.only in (None, name):

@@ -259,7 +259,7 @@ async def _for_each(parts: Sequence[list[int]], work: Callable[[list[int]], Awai
 
 
 def _acks(group: str, topic: str, receipts: Sequence[Receipt]) -> list[BatchAck]:
-    """The acknowledgements of messages, those of one pop together."""
+    """The acknowledgements of messages; messages of the same pop share an acknowledgement."""
     found: dict[PopHandle, BatchAck] = {}
     for receipt in receipts:
         handle = receipt.handle

@@ -28,7 +28,7 @@ async def run_proxy(
 ) -> None:
     """Serve until ``stopping`` is set, then end gracefully. ``ready`` is called once the proxy serves.
 
-    The other arguments are those of `serve`. Raises UserError when the options cannot be used.
+    `serve` explains the other arguments. Raises UserError when the options cannot be used.
     """
     meters = Meters()
     health = Health(options, meters.unready)

@@ -266,7 +266,7 @@ class _Question:
 class Questions:
     """Requests of brokers to clients, for tools, and the answers that clients owe.
 
-    The requests are those of `skylark.sdk.membership.ProxiedConsumers`.
+    `skylark.sdk.membership.ProxiedConsumers` names the requests.
     """
 
     def __init__(self, clients: Clients) -> None:

@@ -165,7 +165,7 @@ class BrokerHandlers:
         return CONTROLLER_APPLY_BROKER_ID.answer(request, answer)
 
     async def register(self, channel: Channel, request: Command) -> Command:
-        """1003: record the address of a broker. One that comes back with its old address changes nothing."""
+        """1003: record the address of a broker. A broker that returns with its old address changes nothing."""
         header = CONTROLLER_REGISTER_BROKER.header(request)
         # A read first: a deposed leader would answer from an old state, and name a master that another has replaced.
         await self._view.read()

@@ -41,7 +41,7 @@ from skylark.remoting.net.transport import Transport
 
 logger = logging.getLogger(__name__)
 
-# The header blocks of so many bytes are decoded without a pause: this is some hundred small calls.
+# The header blocks in a piece of this size, some hundred small calls, are decoded without a pause.
 READ_BYTES: Final = 16_384
 # Large requests are read in larger pieces, which are decoded in smaller ones.
 READ_BYTES_BULK: Final = 262_144
@@ -53,7 +53,7 @@ TURN_S: Final = 0.005
 EVENTS_PER_CLOCK_READ: Final = 8
 # Streams wait with their next message while more bytes than this wait for the transport.
 BULK_BYTES: Final = 262_144
-# Large answers are sent in parts of this size, so that a client that reads slowly is not taken for one that does not.
+# Large answers are sent in parts of this size, so that a slow client is told apart from a client that reads nothing.
 PART_BYTES: Final = 262_144
 # Before a GOAWAY: a client that gets no answers and sends nothing for this long begins no call; the longest wait for
 # that, and for the first bytes of a new connection. After it: the time in which the client's threads learn of the

@@ -1,4 +1,4 @@
-"""Header blocks (RFC 7541): those of clients decoded, those of answers prepared.
+"""Header blocks (RFC 7541): decodes the blocks of clients, and prepares the blocks of answers.
 
 A client's block refers to the dynamic table of its connection, so each block must be decoded, in order, also the block
 of a request that is refused. Blocks of answers refer to the static table only: one prepared block serves all
@@ -188,7 +188,7 @@ class HeaderDecoder:
         return at
 
     def _evict(self) -> None:
-        """Drop the oldest entries; one that is larger than the table empties it."""
+        """Drop the oldest entries; an entry that is larger than the table empties the table."""
         while self._table_bytes > self._max_table_bytes:
             self._table_bytes -= self._table.pop(0)[-1]
 
