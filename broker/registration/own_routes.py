@@ -1,7 +1,7 @@
-"""Routes of this broker's own topics, for its own proxy: 105 and 106, which usually NameServers answer.
+"""Routes of this broker's own topics, for its own proxy: requests that usually NameServers answer.
 
-With ``enableProxy`` a test needs no more than a broker without NameServers: the proxy and the tools use the broker as
-the NameServer of a cluster in which it is the only broker.
+With ``enableProxy`` a test needs no more than a broker without NameServers: the proxy, and tools that make topics and
+groups, use the broker as the NameServer of a cluster in which it is the only broker. There are no key-value pairs.
 """
 
 from skylark.broker.identity import Identity
@@ -16,6 +16,8 @@ from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.command import Command
 from skylark.remoting.protocol.requests.routes import (
     GET_BROKER_CLUSTER_INFO,
+    GET_KV_CONFIG,
+    GET_KVLIST_BY_NAMESPACE,
     GET_ROUTEINFO_BY_TOPIC,
     BrokerData,
     ClusterInfo,
@@ -35,7 +37,12 @@ class OwnRoutes(Part):
     def handlers(self) -> dict[int, Handler]:
         if not self._is_on:
             return {}
-        return {GET_ROUTEINFO_BY_TOPIC.code: self.route, GET_BROKER_CLUSTER_INFO.code: self.cluster}
+        return {
+            GET_ROUTEINFO_BY_TOPIC.code: self.route,
+            GET_BROKER_CLUSTER_INFO.code: self.cluster,
+            GET_KV_CONFIG.code: self.no_pair,
+            GET_KVLIST_BY_NAMESPACE.code: self.no_pair,
+        }
 
     def route(self, channel: Channel, request: Command) -> Command:
         """105: the queues of a topic."""
@@ -58,6 +65,10 @@ class OwnRoutes(Part):
         name, cluster = self._identity.broker_name, self._identity.cluster_name
         info = ClusterInfo({name: self._broker()}, {cluster: [name]})
         return answer_with(GET_BROKER_CLUSTER_INFO, request, info, channel.max_frame_bytes)
+
+    def no_pair(self, channel: Channel, request: Command) -> Command:
+        """101 and 219: there is no key. Tools that make topics look for the records of ordered topics."""
+        raise RequestRefused(ResponseCode.QUERY_NOT_FOUND, "a broker without NameServers has no key-value pairs")
 
     def _broker(self) -> BrokerData:
         identity = self._identity

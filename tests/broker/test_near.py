@@ -16,6 +16,8 @@ from skylark.mqcommon.errors import BrokerError
 from skylark.remoting.net.transport import Connect, Transport
 from skylark.remoting.protocol.requests.topics import TopicConfig
 from skylark.remoting.protocol.signature import Credentials
+from skylark.sdk.admin.scope import Scope
+from skylark.sdk.admin.topic_changes import put_topic
 from skylark.sdk.client import ClientInstance, sharing
 from tests.broker.running import SMALL
 from tests.support.memory_files import MemoryFiles
@@ -50,6 +52,14 @@ async def test_a_message_is_sent_without_a_socket() -> None:
             assert (sent.queue.broker_name, sent.queue_offset) == ("broker-a", 0)
             # Only connections of clients count.
             assert broker.near.connections.used == used
+
+
+async def test_a_topic_is_made_through_the_broker_as_its_own_nameserver() -> None:
+    async with served() as (_, addr), Admin(addr) as admin:
+        put = await put_topic(admin, Scope(addr, None), TopicConfig("orders", 1, 1))
+        assert [one.ok for one in put.results] == [True]
+        assert await admin.get_kv("ORDER_TOPIC_CONFIG", "orders") is None
+        assert (await admin.topic_route("orders")).queue_datas[0].broker_name == "broker-a"
 
 
 async def test_other_servers_are_reached_over_the_network() -> None:
