@@ -32,17 +32,16 @@ from skylark.remoting.protocol.requests.pops import (
     ANY_QUEUE,
     INIT_MAX,
     AckMessageRequestHeader,
-    BatchAck,
-    BatchAckMessageRequestBody,
     ChangeInvisibleTimeRequestHeader,
     PopMessageRequestHeader,
 )
 from skylark.sdk.broker_api import send_back
 from skylark.sdk.client import Client, ClientHandle
 from skylark.sdk.consumer.decompression import keep_contents
-from skylark.sdk.consumer.popped import ReceivedMessage, received
+from skylark.sdk.consumer.popped import Lease, ReceivedMessage, acknowledge, received
 from skylark.sdk.endpoint import Endpoint
 from skylark.sdk.nameservers import NameServerSource
+from skylark.sdk.retry import Outcome, outcome_of
 
 _LONG_MAX_DIGITS = 19
 # The most offsets between the first and the last message of one pop, of which filters may have skipped some.
@@ -180,7 +179,7 @@ class Brokers:
 
         async def ack_at(numbers: Sequence[int]) -> None:
             error = await self._ack_together(group, topic, [receipts[number] for number in numbers])
-            if len(numbers) > 1 and isinstance(error, BrokerError) and error.code != ResponseCode.NO_PERMISSION:
+            if len(numbers) > 1 and _may_be_one_messages(error):
                 # One message that the broker refuses must not keep the others from being acknowledged.
                 await _for_each([[number] for number in numbers], ack_at)
                 return
@@ -233,9 +232,12 @@ class Brokers:
             if len(receipts) == 1:
                 await self._ack(group, topic, receipts[0])
             else:
-                body = BatchAckMessageRequestBody(_acks(group, topic, receipts), receipts[0].handle.broker_name)
+                bits: dict[Lease, int] = {}
+                for receipt in receipts:
+                    lease = Lease.of(receipt.handle, topic, group)
+                    bits[lease] = bits.get(lease, 0) | 1 << receipt.offset - lease.start_offset
                 queue = _queue_of(topic, receipts[0].handle)
-                await self._client.ask_master(queue, lambda at: call(at, pops.BATCH_ACK_MESSAGE, None, body))
+                await self._client.ask_master(queue, partial(acknowledge, bits=bits))
         except SkylarkError as error:
             return error
         return None
@@ -258,26 +260,12 @@ async def _for_each(parts: Sequence[list[int]], work: Callable[[list[int]], Awai
             nursery.start_soon(work, part)
 
 
-def _acks(group: str, topic: str, receipts: Sequence[Receipt]) -> list[BatchAck]:
-    """The acknowledgements of messages; messages of the same pop share an acknowledgement."""
-    found: dict[PopHandle, BatchAck] = {}
-    for receipt in receipts:
-        handle = receipt.handle
-        pop = handle._replace(offset=None)
-        ack = found.get(pop)
-        if ack is None:
-            ack = found[pop] = BatchAck(
-                consumer_group=group,
-                invisible_time=handle.invisible_time,
-                pop_time=handle.pop_time,
-                queue_id=handle.queue_id,
-                retry=handle.retry,
-                revive_queue_id=handle.revive_queue_id,
-                start_offset=handle.start_offset,
-                topic=topic,
-            )
-        ack.bits |= 1 << receipt.offset - handle.start_offset
-    return list(found.values())
+def _may_be_one_messages(error: SkylarkError | None) -> bool:
+    """Whether a broker may have refused a request for several messages because of one of them."""
+    if not isinstance(error, BrokerError) or error.code == ResponseCode.NO_PERMISSION:
+        return False
+    # A busy broker must not get more requests.
+    return outcome_of(error) is not Outcome.NOTHING
 
 
 def _queue_of(topic: str, handle: PopHandle) -> MessageQueue:

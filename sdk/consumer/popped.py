@@ -45,6 +45,21 @@ class Lease(NamedTuple):
     revive_queue_id: int
     retry: str
 
+    @classmethod
+    def of(cls, handle: PopHandle, topic: str, group: str) -> "Lease":
+        """The common part of the handle of one message."""
+        return cls(
+            topic,
+            group,
+            handle.broker_name,
+            handle.queue_id,
+            handle.start_offset,
+            handle.pop_time,
+            handle.invisible_time,
+            handle.revive_queue_id,
+            handle.retry,
+        )
+
     @property
     def read_topic(self) -> str:
         """The topic that the messages were read from: ``topic``, or one of its retry topics."""
@@ -169,7 +184,7 @@ def received(
             # A message that comes again is in the retry topic, and names the queue that it was popped from in its
             # handle.
             own = message.properties.get(POP_HANDLE)
-            lease = _own(own, topic, group) if own else common[NORMAL, message.queue_id]
+            lease = Lease.of(parse_handle(own), topic, group) if own else common[NORMAL, message.queue_id]
             return ReceivedMessage(data, at, broker_name, lease, namespace)
 
         return _each(data, with_its_lease)
@@ -192,22 +207,6 @@ def _each(data: bytes, make: Callable[[int], ReceivedMessage]) -> list[ReceivedM
         for message in messages:
             message.whole = whole
     return found
-
-
-def _own(text: str, topic: str, group: str) -> Lease:
-    """The lease of a message that carries its own handle, as messages of retry topics do."""
-    handle = parse_handle(text)
-    return Lease(
-        topic,
-        group,
-        handle.broker_name,
-        handle.queue_id,
-        handle.start_offset,
-        handle.pop_time,
-        handle.invisible_time,
-        handle.revive_queue_id,
-        handle.retry,
-    )
 
 
 def bits_by_lease(messages: Iterable[ReceivedMessage]) -> dict[Lease, int]:
