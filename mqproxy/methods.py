@@ -113,7 +113,7 @@ class UnaryMethod:
         """Find the caller, before the request is read; an answer is a refusal."""
         try:
             caller = self._callers.known(call)
-        except Refused as error:
+        except Exception as error:
             return self._refusal(error)
         if caller is None:
             return self._begin_later(call)
@@ -208,5 +208,6 @@ def status_of_any(error: Exception) -> wire.Status:
 
 
 def unexpected(error: Exception) -> wire.Status:
+    """The status for an error that was not expected; logs the error."""
     logger.error("a call failed by an error that was not expected", exc_info=error)
     return wire.Status(code=wire.INTERNAL_SERVER_ERROR, message=f"internal error: {type(error).__name__}")

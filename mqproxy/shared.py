@@ -1,11 +1,15 @@
 """One run of some work, for all tasks that need its result."""
 
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
 import trio
 
 from skylark.mqcommon.errors import SkylarkError
+from skylark.mqproxy.statuses import Refused
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -13,12 +17,14 @@ T = TypeVar("T")
 class Shared(Generic[T]):
     """A run of ``work`` as a task of ``nursery``. A waiting task that is cancelled does not end the run."""
 
-    __slots__ = ("_ended", "_error", "_scope", "_value")
+    __slots__ = ("_ended", "_error", "_scope", "_value", "_waiting")
 
     def __init__(self, nursery: trio.Nursery, work: Callable[[], Awaitable[T]]) -> None:
         self._ended = trio.Event()
         self._scope = trio.CancelScope()
         self._value: T | None = None
+        # The tasks that wait for the result.
+        self._waiting = 0
         # The error of a run that is cancelled.
         self._error: Exception | None = SkylarkError("the proxy has given up the request")
         nursery.start_soon(self._run, work)
@@ -34,7 +40,11 @@ class Shared(Generic[T]):
 
     async def result(self) -> T:
         """The result, once the run has ended; raises the error of the run."""
-        await self._ended.wait()
+        self._waiting += 1
+        try:
+            await self._ended.wait()
+        finally:
+            self._waiting -= 1
         if self._error is not None:
             raise self._error
         return self._value  # type: ignore[return-value]  # set together with the missing error
@@ -46,5 +56,7 @@ class Shared(Generic[T]):
                 self._error = None
         except Exception as error:
             self._error = error
+            if not self._waiting and not isinstance(error, (Refused, SkylarkError)):
+                logger.error("a request that nobody waits for failed by an error that was not expected", exc_info=error)
         finally:
             self._ended.set()

@@ -8,6 +8,7 @@ import grpc
 import pytest
 
 from skylark.mqproxy.service import SERVICE
+from skylark.mqproxy.sessions import Sessions
 from skylark.mqproxy.wire import messaging_pb2 as wire
 from skylark.sdk.testing import Cluster
 from tests.mqproxy.test_producer import read
@@ -82,6 +83,18 @@ def test_a_property_of_rocketmq_is_refused(channel: grpc.Channel) -> None:
 def test_a_call_without_a_client_id_is_refused(channel: grpc.Channel) -> None:
     answer = call(channel, "Heartbeat", wire.HeartbeatRequest(), wire.HeartbeatResponse, client_id=None)
     assert answer.status == wire.Status(code=wire.CLIENT_ID_REQUIRED, message="client id cannot be empty")
+
+
+def test_an_error_that_was_not_expected_is_a_status_also_while_the_caller_is_looked_for(
+    channel: grpc.Channel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def known(*arguments: object) -> None:
+        raise LookupError("a bug")
+
+    monkeypatch.setattr(Sessions, "known", known)
+    answer = call(channel, "Heartbeat", wire.HeartbeatRequest(), wire.HeartbeatResponse)
+    assert answer.status == wire.Status(code=wire.INTERNAL_SERVER_ERROR, message="internal error: LookupError")
+    assert "LookupError: a bug" in caplog.text
 
 
 def test_a_compressed_body_is_stored_as_its_content(

@@ -41,6 +41,36 @@ async def test_the_error_of_the_work_is_the_error_of_each_waiter(nursery: trio.N
     assert shared.has_failed
 
 
+async def test_an_error_that_was_not_expected_is_logged_when_nobody_waits_for_it(
+    nursery: trio.Nursery, caplog: pytest.LogCaptureFixture
+) -> None:
+    may_end = trio.Event()
+
+    async def work() -> str:
+        await may_end.wait()
+        raise LookupError("a bug")
+
+    shared = Shared(nursery, work)
+    with trio.CancelScope() as impatient:
+        impatient.cancel()
+        await shared.result()
+    may_end.set()
+    await wait_all_tasks_blocked()
+    assert "LookupError: a bug" in caplog.text
+
+
+@pytest.mark.parametrize("error", [LookupError("a bug"), SkylarkError("no answer")])
+async def test_an_error_that_a_waiter_gets_is_the_waiters_to_log(
+    nursery: trio.Nursery, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    async def work() -> str:
+        raise error
+
+    with pytest.raises(type(error)):
+        await Shared(nursery, work).result()
+    assert not caplog.records
+
+
 async def test_work_that_is_given_up_ends_its_waiters(nursery: trio.Nursery) -> None:
     shared: Shared[None] = Shared(nursery, trio.sleep_forever)
     await wait_all_tasks_blocked()
