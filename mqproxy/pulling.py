@@ -9,7 +9,7 @@ from typing import Self
 from skylark.mqcommon.errors import InvalidArgument
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.mqproxy.names import topic_of
-from skylark.mqproxy.statuses import Refused
+from skylark.mqproxy.statuses import OK, Refused
 from skylark.mqproxy.wire import messaging_pb2 as wire
 from skylark.remoting.protocol.requests.clients import SQL92
 from skylark.sdk import broker_api
@@ -24,7 +24,7 @@ from skylark.sdk.nameservers import NameServerSource
 MAX_BYTES = 4 * 1024 * 1024
 
 _STATUSES = {
-    PullStatus.FOUND: wire.Status(code=wire.OK, message="OK"),
+    PullStatus.FOUND: OK,
     PullStatus.NO_NEW_MESSAGE: wire.Status(code=wire.MESSAGE_NOT_FOUND, message="no new message"),
     PullStatus.NO_MATCHED_MESSAGE: wire.Status(code=wire.MESSAGE_NOT_FOUND, message="no matched message"),
     PullStatus.OFFSET_ILLEGAL: wire.Status(code=wire.ILLEGAL_OFFSET, message="the queue has no message at this offset"),

@@ -11,7 +11,7 @@ from skylark.mqcommon.message.message import OwnKeyMessage
 from skylark.mqcommon.message.properties import KEYS, RESERVED, SHARDING_KEY, TAGS
 from skylark.mqproxy.names import has_control_character, topic_of
 from skylark.mqproxy.options import ProxyOptions
-from skylark.mqproxy.statuses import Refused, common_status
+from skylark.mqproxy.statuses import OK, Refused, common_status
 from skylark.mqproxy.times import ms_of
 from skylark.mqproxy.wire import messaging_pb2 as wire
 from skylark.sdk.producer.result import SendResult, SendStatus
@@ -30,7 +30,6 @@ MAX_MESSAGES = 1_024
 # The argument of zlib.decompressobj for a gzip or a zlib header.
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 
-_OK = wire.Status(code=wire.OK, message="OK")
 _CODES = {
     SendStatus.FLUSH_DISK_TIMEOUT: wire.MASTER_PERSISTENCE_TIMEOUT,
     SendStatus.FLUSH_SLAVE_TIMEOUT: wire.SLAVE_PERSISTENCE_TIMEOUT,
@@ -221,7 +220,7 @@ def entry_of(result: SendResult, transaction_id: str = "") -> wire.SendResultEnt
         )
     msg_id = result.msg_id
     return wire.SendResultEntry(
-        status=_OK,
+        status=OK,
         message_id=msg_id,
         offset=result.queue_offset,
         transaction_id=transaction_id or msg_id,

@@ -42,7 +42,7 @@ async def serve(
     options: ProxyOptions,
     stopping: trio.Event,
     *,
-    meters: Meters | None = None,
+    meters: Meters,
     shortcut: Shortcut | None = None,
     connections: ConnectionBudget | None = None,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
@@ -78,25 +78,23 @@ async def serve(
             port = int(listeners[0].address.rpartition(":")[2])
             counting = meters if options.metrics_exporter_type != "DISABLE" else None
             calls = Calls(options, sessions, metadata, port, counting)
-            server = GrpcServer(calls.methods(), limits=limits(options), connections=connections)
+            server = GrpcServer(calls.methods(), limits=_limits(options), connections=connections)
             await nursery.start(server.serve_on, listeners)
             if secured is not None:
                 nursery.start_soon(secured.watch)
-            if meters is not None:
-                meters.served = Served(sessions, server.__len__)
+            meters.served = Served(sessions, server.__len__)
             task_status.started(format_address(options.bind_address, port))
             try:
                 await stopping.wait()
             finally:
-                if meters is not None:
-                    meters.served = None
+                meters.served = None
             server.stop_accepting()
             calls.stop_waiting()
             await server.leave(options.grpc_shutdown_time_seconds)
         nursery.cancel_scope.cancel()
 
 
-def limits(options: ProxyOptions) -> GrpcLimits:
+def _limits(options: ProxyOptions) -> GrpcLimits:
     """The limits of gRPC's server as the options set them."""
     least_ping_ms = options.grpc_server_permit_keep_alive_time_millis
     may_ping_idle = options.grpc_server_permit_keep_alive_without_calls

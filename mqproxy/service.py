@@ -52,7 +52,7 @@ from skylark.mqproxy.sending import (
     type_of,
 )
 from skylark.mqproxy.sessions import Session, Sessions, ended
-from skylark.mqproxy.statuses import Refused, common_status, status_of
+from skylark.mqproxy.statuses import OK, Refused, common_status, status_of
 from skylark.mqproxy.telemetry import Stream
 from skylark.mqproxy.times import ms_of
 from skylark.mqproxy.transactions import Half
@@ -79,7 +79,6 @@ WRITTEN_BYTES = 64 << 10
 
 T = TypeVar("T")
 
-OK = wire.Status(code=wire.OK, message="OK")
 _TYPE_NAMES = {number: name for name, number in wire.MessageType.items()}
 NO_NEW_MESSAGE = wire.Status(code=wire.MESSAGE_NOT_FOUND, message="no new message")
 # Other resolutions leave the transaction open: the broker asks later.

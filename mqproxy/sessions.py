@@ -86,7 +86,7 @@ class Session:
         self.registrations = Registrations(self._registering, self.clients)
         self.transactions = TransactionProducers(self.halves, metadata, self.clients, options)
         self.is_open = False
-        # Set when the session is open, or could not be opened, for the reason that ``failure`` says.
+        # Set when the session is open, or could not be opened, for the reason that ``_failure`` says.
         self._has_opened = trio.Event()
         self._failure: Exception | None = None
         #: Begins when the user may not sign in any more, or nobody needs the session.
@@ -174,7 +174,7 @@ class Sessions:
     """The sessions of a proxy, for the calls that it gets. Use it in a block of `serving`."""
 
     def __init__(self, options: ProxyOptions, make_client: MakeClient, users: KnownUsers, metadata: Metadata) -> None:
-        self.metadata = metadata
+        self._metadata = metadata
         self._options = options
         self._make_client = make_client
         self._users = users
@@ -255,7 +255,7 @@ class Sessions:
                 raise Refused(wire.TOO_MANY_REQUESTS, f"the proxy serves {MAX_SESSIONS} users already")
             self._end(min(idle, key=lambda session: session.used_at).username)
         client = self._make_client(credentials)
-        session = Session(self._options, client, self.metadata, credentials, name, self.renewals)
+        session = Session(self._options, client, self._metadata, credentials, name, self.renewals)
         self._open[name] = session
         self._nursery.start_soon(self._run, session)
         return session
@@ -264,8 +264,10 @@ class Sessions:
         try:
             await session.run()
         except Exception:
-            # The session's calls have failed. The next call of the user opens another session.
-            logger.exception("the session of user %r ended by an error", session.username)
+            # The session's calls have failed.
+            logger.exception(
+                "the session of user %r ended by an error; the user's next call opens another session", session.username
+            )
         finally:
             if self._open.get(session.username) is session:
                 del self._open[session.username]

@@ -14,6 +14,8 @@ from skylark.mqcommon.errors import (
 from skylark.mqproxy.wire import messaging_pb2 as wire
 from skylark.remoting.protocol.codes import ResponseCode
 
+OK = wire.Status(code=wire.OK, message="OK")
+
 # The statuses of RocketMQ's proxy for a broker's codes. Other codes are INTERNAL_SERVER_ERROR.
 _OF_BROKER: dict[int, wire.Code] = {
     ResponseCode.SYSTEM_BUSY: wire.TOO_MANY_REQUESTS,

@@ -14,6 +14,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,6 +24,7 @@ from google.protobuf.message import Message
 
 from scripts.daemons import BIN, HOST, ROOT, Daemon, reserve
 from scripts.run_watcher import MARK
+from skylark.mqproxy.metrics import Meters
 from skylark.mqproxy.options import ProxyOptions
 from skylark.mqproxy.server import serve
 from skylark.mqproxy.service import SERVICE
@@ -64,7 +66,8 @@ def proxy(nameserver: str, **options: Any) -> Iterator[Proxy]:
                 token.run_sync_soon(stopping.set)
 
         async with trio.open_nursery() as nursery:
-            found.append(Proxy(await nursery.start(serve, ProxyOptions(**given), stopping), stop))
+            served = partial(serve, ProxyOptions(**given), stopping, meters=Meters())
+            found.append(Proxy(await nursery.start(served), stop))
             begun.set()
 
     def work() -> None:
