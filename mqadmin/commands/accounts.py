@@ -179,11 +179,7 @@ _VERSIONS = Table(
 )
 
 
-def _version_lines(rows: "Sequence[AccountFile]") -> Iterator[str]:
-    yield from _VERSIONS.lines(rows)
-
-
-@command("clusterAclConfigVersion", *where("query acl config version for"), show=_version_lines)
+@command("clusterAclConfigVersion", *where("query acl config version for"), show=_VERSIONS.lines)
 async def cluster_acl_config_version(session: Session, scope: Scope) -> "list[AccountFile]":
     """Show the versions of the files of accounts at a broker, or at each master of a cluster."""
     from skylark.sdk.admin.reports.accounts import account_files

@@ -62,8 +62,8 @@ async def _show(
             session.say(line)
     if (reason := body_error(message)) is not None:
         session.warn(f"the body is shown as it is stored: {reason}")
-    # The message is already printed. A failure to find out who consumed it is
-    # reported, and does not take the message away.
+    # The message is already printed. A failure to find out who consumed it is reported, and does not take the message
+    # away.
     try:
         tracks = await message_tracks(session.admin, message)
     except SkylarkError as error:
