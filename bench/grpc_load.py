@@ -33,6 +33,26 @@ from bench.traffic import TOPIC, send_frames
 from skylark.mqcommon.addresses import split_address
 from skylark.mqproxy.service import SERVICE
 from skylark.mqproxy.wire import messaging_pb2 as wire
+from skylark.remoting.http2.frames import (
+    ACK,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    FIRST_WINDOW_BYTES,
+    GOAWAY,
+    HEADER_TABLE_SIZE,
+    HEADERS,
+    INITIAL_WINDOW_SIZE,
+    MAX_WINDOW_BYTES,
+    PING,
+    PREFACE,
+    RST_STREAM,
+    SETTINGS,
+    WINDOW_UPDATE,
+    frame,
+    settings,
+    window_update,
+)
 
 #: Topics of `receive` and of `arrive`, which get no other messages, and the group of both.
 FULL, ARRIVALS = "full", "arrivals"
@@ -43,12 +63,6 @@ WARM_UP = 200
 PAUSE_S = 0.01
 DEADLINE_S = 30.0
 
-DATA, HEADERS, RESET, SETTINGS, PING, GO_AWAY, WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
-END_STREAM, ACK, END_HEADERS = 1, 1, 4
-_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-_HEADER_TABLE_SIZE, _INITIAL_WINDOW_SIZE = 1, 4
-_MOST_WINDOW = 2**31 - 1
-_FIRST_WINDOW = 65_535
 _READ_BYTES = 262_144
 # A status of RocketMQ's OK with its text, as an answer and each entry in it have.
 _OK = wire.Status(code=wire.OK, message="OK").SerializeToString()
@@ -61,11 +75,6 @@ class Answer(NamedTuple):
 
     stream: int
     messages: list[bytes]
-
-
-def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
-    """One HTTP/2 frame."""
-    return len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + payload
 
 
 def _literal(name: bytes, value: bytes) -> bytes:
@@ -101,15 +110,14 @@ class Connection:
         self._data = self._tail = b""
         self._encoder = hpack.Encoder()
         self._stream = -1
-        self._window = _FIRST_WINDOW
+        self._window = FIRST_WINDOW_BYTES
         # The methods whose headers are in the table, and the blocks of indices of those.
         self._methods: set[str] = set()
         self._blocks: dict[str, bytes] = {}
         # Of streams that are open: the data that has come.
         self._open: dict[int, bytearray] = {}
-        settings = _INITIAL_WINDOW_SIZE.to_bytes(2, "big") + _MOST_WINDOW.to_bytes(4, "big")
-        more_window = (_MOST_WINDOW - _FIRST_WINDOW).to_bytes(4, "big")
-        self.socket.sendall(_PREFACE + frame(SETTINGS, 0, 0, settings) + frame(WINDOW_UPDATE, 0, 0, more_window))
+        most = settings([(INITIAL_WINDOW_SIZE, MAX_WINDOW_BYTES)])
+        self.socket.sendall(PREFACE + most + window_update(0, MAX_WINDOW_BYTES - FIRST_WINDOW_BYTES))
         # The server's settings come first, and may make its table of headers smaller.
         self._has_settings = False
         while not self._has_settings:
@@ -214,14 +222,14 @@ class Connection:
                 self._window += int.from_bytes(payload, "big")
         elif kind == SETTINGS and not flags & ACK:
             for at in range(0, len(payload), 6):
-                if int.from_bytes(payload[at : at + 2], "big") == _HEADER_TABLE_SIZE:
+                if int.from_bytes(payload[at : at + 2], "big") == HEADER_TABLE_SIZE:
                     size = int.from_bytes(payload[at + 2 : at + 6], "big")
                     self._encoder.header_table_size = min(size, self._encoder.header_table_size)
             self._has_settings = True
-            return frame(SETTINGS, ACK, 0, b"")
+            return frame(SETTINGS, ACK, 0)
         elif kind == PING and not flags & ACK:
             return frame(PING, ACK, 0, payload)
-        elif kind in (RESET, GO_AWAY):
+        elif kind in (RST_STREAM, GOAWAY):
             raise SystemExit(f"the server refused: frame {kind} with {payload!r}")
         return b""
 

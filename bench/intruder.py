@@ -25,10 +25,9 @@ from pathlib import Path
 import trio
 
 from bench.console import console_daemon
-from scripts.daemons import HOST, Daemon, broker_daemon, free_port, namesrv_daemon, serving
+from scripts.daemons import HOST, Daemon, broker_daemon, free_port, namesrv_daemon, proxy_daemon, serving
 from tests.intruder import wire
 from tests.support import http2
-from tests.support.proxies import proxy_daemon
 
 PROBE_S = 0.01
 MIB = 1 << 20

@@ -29,7 +29,17 @@ from bench.guard_auth import ROOT, prepare
 from bench.harness import BROKER, Cluster, Row, row, show, turns
 from bench.proxy_client import QUIET
 from bench.traffic import QUEUES, TOPIC, pipeline, run, send_frames, send_many
-from scripts.daemons import HOST, POLL_S, READY_TIMEOUT_S, Daemon, broker_daemon, namesrv_daemon, reserve, serving
+from scripts.daemons import (
+    HOST,
+    POLL_S,
+    READY_TIMEOUT_S,
+    Daemon,
+    broker_daemon,
+    namesrv_daemon,
+    proxy_daemon,
+    reserve,
+    serving,
+)
 from scripts.daemons import ROOT as FOLDER
 from skylark import blocking
 from skylark.remoting.protocol.requests.topics import TopicConfig
@@ -57,24 +67,6 @@ class Places(NamedTuple):
     aio_limit: str
 
 
-def proxy_daemon(home: Path, nameserver: str, *options: str) -> Daemon:
-    """A proxy that is started by itself."""
-    port = reserve()
-    command = [
-        sys.executable,
-        "-m",
-        "skylark.mqproxy",
-        "--namesrv-addr",
-        nameserver,
-        "--bind-address",
-        HOST,
-        "--grpc-server-port",
-        str(port.number),
-        *options,
-    ]
-    return Daemon("mqproxy", command, port.number, home / "mqproxy.log", port)
-
-
 def _guard(home: Path) -> str:
     """A conf file with users for a broker and its proxy; its path."""
     conf = home / "guarded.conf"
@@ -99,7 +91,7 @@ def places() -> Iterator[Places]:
         near = broker_daemon(home, BROKER, namesrvs["near"].addr, 0, *proxied[0])
         guarded = broker_daemon(home, "guarded", namesrvs["guarded"].addr, 0, *proxied[1], "-c", _guard(home))
         apart = broker_daemon(home, "apart", namesrvs["apart"].addr)
-        proxy = proxy_daemon(home, namesrvs["apart"].addr, *_LONG)
+        proxy = proxy_daemon(home, "mqproxy", namesrvs["apart"].addr, *_LONG)
         running.enter_context(serving(*namesrvs.values(), near, guarded, apart, proxy))
         for broker in (near, guarded):
             _wait_for_proxy(broker)

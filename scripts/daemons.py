@@ -266,6 +266,22 @@ def broker_daemon(home: Path, name: str, nameserver: str, port: int = 0, *option
     return Daemon(name, command, port, home / f"{name}.log", reservation)
 
 
+def proxy_daemon(home: Path, name: str, nameserver: str, *options: str) -> Daemon:
+    """A proxy in a process of its own; ``options`` go to its command line."""
+    port = reserve()
+    command = [
+        str(BIN / "mqproxy"),
+        "--namesrv-addr",
+        nameserver,
+        "--bind-address",
+        HOST,
+        "--grpc-server-port",
+        str(port.number),
+        *options,
+    ]
+    return Daemon(name, command, port.number, home / f"{name}.log", port)
+
+
 def wait_ready(daemons: Iterable[Daemon]) -> None:
     """Wait until all daemons answer requests."""
     deadline = time.monotonic() + READY_TIMEOUT_S

@@ -20,13 +20,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from scripts.daemons import HOST, ROOT, DaemonFailed, broker_daemon, namesrv_daemon, reserve, serving
+from scripts.daemons import HOST, ROOT, DaemonFailed, broker_daemon, namesrv_daemon, proxy_daemon, reserve, serving
 from scripts.peer_suites.peers import PEERS, Peer, Servers
 from scripts.peer_suites.results import KNOWN, cases_of, known_of, summary_of, table
 from scripts.run_watcher import Watched
 from skylark.remoting.protocol.requests.topics import TopicConfig
 from skylark.sdk.blocking import Admin
-from tests.support.proxies import proxy_daemon
 
 HERE = Path(__file__).parent
 PIP = ("-m", "pip", "--disable-pip-version-check", "--no-input", "-qq")

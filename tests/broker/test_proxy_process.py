@@ -14,7 +14,7 @@ from skylark.broker.instances import instances_of
 from skylark.broker.options import BrokerOptions
 from skylark.broker.proxy_process import proxy_command
 from skylark.mqproxy.wire import messaging_pb2 as wire
-from tests.support.daemons import SMALL, started
+from tests.support.daemons import SMALL, logged_in_order, started
 from tests.support.proxies import call
 from tests.support.waiting import until
 
@@ -58,9 +58,9 @@ async def test_brokers_have_a_proxy_that_comes_back_and_that_stops_before_them(t
         assert await trio.to_thread.run_sync(answers, broker)
         broker.terminate()
         await trio.to_thread.run_sync(broker.wait_stopped)
-    steps = [b"the proxy ended: signal SIGKILL", b"the proxy stopped", b"unregistered from NameServer"]
-    places = [broker.logged.index(step) for step in steps]
-    assert places == sorted(places)
+    assert logged_in_order(
+        broker, b"the proxy ended: signal SIGKILL", b"the proxy stopped", b"unregistered from NameServer"
+    )
 
 
 async def test_a_supervisor_that_is_killed_takes_its_proxy_with_it(tmp_path: Path) -> None:

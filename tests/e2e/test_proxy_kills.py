@@ -21,7 +21,7 @@ import trio
 
 from scripts.controller_set import ControllerSet
 from scripts.controller_set import running as running_set
-from scripts.daemons import Daemon, broker_daemon
+from scripts.daemons import Daemon, broker_daemon, proxy_daemon
 from skylark import Admin
 from skylark.mqcommon.errors import RemotingError, RouteNotFound
 from skylark.mqcommon.names import MASTER_ID
@@ -32,7 +32,7 @@ from tests.e2e.switches import QUICK
 from tests.support.amounts import amount
 from tests.support.daemons import SMALL, start, started
 from tests.support.official_programs import Balancer, Program
-from tests.support.proxies import NODE, PYTHON, languages, proxy_daemon
+from tests.support.proxies import NODE, PYTHON, languages
 from tests.support.rounds import report
 from tests.support.waiting import until
 

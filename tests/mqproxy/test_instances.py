@@ -11,7 +11,7 @@ import pytest
 import trio
 from click.testing import CliRunner
 
-from scripts.daemons import namesrv_daemon
+from scripts.daemons import namesrv_daemon, proxy_daemon
 from skylark.mqcommon.errors import UserError
 from skylark.mqproxy import cli
 from skylark.mqproxy.instances import Instances
@@ -20,7 +20,7 @@ from skylark.mqproxy.wire import messaging_pb2 as wire
 from skylark.remoting.net.daemon import Main
 from skylark.remoting.net.sockets import listen
 from tests.support.daemons import started
-from tests.support.proxies import call, proxy_daemon
+from tests.support.proxies import call
 from tests.support.scrape import get
 from tests.support.waiting import until
 

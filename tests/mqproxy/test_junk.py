@@ -19,13 +19,13 @@ from google.protobuf.message_factory import GetMessageClass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scripts.daemons import HOST, Daemon, wait_ready
+from scripts.daemons import HOST, Daemon, proxy_daemon, wait_ready
 from skylark.mqproxy.service import SERVICE
 from skylark.mqproxy.wire import messaging_pb2 as wire
 from skylark.sdk.testing import Cluster
 from tests.support import http2
 from tests.support.amounts import amount
-from tests.support.proxies import call, message, proxy, proxy_daemon
+from tests.support.proxies import call, message, proxy
 
 MIB = 1024 * 1024
 GROWTH_BYTES = 64 * MIB

@@ -1,7 +1,6 @@
 """A proxy's metrics and health pages, and what it tells clients about theirs."""
 
 import re
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -13,7 +12,7 @@ import grpc
 import pytest
 import trio
 
-from scripts.daemons import Daemon, reserve
+from scripts.daemons import Daemon, proxy_daemon
 from skylark.mqcommon.clock import SystemClock
 from skylark.mqcommon.errors import ConfigError, RequestTimeout
 from skylark.mqcommon.metrics.metric import Column
@@ -31,15 +30,6 @@ from tests.support.scrape import get, names_and_labels, samples
 from tests.support.waiting import DEADLINE_S
 
 COMMON = {"cluster", "node_type", "node_id", "proxy_mode"}
-
-
-def proxy_daemon(home: Path, nameserver: str, *options: str) -> Daemon:
-    port = reserve()
-    command = [
-        sys.executable, "-m", "skylark.mqproxy", "--namesrv-addr", nameserver, "--bind-address", "127.0.0.1",
-        "--grpc-server-port", str(port.number), *options,
-    ]  # fmt: skip
-    return Daemon("mqproxy", command, port.number, home / "mqproxy.log", port)
 
 
 def page_of(proxy: Daemon, kind: str) -> str:
@@ -84,7 +74,7 @@ async def test_a_proxy_counts_calls_clients_and_receives_that_wait(cluster: Clus
     await trio.to_thread.run_sync(cluster.create_topic, topic)
     long = ("--grpc-client-consumer-max-long-polling-timeout-millis", "600000")
     proxy = proxy_daemon(
-        tmp_path, cluster.nameserver, "--metrics-exporter-type", "PROM", "--metrics-prom-exporter-port", "0",
+        tmp_path, "mqproxy", cluster.nameserver, "--metrics-exporter-type", "PROM", "--metrics-prom-exporter-port", "0",
         "--proxy-name", "p1", *long,
     )  # fmt: skip
     async with started(proxy):
@@ -111,7 +101,7 @@ async def test_a_proxy_counts_calls_clients_and_receives_that_wait(cluster: Clus
 
 
 async def test_a_proxy_has_health_pages_without_metrics(cluster: Cluster, tmp_path: Path) -> None:
-    proxy = proxy_daemon(tmp_path, cluster.nameserver, "--health-port", "0")
+    proxy = proxy_daemon(tmp_path, "mqproxy", cluster.nameserver, "--health-port", "0")
     async with started(proxy):
         page = page_of(proxy, "health")
         assert await get(page, "/readyz") == (200, "ok\n")

@@ -49,6 +49,16 @@ async def started(*daemons: Daemon, timeout_s: float = 60) -> AsyncIterator[None
                 daemon.kill()
 
 
+def logged_in_order(daemon: Daemon, *lines: bytes) -> bool:
+    """Whether the daemon has logged all ``lines``, given as parts of lines, one after the other."""
+    at = 0
+    for line in lines:
+        at = daemon.logged.find(line, at) + 1
+        if not at:
+            return False
+    return True
+
+
 @dataclass(frozen=True)
 class Cluster:
     """NameServers and brokers that run."""

@@ -15,14 +15,13 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 import grpc
 import trio
 from google.protobuf.message import Message
 
-from scripts.daemons import BIN, HOST, ROOT, Daemon, reserve
+from scripts.daemons import ROOT
 from scripts.run_watcher import MARK
 from skylark.mqproxy.metrics import Meters
 from skylark.mqproxy.options import ProxyOptions
@@ -95,16 +94,6 @@ def proxy(nameserver: str, **options: Any) -> Iterator[Proxy]:
     assert not thread.is_alive()
     if len(found) > 1:
         raise found[1]
-
-
-def proxy_daemon(home: Path, name: str, nameserver: str, *options: str) -> Daemon:
-    """A proxy in a process of its own."""
-    port = reserve()
-    command = [
-        str(BIN / "mqproxy"), "--namesrv-addr", nameserver, "--bind-address", HOST,
-        "--grpc-server-port", str(port.number), *options,
-    ]  # fmt: skip
-    return Daemon(name, command, port.number, home / f"{name}.log", port)
 
 
 def call(channel: grpc.Channel, method: str, request: Message, answer: type[A], client_id: str | None = "test") -> A:
