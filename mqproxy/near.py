@@ -1,8 +1,8 @@
 """A proxy in the process and the event loop of one broker: ``enableProxy``.
 
-Its requests to that broker go by connections inside of the loop, and are handled as those that come by remoting; other
-brokers are reached over the network. It logs as the broker does, and shares the broker's limits of connections. An
-error in it is logged, and does not reach the broker.
+Its requests to that broker go by connections inside of the loop, and are handled as requests that come by remoting;
+other brokers are reached over the network. It logs as the broker does, and shares the broker's limits of connections.
+An error in it is logged, and does not reach the broker.
 """
 
 import logging
@@ -28,7 +28,7 @@ _OF_CONNECTIONS: Final = ("maxConnections", "maxConnectionsPerAddress", "maxNewC
 
 
 class NearProxy:
-    """The proxy of one broker, which ``broker`` gives when it serves."""
+    """The proxy of one broker. ``broker`` returns that broker's server; it is called when the broker serves."""
 
     def __init__(
         self,
@@ -48,7 +48,10 @@ class NearProxy:
             given = {"grpc_max_inbound_message_size": str(MAX_REQUEST_BYTES), **given}
         self._options = load_options(conf or None, given, warnings, environ)
         if self._options.proxy_instances.strip() != "1":
-            raise ConfigError(f"{conf}: {KEY}: a broker's own proxy is one; start mqproxy by itself for several")
+            raise ConfigError(
+                f"{conf}: {KEY}: enableProxy runs one proxy; for several set enableProxy=false and start mqproxy with"
+                f" {KEY}"
+            )
         without_effect = {*_OF_CONNECTIONS, *(o.key for o in options_of(LogOptions))}
         for key in sorted(without_effect & keys):
             warnings.append(f"{conf}: {key} has no effect in a broker's own proxy: set it in the broker's conf")

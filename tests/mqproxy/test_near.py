@@ -11,7 +11,7 @@ import grpc
 import pytest
 import trio
 
-from scripts.daemons import Daemon, broker_daemon, namesrv_daemon
+from scripts.daemons import Daemon, broker_daemon, namesrv_daemon, proxy_daemon
 from skylark import Admin
 from skylark.mqcommon.errors import ConfigError
 from skylark.mqproxy import near
@@ -21,9 +21,9 @@ from skylark.mqproxy.wire import messaging_pb2 as wire
 from skylark.remoting.net.in_process import InProcessListener, NearServer
 from skylark.remoting.net.limits import ConnectionBudget
 from skylark.remoting.protocol.requests.topics import TopicConfig
-from tests.support.daemons import SMALL, started
+from tests.support.daemons import SMALL, logged_in_order, started
 from tests.support.in_process import until_known
-from tests.support.proxies import call, message, proxy_daemon
+from tests.support.proxies import call, message
 from tests.support.waiting import until
 
 SERVES = re.compile(rb"the proxy serves at (\S+)")
@@ -67,9 +67,7 @@ async def test_a_broker_serves_grpc_in_its_own_process_and_stops_its_proxy_first
         assert not children(broker)
         broker.terminate()
         await trio.to_thread.run_sync(broker.wait_stopped)
-    steps = [b"the proxy serves", b"the proxy stopped", b"unregistered from NameServer"]
-    places = [broker.logged.index(step) for step in steps]
-    assert places == sorted(places)
+    assert logged_in_order(broker, b"the proxy serves", b"the proxy stopped", b"unregistered from NameServer")
 
 
 async def test_one_process_is_enough_for_a_test(tmp_path: Path) -> None:
@@ -202,5 +200,5 @@ async def test_requests_are_smaller_unless_the_file_of_the_proxy_says_otherwise(
 def test_a_brokers_own_proxy_is_one(tmp_path: Path) -> None:
     conf = tmp_path / "proxy.conf"
     conf.write_text("proxyInstances=2\n")
-    with pytest.raises(ConfigError, match="proxyInstances: a broker's own proxy is one"):
+    with pytest.raises(ConfigError, match="proxyInstances: enableProxy runs one proxy; for several set"):
         proxy_with(str(conf))
