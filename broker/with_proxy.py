@@ -97,8 +97,11 @@ class WithProxy:
         self._ended.set()
 
 
-def check_proxy(options: BrokerOptions) -> None:
-    """UserError when the options do not allow for a proxy, or its libraries are not installed."""
+def check_proxy(options: BrokerOptions, *, is_process: bool) -> None:
+    """UserError when the options do not allow for a proxy.
+
+    Also when the proxy is a process of its own (``is_process``), and its libraries are not installed here.
+    """
     if not options.namesrv_addr:
         if options.fetch_namesrv_addr_by_address_server:
             raise UserError("enableProxy: the proxy asks no address server for NameServers; set namesrvAddr")
@@ -106,7 +109,7 @@ def check_proxy(options: BrokerOptions) -> None:
             raise UserError(
                 "enableProxy: without namesrvAddr there must be one broker, and a listenPort; set namesrvAddr"
             )
-    if importlib.util.find_spec("google") is None:
+    if is_process and importlib.util.find_spec("google") is None:
         raise UserError("enableProxy: the library protobuf is missing; pip install 'skylark-mq[proxy]'")
 
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.remoting.http2.limits import Http2Limits
-from skylark.remoting.net.limits import Refusals
+from skylark.remoting.net.limits import REFUSALS, Refusals
 
 MIB: Final = 1024 * 1024
 
@@ -43,18 +43,17 @@ class GrpcLimits:
     min_idle_ping_interval_ms: int = 5_000
 
 
-#: What is refused, and why; the keys of `Refusals`.
+_SHARED: Final = ("accepts_failed", "connections", "connections_of_address", "connection_rate")
+
+#: What is refused, and what an operator can do about it; the keys of `Refusals`.
 REFUSED: Final[Mapping[str, str]] = {
-    "accepts_failed": "the process or the machine has too many open files, or too little memory",
-    "connections": "see maxConnections",
-    "connections_of_address": "see maxConnectionsPerAddress",
-    "connection_rate": "see maxNewConnectionsPerSecond",
+    **{name: REFUSALS[name] for name in _SHARED},
     "bad_frames": "the peer speaks another protocol, or sends more frames than gRPC's clients do",
-    "slow_frames": "a frame did not become whole in time",
-    "silent": "a peer did not begin to speak in time, or does not answer pings",
-    "slow_readers": "a peer did not read its answers in time, see slowReaderTimeout",
-    "answer_bytes": "a peer does not read its answers",
-    "buffered_bytes": "connections hold too much memory",
+    "slow_frames": REFUSALS["slow_frames"],
+    "silent": "a peer did not begin to speak in time, or does not answer pings: check the peer and the network",
+    "slow_readers": REFUSALS["slow_readers"],
+    "answer_bytes": "a peer does not read its answers: check whether it hangs",
+    "buffered_bytes": "connections hold too much memory, see maxConnectionsPerAddress and grpcMaxInboundMessageSize",
     "calls": "too many calls are in progress, see grpcThreadPoolQueueCapacity",
     "pings": "a peer pings too often, see grpcServerPermitKeepAliveTimeMillis",
 }

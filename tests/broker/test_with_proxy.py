@@ -154,24 +154,32 @@ def options(**given: Any) -> BrokerOptions:
 )
 def test_a_broker_whose_proxy_cannot_find_it_needs_a_nameserver(given: dict[str, Any], why: str) -> None:
     with pytest.raises(UserError, match=f"enableProxy: .*{why}.*; set namesrvAddr"):
-        check_proxy(options(namesrv_addr="", **given))
+        check_proxy(options(namesrv_addr="", **given), is_process=False)
 
 
 def test_a_missing_library_is_named_before_the_broker_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "google" else found(name))
     with pytest.raises(UserError, match=r"the library protobuf is missing; pip install 'skylark-mq\[proxy\]'"):
-        check_proxy(options())
+        check_proxy(options(), is_process=True)
+    check_proxy(options(), is_process=False)
 
 
 class Broken(ModuleType):
     """A module whose import fails."""
 
+    def __init__(self, error: Exception) -> None:
+        super().__init__("near")
+        self._error = error
+
     def __getattr__(self, name: str) -> Any:
-        raise VersionError("gencode is newer than the library")
+        raise self._error
 
 
-@pytest.mark.parametrize(("module", "why"), [(None, "skylark.mqproxy.near"), (Broken("near"), "gencode is newer")])
+@pytest.mark.parametrize(
+    ("module", "why"),
+    [(None, "skylark.mqproxy.near"), (Broken(VersionError("gencode is newer than the library")), "gencode is newer")],
+)
 def test_a_library_that_does_not_fit_is_named_before_the_broker_starts(
     monkeypatch: pytest.MonkeyPatch, module: Any, why: str
 ) -> None:
@@ -180,6 +188,13 @@ def test_a_library_that_does_not_fit_is_named_before_the_broker_starts(
     with pytest.raises(
         UserError, match=rf"enableProxy needs packages \(.*{why}.*\): pip install 'skylark-mq\[proxy\]'"
     ):
+        cli._with_proxy(cast(Any, None), options(), broker, [])
+
+
+def test_a_bug_in_the_proxys_modules_is_not_taken_for_a_missing_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "skylark.mqproxy.near", Broken(LookupError("a bug")))
+    broker: Any = "not used"
+    with pytest.raises(LookupError, match="a bug"):
         cli._with_proxy(cast(Any, None), options(), broker, [])
 
 
