@@ -345,7 +345,7 @@ class GrpcConnection:
             self._go_away_answered.set()
 
     def _begin(self, event: RequestReceived, now_s: float) -> None:
-        stream_id, headers, is_whole = event
+        stream_id, headers, is_whole, header_bytes = event
         http2 = self.http2
         if headers[":method"] != "POST":
             http2.send_trailers(stream_id, heads.NOT_POST)
@@ -362,7 +362,7 @@ class GrpcConnection:
         try:
             if method is None:
                 raise GrpcError(StatusCode.UNIMPLEMENTED, "unknown service or method")
-            call = Call(self, stream_id, headers, method, now_s, is_whole=is_whole)
+            call = Call(self, stream_id, headers, method, now_s, is_whole=is_whole, header_bytes=header_bytes)
             if self._budget.used >= self._budget.most:
                 self._budget.refused(self.remote, now_s)
                 raise GrpcError(StatusCode.RESOURCE_EXHAUSTED, "too many calls are in progress")

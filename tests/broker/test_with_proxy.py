@@ -13,7 +13,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from skylark.broker import cli
 from skylark.broker.options import BrokerOptions
-from skylark.broker.with_proxy import LONGEST_PAUSE_S, STABLE_S, WithProxy, check_proxy, proxy_environ, proxy_given
+from skylark.broker.with_proxy import WithProxy, check_proxy, proxy_environ, proxy_given
+from skylark.mqcommon.backoff import LONGEST_RESTART_PAUSE_S, STABLE_S
 from skylark.mqcommon.errors import UserError
 
 
@@ -114,7 +115,7 @@ async def test_a_proxy_that_ends_starts_again_after_a_pause_that_grows(autojump_
         # Only the first start is the broker's start, too.
         assert stage.ready == ["serves at here, with a proxy"]
         stage.stopping.set()
-    assert 8 * pauses_s[0] < max(pauses_s[:10]) <= LONGEST_PAUSE_S
+    assert 8 * pauses_s[0] < max(pauses_s[:10]) <= LONGEST_RESTART_PAUSE_S
     assert pauses_s[10] < max(pauses_s[:10]) / 8, "a proxy that has served for long starts again soon"
 
 
