@@ -55,11 +55,11 @@ EVENTS_PER_CLOCK_READ: Final = 8
 BULK_BYTES: Final = 262_144
 # Large answers are sent in parts of this size, so that a slow client is told apart from a client that reads nothing.
 PART_BYTES: Final = 262_144
-# Before a GOAWAY: a client that gets no answers and sends nothing for this long begins no call; the longest wait for
-# that, and for the first bytes of a new connection. After it: the time in which the client's threads learn of the
-# GOAWAY.
+# A client that gets no answers and sends nothing for this long begins no call.
 QUIET_S: Final = 0.025
+# The longest wait for a quiet client before the GOAWAY, and for a new connection's first bytes.
 MAX_QUIET_WAIT_S: Final = 0.25
+# After the GOAWAY: the time in which the client's threads learn of it.
 SETTLE_S: Final = 0.02
 # A client that does not answer the PING after a GOAWAY has this long to open its last streams.
 GO_AWAY_ANSWER_S: Final = 1.0
@@ -67,7 +67,7 @@ GO_AWAY_ANSWER_S: Final = 1.0
 LINGER_S: Final = 5.0
 # After an error: the time in which the client may read why its connection ends.
 ERROR_LINGER_S: Final = 1.0
-# So many pings in a row may come too early, as in gRPC's own servers.
+# The most pings in a row that may come too early, as in gRPC's own servers.
 MAX_EARLY_PINGS: Final = 2
 
 

@@ -18,7 +18,8 @@ class GrpcLimits:
     http2: Http2Limits = Http2Limits()
     #: The largest message of a request, after decompression.
     max_message_bytes: int = 4 * MIB
-    #: Whether requests may be compressed; the answers then are, too, if the client reads such.
+    #: Whether requests may be compressed; the answers then are, too, if the client reads compressed ones. gRPC's clients
+    #: may compress. mqproxy leaves it off: a request of some kilobytes could expand to grpcMaxInboundMessageSize.
     takes_gzip: bool = False
     #: Calls in progress on all connections; more are answered RESOURCE_EXHAUSTED.
     max_calls: int = 100_000
@@ -38,7 +39,8 @@ class GrpcLimits:
     #: A client that was silent for this long gets a ping, and must send something within the timeout.
     ping_interval_ms: int = 60_000
     ping_timeout_ms: int = 20_000
-    #: Clients that ping more often, and get no answers meanwhile, are disconnected; the second is without a call.
+    #: Clients that ping more often, and get no answers meanwhile, are disconnected: with a call in progress, and
+    #: without.
     min_ping_interval_ms: int = 5_000
     min_idle_ping_interval_ms: int = 5_000
 

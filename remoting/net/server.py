@@ -164,7 +164,7 @@ class Server:
         self.channels.add(channel)
         self._buffers.holders.add(channel)
         try:
-            limited = self._limits.max_requests_a_second and transport.meeting is None
+            limited = self._limits.max_requests_a_second and transport.direct_calls is None
             await channel.run(self._dispatch_at_a_rate if limited else self._dispatch, self._turned)
         except* Exception as group:
             # A bug here closes the connection that triggered it, and no other.
