@@ -46,7 +46,7 @@ class HpackDecoder:
 
     def decode(self, data: bytes) -> Headers:
         fields = self._decoder.decode(data, raw=True)
-        return Headers({name.decode("latin-1"): value.decode("latin-1") for name, value in fields}, "", "")
+        return Headers({name.decode("latin-1"): value.decode("latin-1") for name, value in fields}, "", "", 0)
 
 
 def recorded(kind: str) -> list[bytes]:

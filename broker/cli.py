@@ -98,7 +98,7 @@ def _with_proxy(main: Main, options: BrokerOptions, broker: "Broker | None", war
     # Imported here: brokers without a proxy start sooner.
     from skylark.broker.with_proxy import WithProxy, check_proxy, proxy_environ, proxy_given
 
-    check_proxy(options)
+    check_proxy(options, is_process=broker is None)
     if broker is None:
         from skylark.broker.proxy_process import ProxyProcess
 
@@ -106,7 +106,10 @@ def _with_proxy(main: Main, options: BrokerOptions, broker: "Broker | None", war
     try:
         # The broker knows nothing else of the proxy.
         from skylark.mqproxy.near import NearProxy
-    except Exception as error:  # protobuf's VersionError, too
+    except Exception as error:
+        # Of protobuf's own errors only the one for a version that does not fit; its class may not be there to import.
+        if not isinstance(error, ImportError) and type(error).__name__ != "VersionError":
+            raise
         raise UserError(f"enableProxy needs packages ({error}): pip install 'skylark-mq[proxy]'") from None
 
     given, environ = proxy_given(options), proxy_environ(options)

@@ -51,7 +51,9 @@ class ProxyProcess:
                 await trio.to_thread.run_sync(lines.close)
         # A child that gets SIGTERM before its handler is installed dies of the signal.
         was_to_end = stopping.is_set() and code in (0, -signal.SIGTERM)
-        return "" if was_to_end else f"{end_text(code)}; its log says why, in the lines of {NAME}"
+        if was_to_end:
+            return ""
+        return f"{end_text(code)}; its lines ({NAME}) in this log or the proxy's own log file say why"
 
 
 def proxy_command(options: BrokerOptions) -> list[str]:

@@ -15,16 +15,11 @@ import trio
 
 from skylark.broker.options import BrokerOptions
 from skylark.mqcommon.addresses import format_address
-from skylark.mqcommon.backoff import Backoff
+from skylark.mqcommon.backoff import RestartPauses
 from skylark.mqcommon.errors import UserError
 from skylark.remoting.net.daemon import Main, Ready
 
 logger = logging.getLogger(__name__)
-
-FIRST_PAUSE_S = 1.0
-LONGEST_PAUSE_S = 30.0
-# A proxy that has run for this long counts as having started.
-STABLE_S = 60.0
 
 #: Serves until the event is set, and calls the function once it serves. Returns why it ended; "" for no error.
 RunProxy = Callable[[trio.Event, Callable[[], None]], Awaitable[str]]
@@ -38,7 +33,6 @@ class WithProxy:
         self._proxy = proxy
         self._has_begun = False
         self._ended = trio.Event()
-        self._backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, Random())
 
     async def run(self, stopping: trio.Event, ready: Ready) -> None:
         """Run both until ``stopping`` is set. UserError when the proxy does not come up."""
@@ -71,7 +65,7 @@ class WithProxy:
         if stopping.is_set():
             return
         self._has_begun = True
-        has_served, failures = False, 0
+        has_served, pauses = False, RestartPauses(Random())
 
         def serves() -> None:
             nonlocal has_served
@@ -88,17 +82,18 @@ class WithProxy:
                 break
             if not has_served:
                 raise UserError(f"enableProxy: the proxy does not start: {why}")
-            # If the proxy has served for long, the pause is short again.
-            failures = 1 if trio.current_time() - began >= STABLE_S else failures + 1
-            pause_s = self._backoff.pause_s(failures)
+            pause_s = pauses.next_s(trio.current_time() - began)
             logger.error("the proxy ended: %s; starting it in %.1f s", why, pause_s)
             with trio.move_on_after(pause_s):
                 await stopping.wait()
         self._ended.set()
 
 
-def check_proxy(options: BrokerOptions) -> None:
-    """UserError when the options do not allow for a proxy, or its libraries are not installed."""
+def check_proxy(options: BrokerOptions, *, is_process: bool) -> None:
+    """UserError when the options do not allow for a proxy.
+
+    Also when the proxy is a process of its own (``is_process``), and its libraries are not installed here.
+    """
     if not options.namesrv_addr:
         if options.fetch_namesrv_addr_by_address_server:
             raise UserError("enableProxy: the proxy asks no address server for NameServers; set namesrvAddr")
@@ -106,7 +101,7 @@ def check_proxy(options: BrokerOptions) -> None:
             raise UserError(
                 "enableProxy: without namesrvAddr there must be one broker, and a listenPort; set namesrvAddr"
             )
-    if importlib.util.find_spec("google") is None:
+    if is_process and importlib.util.find_spec("google") is None:
         raise UserError("enableProxy: the library protobuf is missing; pip install 'skylark-mq[proxy]'")
 
 

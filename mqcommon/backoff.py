@@ -7,6 +7,11 @@ from random import Random
 
 # 2.0 ** 64 first pauses exceed any limit; a float would overflow with larger exponents.
 _MOST_DOUBLINGS = 64
+# Pauses between a run that ended and the next start.
+FIRST_RESTART_PAUSE_S = 1.0
+LONGEST_RESTART_PAUSE_S = 30.0
+# After a run of this length the next pause is short again.
+STABLE_S = 60.0
 
 
 class Backoff:
@@ -21,3 +26,16 @@ class Backoff:
         """How long to wait after ``failures`` failures in a row: between half of the full pause and all of it."""
         full = min(self._first_s * 2.0 ** min(max(failures - 1, 0), _MOST_DOUBLINGS), self._limit_s)
         return full * self._random.uniform(0.5, 1)
+
+
+class RestartPauses:
+    """Pauses of 1 to 30 s before something that keeps ending is started again."""
+
+    def __init__(self, random: Random) -> None:
+        self._backoff = Backoff(FIRST_RESTART_PAUSE_S, LONGEST_RESTART_PAUSE_S, random)
+        self._failures = 0
+
+    def next_s(self, ran_s: float) -> float:
+        """How long to wait after a run of ``ran_s``; short again if that was STABLE_S or more."""
+        self._failures = 1 if ran_s >= STABLE_S else self._failures + 1
+        return self._backoff.pause_s(self._failures)

@@ -55,7 +55,10 @@ def _one(options: ProxyOptions) -> Main:
     try:
         # Imported here: a supervisor does not need the proxy's modules.
         from skylark.mqproxy.daemon import run_proxy
-    except Exception as error:  # protobuf's VersionError, too
+    except Exception as error:
+        # Of protobuf's own errors only the one for a version that does not fit; its class may not be there to import.
+        if not isinstance(error, ImportError) and type(error).__name__ != "VersionError":
+            raise
         raise UserError(f"mqproxy needs packages ({error}): pip install 'skylark-mq[proxy]'") from None
 
     async def serve(stopping: trio.Event, ready: Ready) -> None:

@@ -71,5 +71,6 @@ class NearProxy:
             why = "; ".join(str(error) for error in leaves(group))
         except* Exception as group:
             logger.error("the proxy failed", exc_info=group)
-            why = "an error that was not expected, see above"
+            errors = "; ".join(f"{type(error).__name__}: {error}" for error in leaves(group))
+            why = f"{errors}; the log has the traceback"
         return why

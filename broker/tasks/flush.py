@@ -161,7 +161,11 @@ class Flusher(Part):
         except (DiskFull, OSError) as error:
             self._admission.refuse(Reason.ENTRIES_UNWRITTEN, str(error))
         if self.unwritten and not before:
-            logger.error("sends are refused: entries of consume queues cannot be written: %s", self.unwritten)
+            logger.error(
+                "sends are refused: entries of consume queues cannot be written: %s; make room or mend the disk,"
+                " then sends are accepted again",
+                self.unwritten,
+            )
         elif before and not self.unwritten:
             logger.info("sends are accepted again: all entries of consume queues are written")
         return not self.unwritten

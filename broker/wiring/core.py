@@ -153,7 +153,11 @@ def make_core(
     durability = Durability(commits, acks, options, double_write=options.broker_role != "ASYNC_MASTER", elected=elected)
     admission = Admission(durability if durability.double_write else None)
     if unwritten:
-        logger.error("sends are refused: entries of consume queues cannot be written: %s", unwritten)
+        logger.error(
+            "sends are refused: entries of consume queues cannot be written: %s; make room or mend the disk,"
+            " then sends are accepted again",
+            unwritten,
+        )
         admission.refuse(Reason.ENTRIES_UNWRITTEN, unwritten)
     # Not the port: brokers in containers may share address, pid and port, and a recall could then hit a message of
     # another broker.

@@ -111,16 +111,19 @@ class Call:
         now_s: float,
         *,
         is_whole: bool,
+        header_bytes: int,
     ) -> None:
-        """``now_s``: when it came, in trio's time; ``is_whole``: no request follows. Raises GrpcError."""
+        """``now_s``: when it came, in trio's time; ``is_whole``: no request follows. Raises GrpcError.
+
+        ``header_bytes``: what the headers take in memory, as HTTP/2 counts them.
+        """
         self._link = link
         self._stream_id = stream_id
         self._headers = headers
         self._method = method
         self.is_unary = isinstance(method, Unary)
         self.path = headers[":path"]
-        #: What the headers hold in memory, counted as HTTP/2 counts them.
-        self.header_bytes = heads.size_of(headers)
+        self.header_bytes = header_bytes
         timeout = headers.get("grpc-timeout")
         #: When the client stops waiting, in trio's time.
         self.deadline_s = None if timeout is None else now_s + heads.timeout_s(timeout)

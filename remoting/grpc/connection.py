@@ -55,11 +55,11 @@ EVENTS_PER_CLOCK_READ: Final = 8
 BULK_BYTES: Final = 262_144
 # Large answers are sent in parts of this size, so that a slow client is told apart from a client that reads nothing.
 PART_BYTES: Final = 262_144
-# Before a GOAWAY: a client that gets no answers and sends nothing for this long begins no call; the longest wait for
-# that, and for the first bytes of a new connection. After it: the time in which the client's threads learn of the
-# GOAWAY.
+# A client that gets no answers and sends nothing for this long begins no call.
 QUIET_S: Final = 0.025
+# The longest wait for a quiet client before the GOAWAY, and for a new connection's first bytes.
 MAX_QUIET_WAIT_S: Final = 0.25
+# After the GOAWAY: the time in which the client's threads learn of it.
 SETTLE_S: Final = 0.02
 # A client that does not answer the PING after a GOAWAY has this long to open its last streams.
 GO_AWAY_ANSWER_S: Final = 1.0
@@ -67,7 +67,7 @@ GO_AWAY_ANSWER_S: Final = 1.0
 LINGER_S: Final = 5.0
 # After an error: the time in which the client may read why its connection ends.
 ERROR_LINGER_S: Final = 1.0
-# So many pings in a row may come too early, as in gRPC's own servers.
+# The most pings in a row that may come too early, as in gRPC's own servers.
 MAX_EARLY_PINGS: Final = 2
 
 
@@ -345,7 +345,7 @@ class GrpcConnection:
             self._go_away_answered.set()
 
     def _begin(self, event: RequestReceived, now_s: float) -> None:
-        stream_id, headers, is_whole = event
+        stream_id, headers, is_whole, header_bytes = event
         http2 = self.http2
         if headers[":method"] != "POST":
             http2.send_trailers(stream_id, heads.NOT_POST)
@@ -362,7 +362,7 @@ class GrpcConnection:
         try:
             if method is None:
                 raise GrpcError(StatusCode.UNIMPLEMENTED, "unknown service or method")
-            call = Call(self, stream_id, headers, method, now_s, is_whole=is_whole)
+            call = Call(self, stream_id, headers, method, now_s, is_whole=is_whole, header_bytes=header_bytes)
             if self._budget.used >= self._budget.most:
                 self._budget.refused(self.remote, now_s)
                 raise GrpcError(StatusCode.RESOURCE_EXHAUSTED, "too many calls are in progress")

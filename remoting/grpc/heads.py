@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from skylark.remoting.grpc.statuses import GrpcError, StatusCode, message_of
-from skylark.remoting.http2.header_blocks import FIELD_BYTES, block
+from skylark.remoting.http2.header_blocks import block
 
 _TYPE: Final = ("content-type", "application/grpc")
 _STATUS: Final = (":status", "200")
@@ -44,11 +44,6 @@ def metadata_of(headers: Mapping[str, str]) -> dict[str, str]:
         for name, value in headers.items()
         if not name.startswith((":", "grpc-")) and name not in ("te", "content-type")
     }
-
-
-def size_of(headers: Mapping[str, str]) -> int:
-    """Bytes that headers hold in memory, as HTTP/2 counts them."""
-    return sum(map(len, headers)) + sum(map(len, headers.values())) + FIELD_BYTES * len(headers)
 
 
 def failure(status: StatusCode, text: str, *, is_whole: bool) -> bytes:

@@ -5,7 +5,7 @@ from typing import Final
 
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.remoting.http2.limits import Http2Limits
-from skylark.remoting.net.limits import Refusals
+from skylark.remoting.net.limits import REFUSALS, Refusals
 
 MIB: Final = 1024 * 1024
 
@@ -18,7 +18,8 @@ class GrpcLimits:
     http2: Http2Limits = Http2Limits()
     #: The largest message of a request, after decompression.
     max_message_bytes: int = 4 * MIB
-    #: Whether requests may be compressed; the answers then are, too, if the client reads such.
+    #: Whether requests may be compressed; the answers then are, too, if the client reads compressed ones. gRPC's clients
+    #: may compress. mqproxy leaves it off: a request of some kilobytes could expand to grpcMaxInboundMessageSize.
     takes_gzip: bool = False
     #: Calls in progress on all connections; more are answered RESOURCE_EXHAUSTED.
     max_calls: int = 100_000
@@ -38,23 +39,23 @@ class GrpcLimits:
     #: A client that was silent for this long gets a ping, and must send something within the timeout.
     ping_interval_ms: int = 60_000
     ping_timeout_ms: int = 20_000
-    #: Clients that ping more often, and get no answers meanwhile, are disconnected; the second is without a call.
+    #: Clients that ping more often, and get no answers meanwhile, are disconnected: with a call in progress, and
+    #: without.
     min_ping_interval_ms: int = 5_000
     min_idle_ping_interval_ms: int = 5_000
 
 
-#: What is refused, and why; the keys of `Refusals`.
+_SHARED: Final = ("accepts_failed", "connections", "connections_of_address", "connection_rate")
+
+#: What is refused, and what an operator can do about it; the keys of `Refusals`.
 REFUSED: Final[Mapping[str, str]] = {
-    "accepts_failed": "the process or the machine has too many open files, or too little memory",
-    "connections": "see maxConnections",
-    "connections_of_address": "see maxConnectionsPerAddress",
-    "connection_rate": "see maxNewConnectionsPerSecond",
+    **{name: REFUSALS[name] for name in _SHARED},
     "bad_frames": "the peer speaks another protocol, or sends more frames than gRPC's clients do",
-    "slow_frames": "a frame did not become whole in time",
-    "silent": "a peer did not begin to speak in time, or does not answer pings",
-    "slow_readers": "a peer did not read its answers in time, see slowReaderTimeout",
-    "answer_bytes": "a peer does not read its answers",
-    "buffered_bytes": "connections hold too much memory",
+    "slow_frames": REFUSALS["slow_frames"],
+    "silent": "a peer did not begin to speak in time, or does not answer pings: check the peer and the network",
+    "slow_readers": REFUSALS["slow_readers"],
+    "answer_bytes": "a peer does not read its answers: check whether it hangs",
+    "buffered_bytes": "connections hold too much memory, see maxConnectionsPerAddress and grpcMaxInboundMessageSize",
     "calls": "too many calls are in progress, see grpcThreadPoolQueueCapacity",
     "pings": "a peer pings too often, see grpcServerPermitKeepAliveTimeMillis",
 }

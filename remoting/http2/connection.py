@@ -309,7 +309,7 @@ class ServerConnection:
             else:
                 self._last_taken_id = stream_id
                 self._streams[stream_id] = _Stream(self._stream_window, self._peer_stream_window, is_last)
-                events.append(RequestReceived(stream_id, headers.values, is_last))
+                events.append(RequestReceived(stream_id, headers.values, is_last, headers.size_bytes))
         elif stream is None or stream.is_request_over:
             self._fault(stream_id, ErrorCode.STREAM_CLOSED, events)
         elif headers.trailers_fault or not is_last:

@@ -8,12 +8,14 @@ class RequestReceived(NamedTuple):
     """A new stream.
 
     ``headers``: values by lower-case names, pseudo headers with their colon; values of a repeated name are joined by
-    ",". Requests whose header blocks are equal share one mapping. ``is_whole``: no data follows.
+    ",". Requests whose header blocks are equal share one mapping. ``is_whole``: no data follows. ``size_bytes``: what
+    the headers take, as HTTP/2 counts them.
     """
 
     stream_id: int
     headers: Mapping[str, str]
     is_whole: bool
+    size_bytes: int
 
 
 class DataReceived(NamedTuple):

@@ -44,11 +44,13 @@ class Headers(NamedTuple):
     values: Mapping[str, str]
     request_fault: str
     trailers_fault: str
+    #: Bytes of all fields as HTTP/2 counts them (RFC 9113, 6.5.2); 0 when they are more than allowed.
+    size_bytes: int
 
 
 #: The fault of a block whose headers take more bytes than allowed.
 TOO_LARGE: Final = "the headers take more bytes than allowed"
-_TOO_LARGE: Final = Headers({}, TOO_LARGE, TOO_LARGE)
+_TOO_LARGE: Final = Headers({}, TOO_LARGE, TOO_LARGE, 0)
 
 # A name, its value, why no message may have that name, or both ("" when one may), and the bytes that an entry of the
 # table takes. Plain tuples are read faster.
@@ -159,7 +161,9 @@ class HeaderDecoder:
                 values[name] += "," + value
         if self._max_table_bytes > self._limit_bytes:
             raise ValueError("the table is larger than allowed")
-        return _TOO_LARGE if left_bytes < 0 else _checked(values, fault), changes_table
+        if left_bytes < 0:
+            return _TOO_LARGE, changes_table
+        return _checked(values, fault, self._max_list_bytes - left_bytes), changes_table
 
     def _name_fault(self, encoded: str, name: str) -> str:
         """Why no message may have this name; remembers ``encoded`` if it is the whole name, with its length."""
@@ -224,7 +228,7 @@ def _value_fault(name: str, value: str) -> str:
     return "" if _is_value(value) and value == value.strip(" \t") else f"the value of {name} has bad characters"
 
 
-def _checked(values: Mapping[str, str], fault: str) -> Headers:
+def _checked(values: Mapping[str, str], fault: str, size_bytes: int) -> Headers:
     """Headers with the faults that they have as a whole (RFC 9113, 8.3)."""
     pseudo = [name for name in _PSEUDO if name in values]
     if tuple(values)[: len(pseudo)] not in _ORDERS:
@@ -234,6 +238,7 @@ def _checked(values: Mapping[str, str], fault: str) -> Headers:
         values,
         fault or ("" if is_request else f"one of {', '.join(_REQUIRED)} is missing"),
         fault or ("trailers have pseudo headers" if pseudo else ""),
+        size_bytes,
     )
 
 

@@ -33,7 +33,7 @@ class Http2Limits:
     resets_a_second: int = 200
     # Frames that do nothing: empty DATA and CONTINUATION, unknown kinds, frames of streams that have ended.
     useless_frames_a_second: int = 2_000
-    # Each may change the window of every stream.
+    # Each SETTINGS frame may change the window of every stream.
     settings_a_second: int = 30
     # Clients that measure their bandwidth send a PING each round trip.
     pings_a_second: int = 5_000

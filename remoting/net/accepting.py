@@ -33,7 +33,7 @@ async def accept_connections(
                 refusals.count("accepts_failed", trio.current_time(), listener.address, detail)
                 await trio.sleep(_PAUSE_S)
                 continue
-            if transport.meeting is not None:
+            if transport.direct_calls is not None:
                 # A proxy in this process, which limits its clients itself: it has one address for all of them.
                 nursery.start_soon(serve, transport)
                 continue

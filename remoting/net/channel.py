@@ -29,7 +29,7 @@ from skylark.mqcommon.errors import (
 )
 from skylark.mqcommon.signal import Signal
 from skylark.remoting.net.limits import BufferBudget
-from skylark.remoting.net.transport import MAX_PIECES, Busy, Meeting, Transport
+from skylark.remoting.net.transport import MAX_PIECES, DirectCalls, MustQueue, Transport
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.command import CBOR, FLAG_ONEWAY, FLAG_RESPONSE, OFFER_CBOR, OFFER_FIELD, Command
 from skylark.remoting.protocol.connection import Connection
@@ -90,7 +90,7 @@ class Channel:
         """``budget``: where a server counts what its connections hold in memory."""
         self._transport = transport
         self._try_send = transport.try_send
-        self._meeting = transport.meeting
+        self._direct_calls = transport.direct_calls
         # The request that was handed over and is being handled now, and its answer.
         self._taken: Command | None = None
         self._answer: Command | None = None
@@ -352,19 +352,19 @@ class Channel:
             raise TooManyRequests(self.remote, MAX_IN_FLIGHT)
         opaque = command.opaque = self.take_opaque()
         deadline = trio.current_time() + timeout_ms / 1000
-        if self._meeting is not None and self._may_hand_over(self._meeting, command):
+        if self._direct_calls is not None and self._may_hand_over(self._direct_calls, command):
             self._pending[opaque] = (deadline, timeout_ms, command.code, answered, len(command.body))
-            if self._hand_over(self._meeting, command):
+            if self._hand_over(self._direct_calls, command):
                 return
             del self._pending[opaque]
         frame = encode(command, self.max_frame_bytes)
         self._pending[opaque] = (deadline, timeout_ms, command.code, answered, len(frame))
         self.queue(frame, wake=wake)
 
-    def _may_hand_over(self, meeting: Meeting, command: Command) -> bool:
+    def _may_hand_over(self, direct_calls: DirectCalls, command: Command) -> bool:
         """Whether a server in this event loop may get the request as it is, and not before earlier requests."""
         return (
-            meeting.take is not None
+            direct_calls.handle is not None
             and not self._hands_over
             and not self._outbox
             and not self._sending
@@ -373,16 +373,16 @@ class Channel:
             and len(command.body) <= MOST_HANDED_BYTES
         )
 
-    def _hand_over(self, meeting: Meeting, command: Command) -> bool:
+    def _hand_over(self, direct_calls: DirectCalls, command: Command) -> bool:
         """Let the server handle the request now; False when it is busy. An answer that is there ends the request."""
-        assert meeting.take is not None
+        assert direct_calls.handle is not None
         self._hands_over = True
         try:
-            answer = meeting.take(_received(command))
+            answer = direct_calls.handle(_received(command))
             self.last_read, self._has_read = trio.current_time(), True
             if answer is not None and (row := self._pending.pop(command.opaque, None)) is not None:
                 self._end_request(row[3], answer)
-        except Busy:
+        except MustQueue:
             return False
         except BaseException:
             # Whoever sent it gets the error, and no answer besides.
@@ -452,8 +452,8 @@ class Channel:
         Faults of the peer close the channel and raise no exception. A nursery that ends with an exception is kept
         alive by its traceback until the next garbage collection, with this channel and all its buffers.
         """
-        if self._backpressure and self._meeting is not None:
-            self._meeting.take = partial(self._take, dispatch, after_turn)
+        if self._backpressure and self._direct_calls is not None:
+            self._direct_calls.handle = partial(self._take, dispatch, after_turn)
         try:
             with self._cancel_scope:
                 async with trio.open_nursery() as nursery:
@@ -461,20 +461,20 @@ class Channel:
                     await self._read(dispatch, after_turn)
                     nursery.cancel_scope.cancel()
         finally:
-            if self._backpressure and self._meeting is not None:
+            if self._backpressure and self._direct_calls is not None:
                 # It refers to this channel, which would stay in memory until a garbage collection.
-                self._meeting.take = None
+                self._direct_calls.handle = None
             self.close(self._explained(CLOSED_BY_PEER))
             self._connection.release()
             with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
                 await self._transport.aclose()
 
     def _take(self, dispatch: Dispatch, after_turn: Callable[[], None] | None, request: Command) -> Command | None:
-        """Handle a request that a client in this event loop hands over; see `Meeting`."""
+        """Handle a request that a client in this event loop hands over; see `DirectCalls`."""
         # Requests that came as bytes come first, and answers that the client has not taken stop it here, too.
         is_idle = not (self._outbox or self._sending or self._connection.pending_bytes or self._in_turn)
         if not is_idle or self._transport.buffered_bytes or self.closed_reason is not None:
-            raise Busy
+            raise MustQueue
         self.last_read = self._last_frame = trio.current_time()
         self._in_turn, self._taken = True, request
         try:

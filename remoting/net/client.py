@@ -107,7 +107,7 @@ class RemotingClient:
     ) -> None:
         #: The longest frame that is sent and accepted.
         self.max_frame_bytes = max_frame_bytes
-        #: Whether a request may be answered before the function returns that sends it: by a server in this event loop.
+        #: Whether a server in this event loop may answer a request while `submit` still runs.
         self.answers_at_once = False
         self._nursery = nursery
         self._handlers = handlers

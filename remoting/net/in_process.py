@@ -14,7 +14,7 @@ import trio
 
 from skylark.mqcommon.addresses import format_address, server_address, split_address
 from skylark.remoting.net.limits import ConnectionBudget
-from skylark.remoting.net.transport import Connect, Listener, Meeting, Shortcut, Transport
+from skylark.remoting.net.transport import Connect, DirectCalls, Listener, Shortcut, Transport
 
 if TYPE_CHECKING:
     from skylark.mqcommon.disk.files import MappedFile
@@ -71,7 +71,7 @@ class Direction:
         return bytes(taken[0]) if len(taken) == 1 else b"".join(taken)
 
     def wake(self) -> None:
-        """Let all who wait look again."""
+        """Wake all waiters; each rechecks its condition."""
         self.readers.unpark_all()
         self.writers.unpark_all()
 
@@ -79,14 +79,14 @@ class Direction:
 class InProcessTransport(Transport):
     """One end of a connection; `in_process_pair` makes both."""
 
-    __slots__ = ("_closed", "_incoming", "_is_receiving", "_is_sending", "_outgoing", "meeting")
+    __slots__ = ("_closed", "_incoming", "_is_receiving", "_is_sending", "_outgoing", "direct_calls")
 
     def __init__(
-        self, local: str, remote: str, incoming: Direction, outgoing: Direction, meeting: Meeting | None = None
+        self, local: str, remote: str, incoming: Direction, outgoing: Direction, direct_calls: DirectCalls | None = None
     ) -> None:
         self.local, self.remote = local, remote
         self._incoming, self._outgoing = incoming, outgoing
-        self.meeting = meeting
+        self.direct_calls = direct_calls
         self._closed = False
         self._is_receiving = self._is_sending = False
 
@@ -184,10 +184,10 @@ class InProcessTransport(Transport):
 
 def in_process_pair(client: str, server: str) -> tuple[InProcessTransport, InProcessTransport]:
     """Both ends of a connection, the client's first; ``client`` and ``server`` are their addresses, ``ip:port``."""
-    up, down, meeting = Direction(CAPACITY_BYTES), Direction(CAPACITY_BYTES), Meeting()
+    up, down, direct_calls = Direction(CAPACITY_BYTES), Direction(CAPACITY_BYTES), DirectCalls()
     return (
-        InProcessTransport(client, server, down, up, meeting),
-        InProcessTransport(server, client, up, down, meeting),
+        InProcessTransport(client, server, down, up, direct_calls),
+        InProcessTransport(server, client, up, down, direct_calls),
     )
 
 

@@ -17,6 +17,7 @@ from skylark.mqcommon.polling import poll_until
 from skylark.remoting.net.accepting import accept_connections
 from skylark.remoting.net.channel import Channel
 from skylark.remoting.net.limits import BufferBudget, ConnectionBudget, RateLimit, Refusals, ServerLimits
+from skylark.remoting.net.scanning import scan_regularly
 from skylark.remoting.net.sockets import listen
 from skylark.remoting.net.transport import Listener, Transport
 from skylark.remoting.net.unanswered import Unanswered
@@ -38,7 +39,6 @@ class RunInTask(Exception):
         self.handler = handler
 
 
-SCAN_INTERVAL_S = 1.0
 MAX_LANGUAGE = 32
 _CHALLENGE_BYTES = 16
 _MAX_ADDRESS = 64
@@ -118,7 +118,7 @@ class Server:
         """As `serve`, on listeners that are open already."""
         # Two nurseries with different lives: closing the listeners must not end the connections.
         async with trio.open_nursery() as self._nursery:
-            self._nursery.start_soon(self._scan)
+            self._nursery.start_soon(scan_regularly, self._scan)
             task_status.started(listeners[0].address)
             with self._accepting:
                 async with trio.open_nursery() as accepting:
@@ -164,7 +164,7 @@ class Server:
         self.channels.add(channel)
         self._buffers.holders.add(channel)
         try:
-            limited = self._limits.max_requests_a_second and transport.meeting is None
+            limited = self._limits.max_requests_a_second and transport.direct_calls is None
             await channel.run(self._dispatch_at_a_rate if limited else self._dispatch, self._turned)
         except* Exception as group:
             # A bug here closes the connection that triggered it, and no other.
@@ -273,19 +273,11 @@ class Server:
                 self._log_if_refused(channel, request, response)
             channel.reply(request, response)
 
-    async def _scan(self) -> None:
-        """Close connections that are silent or do not read, and the largest ones when memory is short."""
-        last = trio.current_time()
-        while True:
-            await trio.sleep(SCAN_INTERVAL_S)
-            now = trio.current_time()
-            late, last = now - last > 3 * SCAN_INTERVAL_S, now
-            if not late:
-                # Late means that this process was stopped: what peers sent meanwhile still waits in the sockets.
-                await self._scan_once(now)
+    async def _scan(self, now: float) -> None:
+        """Close connections that are silent or do not read, and the largest ones when memory is short.
 
-    async def _scan_once(self, now: float) -> None:
-        """One scan. It is a function of its own because its variables would keep the last channel alive."""
+        One scan is a function of its own because its variables would keep the last channel alive.
+        """
         limits = self._limits
         for number, channel in enumerate(list(self.channels), 1):
             if number % _SCAN_SLICE == 0:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import trio
 
-from skylark.mqcommon.backoff import Backoff
+from skylark.mqcommon.backoff import RestartPauses
 from skylark.mqcommon.errors import UserError
 from skylark.mqcommon.logs.copier import LineCopier
 from skylark.mqcommon.logs.options import LogOptions
@@ -35,10 +35,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-FIRST_PAUSE_S = 1.0
-LONGEST_PAUSE_S = 30.0
-# A child that has run for this long counts as having started.
-STABLE_S = 60.0
 # Limits of a child's page: how long it may take, and how large it may be.
 PAGE_S = 10.0
 MOST_PAGE_BYTES = 256 * 1024 * 1024
@@ -80,7 +76,6 @@ class Supervisor:
         self._logs = logs
         self._pages = pages
         self._all = [_Running(child) for child in children]
-        self._backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, Random())
         # Copies the lines that the children print.
         self._lines = LineCopier()
         self._all_ready = trio.Event()
@@ -144,7 +139,7 @@ class Supervisor:
 
     async def _keep(self, running: _Running, failed: list[str]) -> None:
         """Run the child again and again, until all stop."""
-        failures, was_ready = 0, False
+        pauses, was_ready = RestartPauses(Random()), False
         while not self._stopping.is_set():
             began = trio.current_time()
             code = await self._run_once(running)
@@ -158,8 +153,7 @@ class Supervisor:
                 failed.append(f"{self._noun} {running.name} ended with {end_text(code)} before it served; see its log")
                 self._stopping.set()
                 return
-            failures = 1 if trio.current_time() - began >= STABLE_S else failures + 1
-            pause_s = self._backoff.pause_s(failures)
+            pause_s = pauses.next_s(trio.current_time() - began)
             logger.error(
                 "%s %s ended with %s; starting it in %.1f s", self._noun, running.name, end_text(code), pause_s
             )

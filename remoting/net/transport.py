@@ -32,7 +32,7 @@ class Transport(trio.abc.AsyncResource):
     local: str
     remote: str
     #: Where both ends of a connection inside of one event loop meet; None for all other connections.
-    meeting: "Meeting | None" = None
+    direct_calls: "DirectCalls | None" = None
 
     @property
     def is_encrypted(self) -> bool:
@@ -68,22 +68,22 @@ class Transport(trio.abc.AsyncResource):
         """Send bytes of a file, which a thread reads. Raises FileClosed when the file was removed meanwhile."""
 
 
-class Meeting:
+class DirectCalls:
     """Lets the client of a connection inside of one event loop hand requests to the server as they are.
 
     Without it a request and its answer are encoded, and wait for the tasks that read both ends. The bytes of the
     connection carry what cannot be handed over.
     """
 
-    __slots__ = ("take",)
+    __slots__ = ("handle",)
 
     def __init__(self) -> None:
         #: Set by the server's end: handles a request, and returns its answer; None when it has been handled and the
-        #: answer comes later. Raises `Busy` when it cannot handle the request now.
-        self.take: Callable[[Command], Command | None] | None = None
+        #: answer comes later. Raises `MustQueue` when it cannot handle the request now.
+        self.handle: Callable[[Command], Command | None] | None = None
 
 
-class Busy(Exception):
+class MustQueue(Exception):
     """The server's end handles other requests first: this one must be sent as bytes."""
 
 

@@ -249,13 +249,13 @@ class DeadLetters:
             raise
 
     async def _store_position(self, mq: MessageQueue, offset: int) -> None:
-        """After a part of a queue whose letters were sent, or left out: go on from there the next time."""
+        """Store how far the resend has come in a queue, after a part whose letters were sent or left out."""
         try:
             await self._commit(mq, offset)
         except (BrokerError, RemotingError, RouteNotFound) as error:
             error.add_note(
                 f"Broker {mq.broker_name} could not note how far the resend is: run it again when the broker has a "
-                "master. No letter that was sent is sent once more"
+                "master. No letter will be sent twice"
             )
             raise
 

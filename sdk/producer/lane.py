@@ -140,9 +140,9 @@ class Lane:
     def put(self, ticket: PendingSend) -> None:
         """Queue a ticket.
 
-        Its sender does not wait, and may have more tickets, so it is not sent at once; unless the tickets of the
-        producer come from many senders, who wait for them. Raises SkylarkError when the lane is closed: a ticket queued
-        there would never end.
+        A ticket's sender does not wait, and may have more tickets, so the ticket is not sent at once. With
+        `has_many_senders` it is: the tickets then come from many senders, who wait for them. Raises SkylarkError when
+        the lane is closed: a ticket queued there would never end.
         """
         if self._owner.has_many_senders:
             self.add(ticket)

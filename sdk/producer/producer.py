@@ -185,7 +185,7 @@ class Producer:
         self.wire_group = self._names.group(group)
         self.retries = retries
         self.accept_weaker = accept_weaker
-        # Of a proxy's producer: its tickets are the sends of many clients, who wait for them.
+        # True for a proxy's producer: its tickets are the sends of many clients, who wait for them.
         self.has_many_senders = False
         self.max_batch_bytes = min(MAX_BATCH_BYTES, max_message_bytes)
         # Of a producer of halves: the common flag and property of its messages, and the object that answers brokers'

@@ -182,7 +182,10 @@ async def test_a_broker_whose_start_cannot_write_queues_refuses_sends_until_it_c
             "service not available now. It may be caused by one of the following reasons: the broker's disk is full:"
             " no room for a queue",
         )
-        assert "sends are refused: entries of consume queues cannot be written: no room for a queue" in caplog.messages
+        assert (
+            "sends are refused: entries of consume queues cannot be written: no room for a queue;"
+            " make room or mend the disk, then sends are accepted again"
+        ) in caplog.messages
         assert (await client.invoke(addr, pull_request("t", 0))).code == ResponseCode.SUCCESS
         fs.before_call = None
         while refused.code:

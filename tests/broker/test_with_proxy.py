@@ -13,7 +13,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from skylark.broker import cli
 from skylark.broker.options import BrokerOptions
-from skylark.broker.with_proxy import LONGEST_PAUSE_S, STABLE_S, WithProxy, check_proxy, proxy_environ, proxy_given
+from skylark.broker.with_proxy import WithProxy, check_proxy, proxy_environ, proxy_given
+from skylark.mqcommon.backoff import LONGEST_RESTART_PAUSE_S, STABLE_S
 from skylark.mqcommon.errors import UserError
 
 
@@ -114,7 +115,7 @@ async def test_a_proxy_that_ends_starts_again_after_a_pause_that_grows(autojump_
         # Only the first start is the broker's start, too.
         assert stage.ready == ["serves at here, with a proxy"]
         stage.stopping.set()
-    assert 8 * pauses_s[0] < max(pauses_s[:10]) <= LONGEST_PAUSE_S
+    assert 8 * pauses_s[0] < max(pauses_s[:10]) <= LONGEST_RESTART_PAUSE_S
     assert pauses_s[10] < max(pauses_s[:10]) / 8, "a proxy that has served for long starts again soon"
 
 
@@ -154,24 +155,32 @@ def options(**given: Any) -> BrokerOptions:
 )
 def test_a_broker_whose_proxy_cannot_find_it_needs_a_nameserver(given: dict[str, Any], why: str) -> None:
     with pytest.raises(UserError, match=f"enableProxy: .*{why}.*; set namesrvAddr"):
-        check_proxy(options(namesrv_addr="", **given))
+        check_proxy(options(namesrv_addr="", **given), is_process=False)
 
 
 def test_a_missing_library_is_named_before_the_broker_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "google" else found(name))
     with pytest.raises(UserError, match=r"the library protobuf is missing; pip install 'skylark-mq\[proxy\]'"):
-        check_proxy(options())
+        check_proxy(options(), is_process=True)
+    check_proxy(options(), is_process=False)
 
 
 class Broken(ModuleType):
     """A module whose import fails."""
 
+    def __init__(self, error: Exception) -> None:
+        super().__init__("near")
+        self._error = error
+
     def __getattr__(self, name: str) -> Any:
-        raise VersionError("gencode is newer than the library")
+        raise self._error
 
 
-@pytest.mark.parametrize(("module", "why"), [(None, "skylark.mqproxy.near"), (Broken("near"), "gencode is newer")])
+@pytest.mark.parametrize(
+    ("module", "why"),
+    [(None, "skylark.mqproxy.near"), (Broken(VersionError("gencode is newer than the library")), "gencode is newer")],
+)
 def test_a_library_that_does_not_fit_is_named_before_the_broker_starts(
     monkeypatch: pytest.MonkeyPatch, module: Any, why: str
 ) -> None:
@@ -180,6 +189,13 @@ def test_a_library_that_does_not_fit_is_named_before_the_broker_starts(
     with pytest.raises(
         UserError, match=rf"enableProxy needs packages \(.*{why}.*\): pip install 'skylark-mq\[proxy\]'"
     ):
+        cli._with_proxy(cast(Any, None), options(), broker, [])
+
+
+def test_a_bug_in_the_proxys_modules_is_not_taken_for_a_missing_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "skylark.mqproxy.near", Broken(LookupError("a bug")))
+    broker: Any = "not used"
+    with pytest.raises(LookupError, match="a bug"):
         cli._with_proxy(cast(Any, None), options(), broker, [])
 
 

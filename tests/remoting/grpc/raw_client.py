@@ -11,8 +11,9 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from skylark.remoting.grpc.call import Streaming, Unary
 from skylark.remoting.grpc.limits import GrpcLimits
-from skylark.remoting.grpc.server import SCAN_INTERVAL_S, GrpcServer
+from skylark.remoting.grpc.server import GrpcServer
 from skylark.remoting.net.limits import ConnectionBudget
+from skylark.remoting.net.scanning import SCAN_INTERVAL_S
 from tests.support.http2 import (
     DATA,
     END_HEADERS,

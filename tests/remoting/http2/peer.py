@@ -19,6 +19,8 @@ REQUEST = [
     ("content-type", "application/grpc"),
     ("te", "trailers"),
 ]
+#: The bytes of `REQUEST`, as HTTP/2 counts them.
+REQUEST_BYTES = sum(len(name) + len(value) + 32 for name, value in REQUEST)
 HEAD = [(":status", "200"), ("content-type", "application/grpc")]
 TRAILERS = [("grpc-status", "0")]
 HEAD_BLOCK, TRAILERS_BLOCK = block(HEAD), block(TRAILERS)

@@ -20,7 +20,7 @@ from skylark.remoting.http2.events import (
 from skylark.remoting.http2.frames import ACK, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, RST_STREAM
 from skylark.remoting.http2.header_blocks import block
 from skylark.remoting.http2.limits import Http2Limits
-from tests.remoting.http2.peer import HEAD, HEAD_BLOCK, REQUEST, TRAILERS, TRAILERS_BLOCK, Pair
+from tests.remoting.http2.peer import HEAD, HEAD_BLOCK, REQUEST, REQUEST_BYTES, TRAILERS, TRAILERS_BLOCK, Pair
 from tests.support.http2 import frame, headers, opened
 
 T = TypeVar("T")
@@ -45,7 +45,10 @@ def pair() -> Pair:
 def test_a_unary_call_is_answered_in_one_go(pair: Pair) -> None:
     stream_id = pair.request()
     seen, _ = pair.exchange()
-    assert seen == [RequestReceived(stream_id, dict(REQUEST), False), DataReceived(stream_id, b"body", True)]
+    assert seen == [
+        RequestReceived(stream_id, dict(REQUEST), False, REQUEST_BYTES),
+        DataReceived(stream_id, b"body", True),
+    ]
     pair.server.respond(stream_id, HEAD_BLOCK, b"answer", TRAILERS_BLOCK)
     _, answers = pair.exchange()
     head, data, trailers, ended = answers
@@ -76,7 +79,7 @@ def test_values_of_a_repeated_name_are_joined(pair: Pair) -> None:
 
 def test_a_request_without_data_is_whole(pair: Pair) -> None:
     pair.client.send_headers(1, REQUEST, end_stream=True)
-    assert pair.exchange()[0] == [RequestReceived(1, dict(REQUEST), True)]
+    assert pair.exchange()[0] == [RequestReceived(1, dict(REQUEST), True, REQUEST_BYTES)]
 
 
 def test_trailers_of_the_client_end_its_side(pair: Pair) -> None:
@@ -297,7 +300,7 @@ def test_a_server_that_leaves_serves_what_was_opened_before() -> None:
         return frame(HEADERS, END_HEADERS | END_STREAM, stream_id, headers(fields))
 
     server = ServerConnection(Http2Limits())
-    assert server.receive(opened(request(1)), 0.0) == [RequestReceived(1, dict(REQUEST), True)]
+    assert server.receive(opened(request(1)), 0.0) == [RequestReceived(1, dict(REQUEST), True, REQUEST_BYTES)]
     server.take()
     server.go_away()
     server.go_away()
@@ -305,7 +308,7 @@ def test_a_server_that_leaves_serves_what_was_opened_before() -> None:
     assert goaway == (GOAWAY, 0, b"\x7f\xff\xff\xff" + bytes(4))
     # This request was on its way, and the answer to the PING shows that the client has read the GOAWAY.
     seen = server.receive(request(3) + frame(PING, ACK, 0, ping[2]), 0.0)
-    assert seen == [RequestReceived(3, dict(REQUEST), True), PingAnswered(is_leaving=True)]
+    assert seen == [RequestReceived(3, dict(REQUEST), True, REQUEST_BYTES), PingAnswered(is_leaving=True)]
     server.go_away_now()
     assert server.receive(request(5), 0.0) == []
     refused = (RST_STREAM, 5, ErrorCode.REFUSED_STREAM.to_bytes(4, "big"))

@@ -70,6 +70,12 @@ class Judged:
         return found
 
 
+def test_a_block_is_counted_as_http2_counts_it() -> None:
+    data = block([(":path", "/t"), ("x", ""), ("x", "ab")])
+    decoder = HeaderDecoder(TABLE_BYTES, LIST_BYTES)
+    assert [decoder.decode(data).size_bytes for _ in range(2)] == [7 + 1 + 3 + 3 * 32] * 2
+
+
 @pytest.mark.parametrize("kind", ["signed", "unsigned"])
 def test_blocks_of_grpcs_client_are_read(kind: str) -> None:
     judged = Judged()

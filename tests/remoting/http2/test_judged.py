@@ -92,7 +92,7 @@ def ours(events: list[Event]) -> list[tuple[Any, ...]]:
     found: list[tuple[Any, ...]] = []
     for event in events:
         match event:
-            case RequestReceived(stream_id, headers, is_last):
+            case RequestReceived(stream_id, headers, is_last, _):
                 found += [("request", stream_id, headers)] + [("end", stream_id)] * is_last
             case DataReceived(stream_id, data, is_last):
                 found += [("data", stream_id, data)] * bool(data) + [("end", stream_id)] * is_last

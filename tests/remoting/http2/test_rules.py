@@ -9,7 +9,7 @@ from skylark.remoting.http2.connection import ServerConnection
 from skylark.remoting.http2.errors import ErrorCode, Http2Error
 from skylark.remoting.http2.events import DataReceived, Event, PingAnswered, RequestReceived, StreamReset
 from skylark.remoting.http2.limits import Http2Limits
-from tests.remoting.http2.peer import HEAD_BLOCK, REQUEST, TRAILERS_BLOCK
+from tests.remoting.http2.peer import HEAD_BLOCK, REQUEST, REQUEST_BYTES, TRAILERS_BLOCK
 from tests.remoting.http2.raw import FIELDS, Raw, request
 from tests.support.http2 import (
     CONTINUATION,
@@ -146,7 +146,7 @@ def reset_by_server(raw: Raw, events: list[Event], code: ErrorCode) -> None:
     assert [answer for answer in raw.answers() if answer.kind == RST_STREAM] == [
         (RST_STREAM, 0, 1, code.to_bytes(4, "big"))
     ]
-    assert raw.receive(request(3)) == [RequestReceived(3, dict(REQUEST), True)]
+    assert raw.receive(request(3)) == [RequestReceived(3, dict(REQUEST), True, REQUEST_BYTES)]
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_a_malformed_request_is_reset(fields: list[tuple[bytes, bytes]]) -> None
     raw = Raw()
     assert raw.receive(frame(HEADERS, END_HEADERS | END_STREAM, 1, headers(fields))) == []
     assert raw.answers() == [(RST_STREAM, 0, 1, PROTOCOL.to_bytes(4, "big"))]
-    assert raw.receive(request(3)) == [RequestReceived(3, dict(REQUEST), True)]
+    assert raw.receive(request(3)) == [RequestReceived(3, dict(REQUEST), True, REQUEST_BYTES)]
 
 
 def test_values_may_have_tabs_and_characters_beyond_ascii() -> None:
@@ -218,7 +218,7 @@ def test_padding_and_priorities_are_left_out() -> None:
         frame(PRIORITY, 0, 5, bytes(5)),
         frame(DATA, PADDED | END_STREAM, 1, b"\2body\0\0"),
     )
-    assert events == [RequestReceived(1, dict(REQUEST), False), DataReceived(1, b"body", True)]
+    assert events == [RequestReceived(1, dict(REQUEST), False, REQUEST_BYTES), DataReceived(1, b"body", True)]
 
 
 def test_unknown_frames_and_settings_are_ignored() -> None:
@@ -289,7 +289,7 @@ def test_data_on_its_way_to_a_stream_that_was_reset_gives_its_window_back() -> N
     data = frame(DATA, 0, 1, bytes(16_384))
     assert raw.receive(*[data] * 3) == []
     assert (WINDOW_UPDATE, 0, 0, (32_768).to_bytes(4, "big")) in raw.answers()
-    assert raw.receive(*[data] * 3, request(3)) == [RequestReceived(3, dict(REQUEST), True)]
+    assert raw.receive(*[data] * 3, request(3)) == [RequestReceived(3, dict(REQUEST), True, REQUEST_BYTES)]
 
 
 def test_padding_gives_its_window_back() -> None:
@@ -336,7 +336,7 @@ def test_only_the_answer_to_a_ping_is_seen() -> None:
 
 def test_a_client_that_leaves_is_served_on() -> None:
     goaway = frame(GOAWAY, payload=bytes(8))
-    assert Raw().receive(goaway, goaway, request(1)) == [RequestReceived(1, dict(REQUEST), True)]
+    assert Raw().receive(goaway, goaway, request(1)) == [RequestReceived(1, dict(REQUEST), True, REQUEST_BYTES)]
 
 
 def test_after_an_error_nothing_more_is_sent() -> None:
@@ -349,7 +349,7 @@ def test_after_an_error_nothing_more_is_sent() -> None:
 
 def test_a_table_above_the_limit_ends_the_connection_once_the_client_knows_it() -> None:
     raw = Raw(Http2Limits(header_table_bytes=0))
-    assert raw.receive(request(1)) == [RequestReceived(1, dict(REQUEST), True)]
+    assert raw.receive(request(1)) == [RequestReceived(1, dict(REQUEST), True, REQUEST_BYTES)]
     assert raw.error_of(frame(SETTINGS, ACK), request(3))[0] == ErrorCode.COMPRESSION_ERROR
 
 

@@ -148,7 +148,7 @@ async def test_answers_that_nobody_takes_are_bounded() -> None:
 
 
 async def test_half_frames_of_many_connections_are_bounded_without_a_scan(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("skylark.remoting.net.server.SCAN_INTERVAL_S", 10_000)
+    monkeypatch.setattr("skylark.remoting.net.scanning.SCAN_INTERVAL_S", 10_000)
     async with serving(ServerLimits(max_buffered_bytes=1 << 20)) as served:
         streams = [await served.stream() for _ in range(8)]
         for stream in streams:
@@ -163,7 +163,7 @@ async def test_half_frames_of_many_connections_are_bounded_without_a_scan(monkey
 
 
 async def test_unsent_answers_of_many_connections_are_bounded_without_a_scan(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("skylark.remoting.net.server.SCAN_INTERVAL_S", 10_000)
+    monkeypatch.setattr("skylark.remoting.net.scanning.SCAN_INTERVAL_S", 10_000)
     async with serving(ServerLimits(max_buffered_bytes=8 << 20)) as served:
         streams = [await served.stream() for _ in range(8)]
         await until(lambda: len(served.server.channels) == 8, "all are served")

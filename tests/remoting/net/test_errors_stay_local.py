@@ -1,4 +1,4 @@
-"""No error of one request, answer or peer ends a server or a client, nor what others ask of it."""
+"""An error of one request, answer or peer stays local: it ends no server and no client, and no other request."""
 
 import re
 from collections.abc import AsyncIterator, Callable
