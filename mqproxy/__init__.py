@@ -7,8 +7,7 @@ brokers.py     requests to brokers for receiving; receipt handles; renewals.py: 
 pulling.py     pulls and offsets, for clients that choose queues themselves
 registrations.py  the clients that brokers list, and requests of tools to these clients
 transactions.py  half messages, their ends, and brokers' questions about them
-sessions.py    the user of a call, and clients of the SDK that sign as this user; signatures.py (pure)
-ending.py      the end of a session or of the proxy: cancels calls that wait
+sessions.py    the user of a call, and clients of the SDK that sign as this user; signatures.py (pure); ending.py
 clients.py     the known clients, and their settings; telemetry.py: commands to them; users.py: users, remembered
 metrics.py     counts of calls, clients and renewals
 metadata.py    routes, topics and groups, cached; shared.py: one request for all who wait for it
