@@ -18,8 +18,8 @@ class GrpcLimits:
     http2: Http2Limits = Http2Limits()
     #: The largest message of a request, after decompression.
     max_message_bytes: int = 4 * MIB
-    #: Whether requests may be compressed; the answers then are, too, if the client reads compressed ones. mqproxy leaves
-    #: it off: a request of some kilobytes could expand to grpcMaxInboundMessageSize.
+    #: Whether requests may be compressed; the answers then are, too, if the client reads compressed ones. mqproxy
+    #: leaves it off: a request of some kilobytes could expand to grpcMaxInboundMessageSize.
     takes_gzip: bool = False
     #: Calls in progress on all connections; more are answered RESOURCE_EXHAUSTED.
     max_calls: int = 100_000
