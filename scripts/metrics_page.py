@@ -1,4 +1,4 @@
-"""The page docs/metrics.md: a head, and tables of all metrics from the code."""
+"""The page docs/reference/metrics.md: a head, and tables of all metrics from the code."""
 
 from collections.abc import Iterable
 

@@ -26,9 +26,9 @@ def programs(page: str) -> list[str]:
 
 
 # The last one is a consumer, which runs until it is stopped.
-ARROW = programs("docs/arrow.md")
-CONSUMERS = [program for program in programs("docs/consumers.md") if "Consumer(" in program]
-OTHERS = [program for program in programs("docs/consumers.md") if "Consumer(" not in program]
+ARROW = programs("docs/guides/arrow.md")
+CONSUMERS = [program for program in programs("docs/guides/consumers.md") if "Consumer(" in program]
+OTHERS = [program for program in programs("docs/guides/consumers.md") if "Consumer(" not in program]
 
 
 # Runs each program of a list in a fork of a process that has imported the SDK, and what most programs need of it.
@@ -58,9 +58,14 @@ async def test_the_programs_of_the_guide_run(tmp_path: Path) -> None:
         await make_topic(cluster, TopicConfig("orders", 4, 4))
         await make_topic(cluster, TopicConfig("hello", 4, 4))
         env = {**os.environ, "NAMESRV_ADDR": cluster.nameserver}
-        # In this order: the programs of README.md commit each message by itself, and the programs of docs/sdk.md send
-        # thousands.
-        pages = ("README.md", "docs/sdk.md", "docs/delivery.md", "docs/asyncio.md", "docs/testing.md", "docs/trace.md")
+        # In this order: the programs of README.md commit each message by itself, and those of sdk.md send thousands.
+        guides = ("asyncio", "test-your-service", "trace")
+        pages = (
+            "README.md",
+            "docs/reference/sdk.md",
+            "docs/how/delivery.md",
+            *(f"docs/guides/{name}.md" for name in guides),
+        )
         found = [program for page in pages for program in programs(page)] + ARROW[:2] + OTHERS
         assert len(found) > 5
         texts = [program.replace('"127.0.0.1:9876"', f'"{cluster.nameserver}"') for program in found]

@@ -158,7 +158,7 @@ def test_the_example_of_the_manual(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    text = (ROOT / "docs" / "spark.md").read_text()
+    text = (ROOT / "docs" / "guides" / "spark.md").read_text()
     section = text[text.index("## Streams\n") : text.index("## Data loss\n")]
     monkeypatch.chdir(tmp_path)
     send(cluster, range(10))

@@ -1,4 +1,4 @@
-"""RocketMQ for FastStream: ``broker = RocketBroker("127.0.0.1:9876", group="shop")``. See docs/faststream.md.
+"""RocketMQ for FastStream: ``broker = RocketBroker("127.0.0.1:9876", group="shop")``. See docs/guides/faststream.md.
 
 broker.py       `RocketBroker`: connections, subscribers' life, publish and request
 registrator.py  `subscriber` and `publisher` of brokers and routers; `RocketRouter`

@@ -1,4 +1,4 @@
-"""A transport of kombu, so that Celery works with RocketMQ's brokers (extra ``celery``). See docs/celery.md.
+"""A transport of kombu, so that Celery works with RocketMQ's brokers (extra ``celery``). See docs/guides/celery.md.
 
     broker_url = "rocketmq://namesrv:9876,other:9876/"
 

@@ -1,4 +1,4 @@
-"""OpenTelemetry for the SDK: spans and metrics by its conventions for messaging. See docs/opentelemetry.md.
+"""OpenTelemetry for the SDK: spans and metrics by its conventions for messaging. See docs/guides/opentelemetry.md.
 
     SkylarkInstrumentor().instrument()    # or opentelemetry-instrument, which finds it by its entry point
 

@@ -1,4 +1,4 @@
-"""The programs of docs/faststream.md run as they stand there."""
+"""The programs of docs/guides/faststream.md run as they stand there."""
 
 import asyncio
 import re
@@ -17,7 +17,8 @@ from tests.sdk.facades.adapter import in_asyncio
 from tests.sdk.integrations.faststream.services import until_dead
 from tests.tidy.tree import ROOT
 
-PROGRAMS = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs/faststream.md").read_text(), re.DOTALL | re.MULTILINE)
+GUIDE = ROOT / "docs/guides/faststream.md"
+PROGRAMS = re.findall(r"^```python\n(.*?)^```$", GUIDE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
 
 
 @pytest.fixture

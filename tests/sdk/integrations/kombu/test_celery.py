@@ -256,7 +256,7 @@ def test_a_task_is_found_by_its_id(app: Celery, cluster: Cluster) -> None:
 
 def test_five_lines_of_the_guide_lead_to_a_task_that_has_run(cluster: Cluster, tmp_path: Path) -> None:
     """The URL alone is enough, in programs that have imported nothing of ours."""
-    guide = (ROOT / "docs" / "celery.md").read_text(encoding="utf-8")
+    guide = (ROOT / "docs" / "guides" / "celery.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"^```\n(pip install.*?)^```$", guide, re.DOTALL | re.MULTILINE)
     lines = block.replace("127.0.0.1:9876/", f"{cluster.nameserver}/five-lines").splitlines()
     _, _, write, start, call = lines
