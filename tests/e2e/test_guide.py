@@ -1,20 +1,22 @@
 """The code blocks of README.md and the manual run as they stand there, and docs name files that exist."""
 
+import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 import trio
 
-from scripts.daemons import ROOT, execute
+from scripts.daemons import ROOT, execute, reserve
 from skylark import Admin, Message, Producer, blocking
 from skylark.remoting.protocol.requests.topics import TopicConfig
 from skylark.testing import Cluster
 from tests.support.daemons import in_threads, make_topic
-from tests.support.manual import NAMESERVER, Block, Reader, blocks
+from tests.support.manual import NAMESERVER, Block, Reader, Start, blocks, where
 from tests.support.proxies import CLIENTS, NODE, PYTHON, proxy
 from tests.support.waiting import DEADLINE_S
 from tests.support.warm_daemons import WarmDaemons
@@ -28,13 +30,24 @@ IMPORTED = ("pyarrow", "skylark", "skylark.aio", "skylark.blocking", "skylark.te
 MANUAL = ["README.md", *(f"docs/{page.relative_to(ROOT / 'docs')}" for page in sorted((ROOT / "docs").rglob("*.md")))]
 # Blocks of these folders must be run, or say why not. In the other pages the Python programs are run.
 TASKS = ("README.md", "docs/get-started/", "docs/guides/")
-# Page → what runs its blocks instead, since it needs Spark or more than a cluster.
+# Page → what runs its blocks instead, since they need Spark, or more than a cluster.
 ELSEWHERE = {
     "docs/guides/rocketmq5-clients.md": "tests/e2e/test_guide.py",
-    "docs/guides/celery.md": "tests/sdk/integrations/kombu/test_celery.py",
     "docs/guides/faststream.md": "tests/sdk/integrations/faststream/test_manual.py",
     "docs/guides/spark.md": "tests/spark_connector/test_spark_stream.py",
     "docs/guides/spark-from-kafka.md": "tests/spark_connector/test_docs.py",
+}
+# Page → how many of its blocks cannot be run; each says why.
+NOT_RUN = {
+    "README.md": 1,
+    "docs/get-started/install.md": 1,
+    "docs/guides/celery.md": 1,
+    "docs/guides/move-from-rocketmq.md": 2,
+    "docs/guides/observe.md": 1,
+    "docs/guides/rocketmq5-clients.md": 2,
+    "docs/guides/secure.md": 2,
+    "docs/guides/spark-from-kafka.md": 1,
+    "docs/guides/spark.md": 4,
 }
 DEV = ("README.md", "docs/get-started/first-message.md")
 # Conditions in SQL and light queues; timed messages as soon as they are due.
@@ -73,7 +86,50 @@ def test_the_blocks_of_a_page_run(page: str, warm: WarmDaemons, tmp_path: Path) 
             reader.read([block for block in blocks(page) if is_run(block)])
 
 
+def read_with_dev(
+    typed: Sequence[Block], folder: Path, start: Start, replaced: Mapping[str, str], environment: Mapping[str, str]
+) -> None:
+    """Read blocks that start ``skylark dev``, at free ports."""
+    ports = {name: reserve() for name in ("--port", "--broker-port", "--grpc-port", "--console-port")}
+    options = " ".join(f"{name} {port.number}" for name, port in ports.items())
+    own = {"skylark dev": f"skylark dev {options}", NAMESERVER: f"127.0.0.1:{ports['--port'].number}"}
+    with Reader(folder, start, {**own, **replaced}, environment=environment) as reader:
+        reader.read(typed)
+
+
+def first_message(page: str) -> list[Block]:
+    return [block for block in blocks(page) if is_run(block)]
+
+
 @pytest.mark.process
+@pytest.mark.parametrize("page", DEV)
+def test_a_first_message_is_handled_as_the_page_says(page: str, warm: WarmDaemons, tmp_path: Path) -> None:
+    read_with_dev(first_message(page), tmp_path, warm.start, {}, {})
+
+
+@pytest.mark.process
+@pytest.mark.nightly
+def test_the_blocks_of_the_readme_lead_from_a_wheel_to_a_handled_message(tmp_path: Path) -> None:
+    """In a fresh environment, in which pip installs the wheel and what it needs."""
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", tmp_path, ROOT], check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
+    path = os.pathsep.join([str(tmp_path / "venv" / "bin"), os.environ["PATH"]])
+    read_with_dev(first_message("README.md"), tmp_path, execute, {'".[': f'"{wheel}['}, {"PATH": path})
+
+
+@pytest.mark.nightly
+@pytest.mark.spark
+def test_a_csv_file_becomes_windows_as_the_guide_says(tmp_path: Path) -> None:
+    found = [block for block in blocks("docs/guides/spark.md") if block.language == "sh" or block.title]
+    java = {name: os.environ[name] for name in ("JAVA_HOME", "JAVA_TOOL_OPTIONS") if name in os.environ}
+    read_with_dev([block for block in found if not block.not_run], tmp_path, execute, {}, java)
+    assert "17.25" in max(tmp_path.glob("*.log"), key=lambda log: "shop" in log.read_text()).read_text()
+
+
+@pytest.mark.process
+@pytest.mark.nightly
 @pytest.mark.needs("Node")
 def test_the_official_clients_of_the_guide_run(tmp_path: Path) -> None:
     found = [block for block in blocks("docs/guides/rocketmq5-clients.md") if block.language and not block.not_run]
@@ -124,3 +180,15 @@ def test_scripts_say_how_they_are_used() -> None:
     run = subprocess.run([ROOT / "scripts" / "quickstart", "--help"], capture_output=True, text=True, cwd="/")
     assert run.returncode == 0 and run.stdout.startswith("usage: scripts/quickstart [options]")
     assert run.stderr == ""
+
+
+def test_the_chinese_readme_has_the_same_blocks() -> None:
+    assert [block.text for block in blocks("README.zh-CN.md")] == [block.text for block in blocks("README.md")]
+
+
+def test_blocks_that_are_not_run_say_why() -> None:
+    """A block that cannot run anywhere is rare: count it here."""
+    found = [block for page in MANUAL for block in blocks(page) if block.page.startswith(TASKS)]
+    assert [where(block) for block in found if not block.language] == [], "a block has a language: sh, python, text"
+    assert Counter(block.page for block in found if block.not_run) == NOT_RUN
+    assert all((ROOT / runner).exists() for runner in ELSEWHERE.values())

@@ -29,8 +29,10 @@ NOT_RUN, UNTIL_CTRL_C = "not run: ", "runs until Ctrl-C"
 NAMESERVER = "127.0.0.1:9876"
 # What installs packages is tried by tests of installation, and would take minutes here.
 STUBS = ("pip",)
+# A nightly run installs packages and starts Spark, on a busy machine.
+PROGRAM_TIMEOUT_S = 10 * DEADLINE_S
 # Language of a block → what runs its file, and the file's ending.
-PROGRAMS = {"sh": (["bash", "-e"], "sh"), "python": ([sys.executable], "py"), "js": (["node"], "js")}
+PROGRAMS = {"sh": (["bash", "-e"], "sh"), "python": (["python"], "py"), "js": (["node"], "js")}
 INTERRUPTED = (0, -signal.SIGINT, 128 + signal.SIGINT)
 
 Start = Callable[[Sequence[str], IO[bytes], Path, Mapping[str, str]], Process]
@@ -180,7 +182,7 @@ class Running:
 
     def wait(self, codes: Sequence[int]) -> None:
         """Wait for the end; AssertionError for another exit code."""
-        code = self.process.wait(DEADLINE_S)
+        code = self.process.wait(PROGRAM_TIMEOUT_S)
         assert code in codes, f"{where(self.block)}: exit code {code}\n{self.log.read_text()}"
 
 
