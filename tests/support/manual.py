@@ -113,8 +113,11 @@ class Reader:
         path = os.pathsep.join([str(stubs), str(Path(sys.executable).parent), os.environ["PATH"]])
         self._environment = {
             **{name: value for name, value in os.environ.items() if name.startswith(MARK)},
-            **{"PATH": path, "HOME": str(folder), "TMPDIR": str(folder)},
-            **{"NAMESRV_ADDR": replaced[NAMESERVER], "PYTHONUNBUFFERED": "1"},
+            "PATH": path,
+            "HOME": str(folder),
+            "TMPDIR": str(folder),
+            "NAMESRV_ADDR": replaced[NAMESERVER],
+            "PYTHONUNBUFFERED": "1",
             **environment,
         }
 
