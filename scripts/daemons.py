@@ -94,9 +94,7 @@ class Process(Protocol):
     def wait(self, timeout: float | None = None) -> int: ...
 
 
-def execute(
-    command: Sequence[str], log: IO[bytes], cwd: Path, environment: Mapping[str, str] | None = None
-) -> Process:
+def execute(command: Sequence[str], log: IO[bytes], cwd: Path, environment: Mapping[str, str] | None = None) -> Process:
     """Start a program whose output goes to ``log``; ``environment`` is by default this process's."""
     # A session of its own: Ctrl-C reaches only the parent, which stops this process gracefully.
     return subprocess.Popen(
