@@ -1,4 +1,4 @@
-"""Generates docs/mqadmin.md from the commands, so that it is always up to date."""
+"""Generates docs/reference/mqadmin.md from the commands, so that it is always up to date."""
 
 import inspect
 import textwrap
@@ -28,7 +28,7 @@ mqadmin help sendMessage
   there.
 - **Access control**: `--credentials FILE` signs requests; the file has `accessKey:` and `secretKey:`, and mode 0600.
   Without it `ROCKETMQ_ACCESS_KEY` and `ROCKETMQ_SECRET_KEY` are used, or RocketMQ's `$ROCKETMQ_HOME/conf/tools.yml`:
-  [security-clients.md](security-clients.md).
+  [Credentials](../operate/security-clients.md).
 - **JSON**: `--output json` prints one standard JSON document on stdout, with RocketMQ's member names as keys. Results
   of an operation at several servers are listed one by one: `ok`, and `error` if it failed. Errors are also JSON, each
   on a line of stderr: `error`, RocketMQ's `code` if a server refused, and the `addr` of the server (else null).
@@ -52,7 +52,7 @@ _NO_COLD_DATA = """
 A broker refuses requests of the cold-data commands and of `setCommitLogReadAheadMode` (2001 to 2004) with code 3 and
 their names, which RocketMQ's tools print. There is nothing to set: threads read what is not in memory, connections take
 turns, nobody else waits for them, and too many such requests are answered SYSTEM_BUSY
-([store.md](store.md#reading-readerpy-querypy-residencypy)).
+([The store](store.md#reading-readerpy-querypy-residencypy)).
 """
 
 

@@ -271,7 +271,7 @@ class Membership:
                 if not before:
                     logger.warning(
                         "the members of group %s have different subscriptions, so some messages reach nobody: %s "
-                        "(docs/consumers.md, One group, one subscription)",
+                        "(docs/guides/consumers.md, One group, one subscription)",
                         group,
                         text,
                     )

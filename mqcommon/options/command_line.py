@@ -1,4 +1,4 @@
-"""Options on command lines, and the table in docs/conf.md."""
+"""Options on command lines, and the table in docs/reference/conf.md."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
