@@ -18,7 +18,7 @@ from tests.support.daemons import in_threads, make_topic
 from tests.support.waiting import DEADLINE_S, until
 
 GUIDES = [page for folder in ("docs", "examples") for page in (ROOT / folder).rglob("*.md")]
-PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *GUIDES])
+PAGES = sorted([*ROOT.glob("*.md"), *GUIDES])
 
 
 def programs(page: str) -> list[str]:
