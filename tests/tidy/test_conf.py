@@ -87,7 +87,7 @@ def test_three_brokers_of_a_set_with_controllers_can_run_on_one_machine() -> Non
 
 
 def test_the_list_of_missing_features_in_docs_is_what_a_broker_refuses(tmp_path: Path) -> None:
-    text = (ROOT / "docs" / "operate" / "operations.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "operate" / "install.md").read_text(encoding="utf-8")
     (listed,) = re.findall(r"a key for a feature that is missing\s+\(([^)]*)\)", text)
     lines = [line if "=" in line else f"{line}=true" for line in re.findall(r"`([^`]+)`", listed)]
     path = tmp_path / "broker.conf"
