@@ -86,6 +86,8 @@ def pages() -> dict[str, Callable[[], str]]:
     """File name in docs/reference/ → what makes its content. The page of the SDK needs all extras."""
     from scripts.metrics_page import metrics_page
     from skylark.broker.options import BrokerOptions
+    from skylark.cli import reference
+    from skylark.cli.main import skylark
     from skylark.mqadmin.cli import mqadmin
     from skylark.mqadmin.reference import markdown
     from skylark.mqconsole.options import ConsoleOptions
@@ -104,6 +106,7 @@ def pages() -> dict[str, Callable[[], str]]:
             ]
         ),
         "mqadmin.md": lambda: markdown(mqadmin),
+        "skylark.md": lambda: reference.markdown(skylark),
         "metrics.md": metrics_page,
         "sdk.md": sdk_page,
     }
