@@ -12,6 +12,7 @@ import trio
 from skylark.mqadmin.command import common_options, given_credentials, given_tls
 from skylark.mqcommon.daemons.start_report import DaemonCommand, StartReport, log_format_of
 from skylark.mqcommon.errors import UserError
+from skylark.mqcommon.extras import missing_extra
 from skylark.mqcommon.options.command_line import click_options, given_options
 from skylark.mqcommon.options.conf_file import load_conf, to_properties
 from skylark.mqconsole.options import ConsoleOptions
@@ -81,7 +82,7 @@ def main(
     try:
         from skylark.mqconsole.console import Console
     except ModuleNotFoundError as error:
-        report.fail(f"{error.name} is missing: pip install 'skylark-mq[console]'")
+        report.fail(missing_extra("the console", "console", error))
         sys.exit(1)
     console = Console(options, cluster, credentials)
     sys.exit(run_daemon(partial(_serve, console), name="mqconsole", logs=options))

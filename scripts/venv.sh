@@ -75,10 +75,10 @@ find_version() {
 }
 
 # make_venv EXTRAS [VENV [PYTHON]]: make .venv, or VENV, when missing, with PYTHON or the first that is found; install the
-# project with its extras when setup.cfg changed.
+# project with its extras when setup.cfg or the version changed.
 make_venv() {
     local extras=$1 venv=${2:-.venv} python=${3:-} stamp
-    stamp=$venv/.installed-$(sha256sum setup.cfg | cut -c 1-16)-$extras
+    stamp=$venv/.installed-$(cat setup.cfg mqcommon/version.py | sha256sum | cut -c 1-16)-$extras
     if [ -e "$stamp" ] && "$venv/bin/python" -c '' 2>/dev/null; then
         return 0
     fi

@@ -146,9 +146,9 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from importlib.metadata import version
+        from skylark.mqcommon.version import VERSION
 
-        return version("skylark-mq")
+        return VERSION
     for home, names in _HOMES.items():
         if name in names:
             return getattr(import_module(home), name)

@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark import cloudpickle
 
-from skylark.spark_connector.version import VERSION
+from skylark.mqcommon.version import VERSION
 
 Packed = tuple[Callable[..., Any], tuple[str, str, bytes, str, str]]
 

@@ -387,7 +387,7 @@ class PullConsumer:
         Fewer columns cost less. Bodies are decompressed, and not compared with their CRC. This method needs the extra
         ``arrow``.
         """
-        check_arrow("arrow")
+        check_arrow("PullConsumer.arrow")
         from skylark.sdk.arrow.schema import schema_of
 
         mq = self._names.queue(mq)

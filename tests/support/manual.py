@@ -11,25 +11,31 @@ import re
 import shlex
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+from types import MappingProxyType, TracebackType
+from typing import IO, Self
 
 from scripts.daemons import ROOT, Process
 from tests.support.waiting import DEADLINE_S, until_true
-from tests.support.warm_daemons import WarmDaemons
 
 BLOCK = re.compile(
     r"^(?:<!-- (?P<mark>.*?) -->\n+)?```(?P<language>[a-z]*)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<text>.*?)^```$",
     re.DOTALL | re.MULTILINE,
 )
 NOT_RUN, UNTIL_CTRL_C = "not run: ", "runs until Ctrl-C"
+# The address that the pages give to programs.
+NAMESERVER = "127.0.0.1:9876"
 # What installs packages is tried by tests of installation, and would take minutes here.
 STUBS = ("pip",)
+# A nightly run installs packages and starts Spark, on a busy machine.
+PROGRAM_TIMEOUT_S = 10 * DEADLINE_S
+# Language of a block → what runs its file, and the file's ending.
+PROGRAMS = {"sh": (["bash", "-e"], "sh"), "python": (["python"], "py"), "js": (["node"], "js")}
 INTERRUPTED = (0, -signal.SIGINT, 128 + signal.SIGINT)
+
+Start = Callable[[Sequence[str], IO[bytes], Path, Mapping[str, str]], Process]
 
 
 @dataclass(frozen=True)
@@ -77,23 +83,35 @@ def programs(page: str) -> list[str]:
 
 
 class Reader:
-    """Types the blocks of pages in a folder, one after the other; ends what still runs when the block ends.
+    """Types blocks in a folder, one after the other; ends what still runs when the ``with`` block ends.
 
-    ``replaced`` are texts of the pages, such as addresses, with what stands for them in the test.
+    ``start`` starts a process. ``replaced`` are texts of the blocks, such as addresses, with what stands for them in
+    the test. ``prime`` sends a message for a handler that runs until Ctrl-C: such a program is interrupted once it has
+    printed something. What a shell block has started runs until the end of the page. ``environment`` is added to the
+    environment of the programs.
     """
 
-    def __init__(self, folder: Path, warm: WarmDaemons, replaced: Mapping[str, str], nameserver: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        start: Start,
+        replaced: Mapping[str, str],
+        prime: Callable[[], object] = lambda: None,
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self._folder = folder
-        self._warm = warm
+        self._start = start
         self._replaced = replaced
-        self._running: list[tuple[Block, Path, Process]] = []
+        self._prime = prime
+        self._running: list[Running] = []
         stubs = folder / "stubs"
         stubs.mkdir()
         for name in STUBS:
             (stubs / name).write_text("#!/bin/sh\n")
             (stubs / name).chmod(0o755)
         path = os.pathsep.join([str(stubs), str(Path(sys.executable).parent), os.environ["PATH"]])
-        self._environment = {"PATH": path, "NAMESRV_ADDR": nameserver, "PYTHONUNBUFFERED": "1", "HOME": str(folder)}
+        own = {"PATH": path, "NAMESRV_ADDR": replaced[NAMESERVER], "PYTHONUNBUFFERED": "1", "HOME": str(folder)}
+        self._environment = {**own, **environment}
 
     def __enter__(self) -> Self:
         return self
@@ -101,35 +119,31 @@ class Reader:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for _, _, process in self._running:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait(DEADLINE_S)
+        for one in self._running:
+            if one.process.poll() is None:
+                os.killpg(one.process.pid, signal.SIGKILL)
+            one.process.wait(DEADLINE_S)
 
-    def read(self, page: str) -> None:
+    def read(self, typed: Sequence[Block]) -> None:
         """Run the blocks of a page; AssertionError for the first that fails, and for handlers that print nothing."""
-        found = [block for block in blocks(page) if block.language in ("python", "sh") and not block.not_run]
-        assert found, f"{page} has nothing to run"
-        shell = "".join(block.text for block in found if block.language == "sh")
-        for block in found:
-            if block.language == "sh":
-                self._type(block, ["bash", "-e", str(self._write(f"line-{block.line}.sh", block))])
-            else:
-                file = self._write(block.title or f"line-{block.line}.py", block)
-                if not block.title or block.title not in shlex.split(shell, comments=True):
-                    self._type(block, [sys.executable, str(file)])
-        self.interrupt()
-
-    def interrupt(self) -> None:
-        """Press Ctrl-C in each program that runs, the last one first, once it has printed something."""
+        shell = shlex.split("".join(block.text for block in typed if block.language == "sh"), comments=True)
+        for block in typed:
+            program, ending = PROGRAMS[block.language]
+            file = self._write(block.title or f"line-{block.line}.{ending}", block)
+            if block.title in shell:
+                continue
+            if not block.ends and block.language != "sh":
+                self._prime()
+            one = self._begin(block, [*program, str(file)])
+            if block.ends:
+                one.wait((0,))
+                continue
+            self._running.append(one)
+            until_true(one.has_printed, f"{where(block)} prints {block.prints or 'something'}")
+            if block.language != "sh":
+                self._running.pop().interrupt()
         while self._running:
-            block, log, process = self._running[-1]
-            until_true(partial(has_bytes, log), f"{where(block)} prints something")
-            assert process.poll() is None, f"{where(block)} has ended\n{log.read_text()}"
-            os.killpg(process.pid, signal.SIGINT)
-            code = process.wait(DEADLINE_S)
-            assert code in INTERRUPTED, f"{where(block)}: exit code {code}\n{log.read_text()}"
-            self._running.pop()
+            self._running.pop().interrupt()
 
     def _write(self, name: str, block: Block) -> Path:
         text = block.text
@@ -139,22 +153,37 @@ class Reader:
         file.write_text(text, encoding="utf-8")
         return file
 
-    def _type(self, block: Block, command: Sequence[str]) -> None:
-        path = self._folder / f"line-{block.line}.log"
-        with path.open("wb") as log:
-            process = self._warm.start(command, log, self._folder, self._environment)
-        if not block.ends:
-            self._running.append((block, path, process))
-            said = lambda: block.prints in path.read_text() or process.poll() is not None
-            until_true(said, f"{where(block)} prints {block.prints}")
-            return
-        code = process.wait(DEADLINE_S)
-        assert code == 0, f"{where(block)}: exit code {code}\n{path.read_text()}"
+    def _begin(self, block: Block, command: Sequence[str]) -> "Running":
+        log = self._folder / f"line-{block.line}.log"
+        with log.open("wb") as output:
+            return Running(block, log, self._start(command, output, self._folder, self._environment))
 
 
-def has_bytes(file: Path) -> bool:
-    """Whether the file is not empty."""
-    return file.stat().st_size > 0
+@dataclass(frozen=True)
+class Running:
+    """A block that was started; its output goes to ``log``."""
+
+    block: Block
+    log: Path
+    process: Process
+
+    def has_printed(self) -> bool:
+        """Whether it has printed what its mark says, by default anything. AssertionError when it has ended before."""
+        text = self.log.read_text()
+        if text and self.block.prints in text:
+            return True
+        assert self.process.poll() is None, f"{where(self.block)} has ended\n{self.log.read_text()}"
+        return False
+
+    def interrupt(self) -> None:
+        """Press Ctrl-C."""
+        os.killpg(self.process.pid, signal.SIGINT)
+        self.wait(INTERRUPTED)
+
+    def wait(self, codes: Sequence[int]) -> None:
+        """Wait for the end; AssertionError for another exit code."""
+        code = self.process.wait(PROGRAM_TIMEOUT_S)
+        assert code in codes, f"{where(self.block)}: exit code {code}\n{self.log.read_text()}"
 
 
 def where(block: Block) -> str:

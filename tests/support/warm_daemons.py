@@ -29,6 +29,8 @@ COMMANDS = {
     "controller": ("skylark.namesrv.controller.cli", "skylark.namesrv.controller.controller"),
     "namesrv": ("skylark.namesrv.cli", "skylark.namesrv.namesrv"),
 }
+# The command of a program that has its file as the first argument.
+PYTHON = "python"
 MAX_BYTES = 1 << 17
 # In the environment of a daemon: a module whose ``install`` gives it another disk.
 DISK = "SKYLARK_TEST_DISK"
@@ -100,7 +102,7 @@ class WarmDaemons:
 
     def _is_warm(self, command: Sequence[str]) -> bool:
         if self._imported:
-            return command[0] == sys.executable and command[1].endswith(".py")
+            return command[0] == PYTHON
         path = Path(command[0])
         return path.parent == Path(sys.executable).parent and path.name in COMMANDS
 
@@ -167,7 +169,7 @@ def _become(command: Sequence[str], environment: Mapping[str, str], cwd: str, *,
     os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.argv = list(command)
-    if command[0] == sys.executable:
+    if command[0] == PYTHON:
         sys.argv = list(command[1:])
         sys.path[0] = cwd
         runpy.run_path(command[1], run_name="__main__")

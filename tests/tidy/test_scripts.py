@@ -11,7 +11,8 @@ from tempfile import gettempdir
 
 import pytest
 
-from scripts.mutants import MUTANTS, Mutant, copy_tree, is_noticed
+from scripts.mutants import MUTANTS, Mutant, is_noticed
+from scripts.packages import copy_tree
 from tests import conftest
 from tests.tidy.tree import ROOT
 

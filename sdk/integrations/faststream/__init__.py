@@ -13,7 +13,7 @@ It uses base classes of FastStream that may change between its minor versions, s
 
 from skylark.sdk.integrations.extra import extra
 
-with extra("faststream", "faststream", "fast_depends"):
+with extra("skylark.integrations.faststream", "faststream", "faststream", "fast_depends"):
     from skylark.sdk.integrations.faststream.broker import RocketBroker
     from skylark.sdk.integrations.faststream.message import RocketMessage
     from skylark.sdk.integrations.faststream.producing import RocketPublishCommand, RocketResponse, ValueCodec

@@ -11,7 +11,7 @@ telemetry.py     the tracer, the meter, and what spans and metrics are called
 
 from skylark.sdk.integrations.extra import extra
 
-with extra("otel", "opentelemetry"):
+with extra("skylark.integrations.otel", "otel", "opentelemetry"):
     from skylark.sdk.integrations.otel.instrumentor import SkylarkInstrumentor, processing
 
 __all__ = ["SkylarkInstrumentor", "processing"]
