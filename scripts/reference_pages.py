@@ -1,7 +1,7 @@
 """The pages of docs/reference/ that are made from the code.
 
-conf.md comes from the options, mqadmin.md from click, metrics.md from the table of metrics, and the names at the end of
-sdk.md from the public modules.
+conf.md comes from the options, mqadmin.md and skylark.md from click, metrics.md from the table of metrics, and the
+names at the end of sdk.md from the public modules.
 
 ``scripts/docs`` writes them; tests/tidy checks that they are current.
 """
@@ -85,6 +85,7 @@ def _first_line(text: str | None) -> str:
 def pages() -> dict[str, Callable[[], str]]:
     """File name in docs/reference/ → what makes its content. The page of the SDK needs all extras."""
     from scripts.metrics_page import metrics_page
+    from scripts.skylark_page import skylark_page
     from skylark.broker.options import BrokerOptions
     from skylark.mqadmin.cli import mqadmin
     from skylark.mqadmin.reference import markdown
@@ -105,6 +106,7 @@ def pages() -> dict[str, Callable[[], str]]:
         ),
         "mqadmin.md": lambda: markdown(mqadmin),
         "metrics.md": metrics_page,
+        "skylark.md": skylark_page,
         "sdk.md": sdk_page,
     }
 
