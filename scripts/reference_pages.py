@@ -20,7 +20,8 @@ CONF_HEAD = """\
 
 <!-- made by scripts/docs: do not edit -->
 
-The daemons read RocketMQ's `.conf` files: `key=value` lines in the format of Java properties.
+Every option of the daemons, with its default. The daemons read RocketMQ's `.conf` files: `key=value` lines in the
+format of Java properties.
 
     namesrv -c ~/skylark/namesrv.conf
     broker -c ~/skylark/broker.conf --listen-port 10921
