@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from scripts.daemons import ROOT, execute, reserve
+from scripts.daemons import ROOT, execute, reserve, reserve_pair
 from skylark import Admin, Message, Producer, blocking
 from skylark.remoting.protocol.requests.topics import TopicConfig
 from skylark.testing import Cluster
@@ -33,6 +33,7 @@ TASKS = ("README.md", "docs/get-started/", "docs/guides/")
 # Page → what runs its blocks instead, since they need Spark, or more than a cluster.
 ELSEWHERE = {
     "docs/guides/rocketmq5-clients.md": "tests/e2e/test_guide.py",
+    "docs/guides/secure.md": "tests/e2e/test_guide.py",
     "docs/guides/faststream.md": "tests/sdk/integrations/faststream/test_manual.py",
     "docs/guides/spark.md": "tests/spark_connector/test_spark_stream.py",
     "docs/guides/spark-from-kafka.md": "tests/spark_connector/test_docs.py",
@@ -45,7 +46,6 @@ NOT_RUN = {
     "docs/guides/move-from-rocketmq.md": 2,
     "docs/guides/observe.md": 1,
     "docs/guides/rocketmq5-clients.md": 2,
-    "docs/guides/secure.md": 2,
     "docs/guides/spark-from-kafka.md": 1,
     "docs/guides/spark.md": 4,
 }
@@ -73,7 +73,6 @@ def warm() -> Iterator[WarmDaemons]:
     programs.close()
 
 
-@pytest.mark.process
 @pytest.mark.parametrize("page", pages_with_a_cluster())
 def test_the_blocks_of_a_page_run(page: str, warm: WarmDaemons, tmp_path: Path) -> None:
     with Cluster(options=OPTIONS) as cluster, blocking.Producer(cluster.nameserver) as producer:
@@ -101,13 +100,11 @@ def first_message(page: str) -> list[Block]:
     return [block for block in blocks(page) if is_run(block)]
 
 
-@pytest.mark.process
 @pytest.mark.parametrize("page", DEV)
 def test_a_first_message_is_handled_as_the_page_says(page: str, warm: WarmDaemons, tmp_path: Path) -> None:
     read_with_dev(first_message(page), tmp_path, warm.start, {}, {})
 
 
-@pytest.mark.process
 @pytest.mark.nightly
 def test_the_blocks_of_the_readme_lead_from_a_wheel_to_a_handled_message(tmp_path: Path) -> None:
     """In a fresh environment, in which pip installs the wheel and what it needs."""
@@ -120,6 +117,16 @@ def test_the_blocks_of_the_readme_lead_from_a_wheel_to_a_handled_message(tmp_pat
 
 
 @pytest.mark.nightly
+def test_a_guarded_cluster_takes_a_message_as_the_guide_says(tmp_path: Path) -> None:
+    namesrv, broker, ha = reserve(), *reserve_pair()
+    ports = f"--listen-port {broker.number} --ha-listen-port {ha.number} --fast-listen-port 0"
+    small = f"--mapped-file-size-commit-log {8 << 20} --max-message-size 1000000"
+    replaced = {NAMESERVER: f"127.0.0.1:{namesrv.number}", "broker -c": f"broker {ports} {small} -c"}
+    with Reader(tmp_path, execute, replaced) as reader:
+        reader.read([block for block in blocks("docs/guides/secure.md") if block.language in ("python", "sh")])
+
+
+@pytest.mark.nightly
 @pytest.mark.spark
 def test_a_csv_file_becomes_windows_as_the_guide_says(tmp_path: Path) -> None:
     found = [block for block in blocks("docs/guides/spark.md") if block.language == "sh" or block.title]
@@ -128,7 +135,6 @@ def test_a_csv_file_becomes_windows_as_the_guide_says(tmp_path: Path) -> None:
     assert "17.25" in max(tmp_path.glob("*.log"), key=lambda log: "shop" in log.read_text()).read_text()
 
 
-@pytest.mark.process
 @pytest.mark.nightly
 @pytest.mark.needs("Node")
 def test_the_official_clients_of_the_guide_run(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from types import MappingProxyType, TracebackType
 from typing import IO, Self
 
 from scripts.daemons import ROOT, Process
+from scripts.run_watcher import MARK
 from tests.support.waiting import DEADLINE_S, until_true
 
 BLOCK = re.compile(
@@ -103,15 +104,22 @@ class Reader:
         self._start = start
         self._replaced = replaced
         self._prime = prime
-        self._running: list[Running] = []
+        self._started: list[Running] = []
         stubs = folder / "stubs"
         stubs.mkdir()
         for name in STUBS:
             (stubs / name).write_text("#!/bin/sh\n")
             (stubs / name).chmod(0o755)
         path = os.pathsep.join([str(stubs), str(Path(sys.executable).parent), os.environ["PATH"]])
-        own = {"PATH": path, "NAMESRV_ADDR": replaced[NAMESERVER], "PYTHONUNBUFFERED": "1", "HOME": str(folder)}
-        self._environment = {**own, **environment}
+        self._environment = {
+            **{name: value for name, value in os.environ.items() if name.startswith(MARK)},
+            "PATH": path,
+            "HOME": str(folder),
+            "TMPDIR": str(folder),
+            "NAMESRV_ADDR": replaced[NAMESERVER],
+            "PYTHONUNBUFFERED": "1",
+            **environment,
+        }
 
     def __enter__(self) -> Self:
         return self
@@ -119,7 +127,7 @@ class Reader:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for one in self._running:
+        for one in self._started:
             if one.process.poll() is None:
                 os.killpg(one.process.pid, signal.SIGKILL)
             one.process.wait(DEADLINE_S)
@@ -127,6 +135,7 @@ class Reader:
     def read(self, typed: Sequence[Block]) -> None:
         """Run the blocks of a page; AssertionError for the first that fails, and for handlers that print nothing."""
         shell = shlex.split("".join(block.text for block in typed if block.language == "sh"), comments=True)
+        running: list[Running] = []
         for block in typed:
             program, ending = PROGRAMS[block.language]
             file = self._write(block.title or f"line-{block.line}.{ending}", block)
@@ -138,12 +147,13 @@ class Reader:
             if block.ends:
                 one.wait((0,))
                 continue
-            self._running.append(one)
             until_true(one.has_printed, f"{where(block)} prints {block.prints or 'something'}")
-            if block.language != "sh":
-                self._running.pop().interrupt()
-        while self._running:
-            self._running.pop().interrupt()
+            if block.language == "sh":
+                running.append(one)
+            else:
+                one.interrupt()
+        while running:
+            running.pop().interrupt()
 
     def _write(self, name: str, block: Block) -> Path:
         text = block.text
@@ -156,7 +166,9 @@ class Reader:
     def _begin(self, block: Block, command: Sequence[str]) -> "Running":
         log = self._folder / f"line-{block.line}.log"
         with log.open("wb") as output:
-            return Running(block, log, self._start(command, output, self._folder, self._environment))
+            one = Running(block, log, self._start(command, output, self._folder, self._environment))
+        self._started.append(one)
+        return one
 
 
 @dataclass(frozen=True)
@@ -172,11 +184,15 @@ class Running:
         text = self.log.read_text()
         if text and self.block.prints in text:
             return True
-        assert self.process.poll() is None, f"{where(self.block)} has ended\n{self.log.read_text()}"
+        self._still_runs()
         return False
 
+    def _still_runs(self) -> None:
+        assert self.process.poll() is None, f"{where(self.block)} has ended\n{self.log.read_text()}"
+
     def interrupt(self) -> None:
-        """Press Ctrl-C."""
+        """Press Ctrl-C. AssertionError when the program has ended before, or ends with an error."""
+        self._still_runs()
         os.killpg(self.process.pid, signal.SIGINT)
         self.wait(INTERRUPTED)
 
