@@ -22,7 +22,7 @@ from tests.support.waiting import DEADLINE_S
 from tests.support.warm_daemons import WarmDaemons
 
 GUIDES = [page for folder in ("docs", "examples") for page in (ROOT / folder).rglob("*.md")]
-PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *GUIDES])
+PAGES = sorted([*ROOT.glob("*.md"), *GUIDES])
 
 
 # The extra modules are what most programs need besides the SDK; each program finds them imported.

@@ -39,7 +39,7 @@ ADDRESS = "127.0.0.1:1"
 #: msgspec and pydantic are the user's own.
 SILENT = ("fast", "values")
 #: Extras of those who work on Skylark itself.
-OF_DEVELOPERS = ("test", "test-fast", "bench", "docs", "release")
+OF_DEVELOPERS = ("test", "test-fast", "lint", "bench", "docs", "release")
 
 
 def command(run: click.Command, *arguments: str) -> Callable[[], None]:
