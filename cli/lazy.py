@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import NamedTuple
 
 import click
+from click.shell_completion import CompletionItem
 
 
 class Place(NamedTuple):
@@ -45,6 +46,13 @@ class LazyGroup(click.Group):
             hint = f"Did you mean {near[0]}?" if near else f"See {ctx.command_path} --help."
             raise click.UsageError(f"No such command {name!r}. {hint}", ctx)
         return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names of commands as click completes them, without importing the commands; then options."""
+        names = [
+            CompletionItem(name, help=place.help) for name, place in self._places.items() if name.startswith(incomplete)
+        ]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The commands by heading, without importing them."""

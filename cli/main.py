@@ -34,7 +34,7 @@ FAMILIES = {
     },
     "This command": {
         "completion": Place("skylark.cli.shells", "completion", "Print the completion script of a shell."),
-        "version": Place("skylark.cli.version", "version", "Print the versions of Skylark and its libraries."),
+        "version": Place("skylark.cli.version", "show_version", "Print the versions of Skylark and its libraries."),
     },
 }
 
