@@ -10,6 +10,7 @@ SkylarkError
 ├── RemotingError             a request got no answer
 │   ├── ConnectFailed         nothing listens there, or not in time
 │   │   ├── WrongBroker       another broker listens there
+│   │   ├── NotRocketMQ       the server speaks another protocol
 │   │   ├── PlainSignatureOnly  the server knows only RocketMQ's signature, and may not get it: nothing was signed
 │   │   └── TlsFailed         both ends do not agree on TLS, or do not trust each other
 │   ├── NoNameServer          none of the NameServers answers
@@ -108,6 +109,20 @@ class WrongBroker(ConnectFailed):
     def __init__(self, addr: str, wanted: str, found: str = "") -> None:
         super().__init__(addr, f"{found or 'another broker'} listens there, not {wanted}")
         self.wanted = wanted
+
+
+class NotRocketMQ(ConnectFailed):
+    """The server at ``addr`` speaks another protocol, so it did nothing. ``protocol``: its name; "" if not known."""
+
+    def __init__(self, addr: str, protocol: str) -> None:
+        super().__init__(addr, f"it speaks {protocol or 'another protocol'}, not RocketMQ's")
+        self.protocol = protocol
+
+    def __str__(self) -> str:
+        return (
+            f"{self.addr} speaks {self.protocol or 'another protocol'}, not RocketMQ's: give the address of a "
+            "NameServer, whose port is 9876 unless its conf says otherwise"
+        )
 
 
 class PlainSignatureOnly(ConnectFailed):

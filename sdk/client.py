@@ -26,6 +26,7 @@ from skylark.mqcommon.errors import (
     ConnectFailed,
     InvalidArgument,
     NoNameServer,
+    NotRocketMQ,
     RemotingError,
     RouteNotFound,
     SkylarkError,
@@ -347,7 +348,7 @@ class ClientInstance:
             # A NameServer that is not ready yet answers with SYSTEM_ERROR.
             is_starting = error.code == ResponseCode.SYSTEM_ERROR
             request.error = RouteNotFound(topic, str(error), is_passing=True) if is_starting else error
-        except NoNameServer as error:
+        except (NoNameServer, NotRocketMQ) as error:
             request.error = error
         except RemotingError as error:
             self._note_registered(())
