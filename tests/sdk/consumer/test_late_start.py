@@ -11,8 +11,8 @@ from tests.sdk.fakes import FakeBroker, FakeNamesrv, queue, serving
 from tests.support.waiting import DEADLINE_S, until
 
 LINE = (
-    "group g is new and begins at the end of topic t: it does not get the %d messages before that (in %d queues); to get "
-    "them: mqadmin resetOffsetByTime -g g -t t -s 0; the next new group gets all messages with "
+    "group g is new and begins at the end of topic t: it does not get the %d messages before that (in %d queues); to "
+    "get them: mqadmin resetOffsetByTime -g g -t t -s 0; the next new group gets all messages with "
     "consume_from=ConsumeFrom.FIRST_OFFSET"
 )
 

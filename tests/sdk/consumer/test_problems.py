@@ -128,7 +128,8 @@ async def test_a_handler_that_raises_or_returns_what_it_may_not_is_a_problem_unt
         await until(lambda: consumer.consumed == 1, "it succeeds in the end")
         assert consumer.problem is None
     assert [str(problem) for problem in told] == [
-        "the handler: a handler returns None, a ConsumeResult or Later(...), not True"
+        "the handler: TypeError: a handler returns None, a ConsumeResult or Later(...), not True: return None when the "
+        "message is consumed, and ConsumeResult.LATER to get it again"
     ]
     assert "TypeError: a handler returns None" in caplog.text and "ZeroDivisionError: x" in caplog.text
 
@@ -136,8 +137,9 @@ async def test_a_handler_that_raises_or_returns_what_it_may_not_is_a_problem_unt
 @pytest.mark.parametrize(
     ("times", "broadcast", "error", "says"),
     [
-        (0, False, ValueError(), "the message is delivered again later"),
-        (1, False, None, "the message is delivered again later"),
+        (0, False, ValueError(), "the message is delivered again later, up to 2 times; then it goes to %DLQ%g"),
+        (1, False, None, "the message is delivered again later, once more; then it goes to %DLQ%g"),
+        (1, True, None, "the message is delivered again later, once more; then it is dropped"),
         (2, False, ValueError(), "the message goes to %DLQ%g, after 3 failures"),
         (2, False, None, "the message goes to %DLQ%g, after 3 failures"),
         (2, True, ValueError(), "the message is dropped, after 3 failures"),
