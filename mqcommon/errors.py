@@ -162,7 +162,15 @@ class NoNameServer(RemotingError):
                     f"{text}: something listens there, so look at its log; a server that takes TLS only "
                     "closes connections without it (the argument tls)"
                 )
-        return f"{text}: start one there, or give the right addresses (the argument nameserver, or NAMESRV_ADDR)"
+            case RequestTimeout():
+                return (
+                    f"{text}: something listens there and says nothing; is it a NameServer, whose port is 9876 unless "
+                    "its conf says otherwise, and does its process run?"
+                )
+        return (
+            f"{text}: start one there (for development: skylark dev), or give the right addresses (the argument "
+            "nameserver, or NAMESRV_ADDR)"
+        )
 
 
 class NoController(RemotingError):

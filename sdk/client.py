@@ -60,7 +60,7 @@ from skylark.sdk.nameservers import (
 from skylark.sdk.namespaces import Names, Namespace
 from skylark.sdk.route_watch import RouteWatch
 from skylark.sdk.routes import RouteCache, TopicRoute, make_route, with_unheard
-from skylark.sdk.runtime import FORKS, Home, check_trio, keep_freed_memory, make_client_id, survived
+from skylark.sdk.runtime import FORKS, AsyncOnly, Home, check_trio, keep_freed_memory, make_client_id, survived
 
 logger = logging.getLogger(__name__)
 
@@ -218,7 +218,7 @@ class ClientInstance:
             raise RuntimeError("open the client with 'async with' first")
         self._home.check()
         if self.forks != self._home.forks:
-            raise SkylarkError("the client was closed")
+            raise closed()
 
     @property
     def remoting(self) -> RemotingClient:
@@ -280,7 +280,10 @@ class ClientInstance:
         except BrokerError as error:
             if error.code != ResponseCode.TOPIC_NOT_EXIST:
                 raise
-            reason = f"no NameServer of {self.name_servers.text} knows it; mqadmin updateTopic creates topics"
+            reason = (
+                f"no NameServer of {self.name_servers.text} knows it; mqadmin updateTopic creates topics, and so does "
+                "the first send where brokers have autoCreateTopicEnable=true"
+            )
             if away := error.remark.partition(TOPIC_IS_AWAY)[2]:
                 reason = f"the brokers that have it are away: {away}"
             raise RouteNotFound(topic, reason) from None
@@ -458,6 +461,13 @@ class ClientInstance:
                 answered = await self.membership.beat(self._members_addrs(), self.at)
 
 
+def closed() -> SkylarkError:
+    """The error of a call to a client that was closed."""
+    error = SkylarkError("the client was closed")
+    error.add_note("a client works inside of its 'async with' block (or 'with' block) only, and each object opens once")
+    return error
+
+
 def _encrypted(tls: Tls) -> Connect:
     """A `Connect` with TLS. Reads certificates, so it blocks. Imports the TLS library only when called."""
     from skylark.remoting.net.tls.client import tls_connect
@@ -471,7 +481,7 @@ _SHARED = "{0} cannot be given together with a shared Client: give {0} to the Cl
 
 
 @checked_methods
-class Client:
+class Client(AsyncOnly):
     """Connections, routes and heartbeats that any number of Producers, PullConsumers and Admins share.
 
     ``async with Client("127.0.0.1:9876") as client, Producer(client) as producer, Admin(client) as admin: ...``
@@ -625,7 +635,7 @@ class ClientHandle:
             raise RuntimeError("open the client with 'async with' first")
         self.instance.check_open()
         if self.forks != FORKS.count:
-            raise SkylarkError("the client was closed")
+            raise closed()
 
     @property
     def nursery(self) -> trio.Nursery:

@@ -53,7 +53,7 @@ from skylark.sdk.position import OffsetSpan, Position
 from skylark.sdk.producer.producer import traces_of
 from skylark.sdk.retry import until_answered
 from skylark.sdk.routes import TopicQueues
-from skylark.sdk.runtime import Home, survived
+from skylark.sdk.runtime import AsyncOnly, Home, survived
 from skylark.sdk.starting import START_TIMEOUT_MS, Start
 from skylark.sdk.traces.sink import Trace
 
@@ -66,7 +66,7 @@ PULLS_AT_ONCE = 64
 
 
 @checked_methods
-class PullConsumer:
+class PullConsumer(AsyncOnly):
     """``async with PullConsumer("127.0.0.1:9876", group="g") as consumer: ...``
 
     ``nameserver`` says where the NameServers are, or is a shared `Client`; by default $NAMESRV_ADDR. Offsets are

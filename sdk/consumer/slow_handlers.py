@@ -34,8 +34,8 @@ class SlowHandlers:
             return
         first, others = messages[0], len(messages) - 1
         logger.warning(
-            "the handler %s still works on message %s of %s%s after %g s; after %g s (consume_timeout_ms) it has failed,"
-            " and the message is delivered again",
+            "the handler %s still works on message %s of %s%s after %g s; after %g s (consume_timeout_ms) it has "
+            "failed, and the message is delivered again",
             self._name,
             first.msg_id,
             first.queue,

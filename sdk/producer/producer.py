@@ -45,7 +45,7 @@ from skylark.sdk.producer.waiting_sends import WaitingSends
 from skylark.sdk.producer.wire import send_request
 from skylark.sdk.retry import until_answered
 from skylark.sdk.routes import TopicRoute
-from skylark.sdk.runtime import FORKS, Home, local_ip, raise_or_log, survived
+from skylark.sdk.runtime import FORKS, AsyncOnly, Home, local_ip, raise_or_log, survived
 from skylark.sdk.starting import START_TIMEOUT_MS, Start, check_start_timeout
 from skylark.sdk.traces.entries import Recalled
 from skylark.sdk.traces.sink import SinkWriter, Trace, TraceSink, check_trace
@@ -100,7 +100,7 @@ class Ticket(PendingSend):
         await trio.lowlevel.wait_task_rescheduled(abort)
 
 
-class Producer:
+class Producer(AsyncOnly):
     """``async with Producer("127.0.0.1:9876") as producer: ...``
 
     ``nameserver`` says where the NameServers are, or is a shared `Client`; by default $NAMESRV_ADDR. Topics and the
