@@ -134,6 +134,8 @@ class ClientInstance:
         self._settled_at = -inf
         # After this time every broker that this client knew counts as registered again.
         self._are_back_at = inf
+        # Whether the NameServers knew no broker when they were asked last.
+        self._is_without_brokers = False
         # Topic → the unusable parts of its route that were logged last.
         self._skipped: dict[str, tuple[str, ...]] = {}
         # The latest topics that no NameServer knew; an ordered set.
@@ -345,7 +347,10 @@ class ClientInstance:
                 del self._missing[next(iter(self._missing))]
             # "Unknown" is not final for a topic that was known before, or from servers that may be starting: callers
             # wait and ask again.
-            error.is_passing = (known is not None and not known.is_guess) or await self._are_starting()
+            is_starting = await self._are_starting()
+            if self._is_without_brokers:
+                error = RouteNotFound(topic, f"no broker is registered at {self.name_servers.text}: start one")
+            error.is_passing = is_starting or (known is not None and not known.is_guess)
             request.error = error
         except BrokerError as error:
             # A NameServer that is not ready yet answers with SYSTEM_ERROR.
@@ -374,7 +379,9 @@ class ClientInstance:
         try:
             brokers = (await self.name_servers.ask(namesrv_api.cluster_info, self.timeout_ms)).broker_addr_table
         except SkylarkError:
-            brokers = {}
+            brokers, self._is_without_brokers = {}, False
+        else:
+            self._is_without_brokers = not brokers
         self._note_registered(brokers)
         return trio.current_time() < self._settled_at
 

@@ -56,6 +56,8 @@ from skylark.sdk.values.values import Values, values_of
 T = TypeVar("T", bound=PendingSend)
 DEFAULT_GROUP = "DEFAULT_PRODUCER"
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
+# The end of the error about an argument that is no message.
+NO_MESSAGE = ', such as Message("orders", b"a cup of tea")'
 # How many messages are checked (in about 0.1 ms) before other tasks may run.
 CHECKED_AT_ONCE = 10_000
 # Properties that exclude a message from the fast path of `send_nowait`, and from batches.
@@ -289,7 +291,7 @@ class Producer(AsyncOnly):
         own_key: bytes | None = None
         if type(message) is not Message:
             if not isinstance(message, Message):
-                raise wrong_type("message", "a Message", message)
+                raise wrong_type("message", "a Message", message, NO_MESSAGE)
             own_key = message.encoded_key if isinstance(message, OwnKeyMessage) else None
         if timeout_ms is not None:
             check_milliseconds("timeout_ms", timeout_ms)
@@ -624,7 +626,7 @@ class Producer(AsyncOnly):
     ) -> tuple[T, Message]:
         """Check the arguments. Returns the send, which wakes ``waiter`` at its end, and the message. In any thread."""
         if not isinstance(message, Message):
-            raise wrong_type("message", "a Message", message)
+            raise wrong_type("message", "a Message", message, NO_MESSAGE)
         if timeout_ms is not None:
             check_milliseconds("timeout_ms", timeout_ms)
         # The check covers the topic's name, too; the topic of an open lane has passed the check.
