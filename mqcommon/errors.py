@@ -155,7 +155,7 @@ class NoNameServer(RemotingError):
     def __str__(self) -> str:
         text = f"no NameServer of {self.addrs} answers ({self.reason})"
         if self.addrs.startswith("http"):
-            return f"{text}: such a URL names a server that lists NameServers; a NameServer itself is given as host:port"
+            return f"{text}: such a URL names a server that lists NameServers; a NameServer is given as host:port"
         match self.__cause__:
             case TlsFailed():
                 return text

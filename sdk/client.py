@@ -340,7 +340,7 @@ class ClientInstance:
             if request.route is not known and (known is not None or was_missing):
                 for tell in self.on_new_route:
                     tell(topic)
-        except RouteNotFound as error:
+        except RouteNotFound as unknown:
             known = self.routes.get(topic)
             self._missing[topic] = None
             if len(self._missing) > MOST_MISSING:
@@ -348,10 +348,10 @@ class ClientInstance:
             # "Unknown" is not final for a topic that was known before, or from servers that may be starting: callers
             # wait and ask again.
             is_starting = await self._are_starting()
-            if self._is_without_brokers:
-                error = RouteNotFound(topic, f"no broker is registered at {self.name_servers.text}: start one")
-            error.is_passing = is_starting or (known is not None and not known.is_guess)
-            request.error = error
+            reason = f"no broker is registered at {self.name_servers.text}: start one with that as its namesrvAddr"
+            missing = RouteNotFound(topic, reason) if self._is_without_brokers else unknown
+            missing.is_passing = is_starting or (known is not None and not known.is_guess)
+            request.error = missing
         except BrokerError as error:
             # A NameServer that is not ready yet answers with SYSTEM_ERROR.
             is_starting = error.code == ResponseCode.SYSTEM_ERROR
