@@ -49,6 +49,7 @@ from skylark.sdk.broker_requests import BrokerRequests, Replies
 from skylark.sdk.checked import Milliseconds, checked_methods
 from skylark.sdk.credentials import GivenCredentials, GivenTls, check_credentials, check_tls
 from skylark.sdk.endpoint import DEFAULT_TIMEOUT_MS, Endpoint, ask_all
+from skylark.sdk.loop_thread import closed
 from skylark.sdk.membership import GroupMember, Membership, TransactionChecker
 from skylark.sdk.nameservers import (
     NameServers,
@@ -466,13 +467,6 @@ class ClientInstance:
             answered = False
             with survived("a heartbeat"):
                 answered = await self.membership.beat(self._members_addrs(), self.at)
-
-
-def closed() -> SkylarkError:
-    """The error of a call to a client that was closed."""
-    error = SkylarkError("the client was closed")
-    error.add_note("a client works inside of its 'async with' block (or 'with' block) only, and each object opens once")
-    return error
 
 
 def _encrypted(tls: Tls) -> Connect:

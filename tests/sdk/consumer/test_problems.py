@@ -16,6 +16,7 @@ from skylark.mqcommon.errors import SkylarkError
 from skylark.remoting.protocol.requests.topics import TopicConfig
 from skylark.sdk.consumer import rebalance
 from skylark.sdk.consumer.failures import Failures, HandlerErrors
+from skylark.sdk.consumer.outcome import check_handler, check_result
 from skylark.sdk.consumer.problems import MAX_PROBLEMS, QUIET_S, Problems
 from skylark.sdk.consumer.retry_policy import RetryPolicy
 from skylark.sdk.testing import Cluster, cluster_fixture
@@ -277,3 +278,28 @@ async def test_many_new_groups_of_one_client_start_together(cluster: Servers) ->
     async with Client(cluster.nameserver) as client, trio.open_nursery() as nursery:
         for number in range(count):
             nursery.start_soon(start, client, number)
+
+
+@pytest.mark.parametrize(
+    ("result", "says"),
+    [
+        (False, "not False: return None when the message is consumed, and ConsumeResult.LATER to get it again"),
+        (print, "not <built-in function print>: a function was returned and not called"),
+        ((each for each in ()), ": it has a yield, so nothing of it has run"),
+        ("id", "not 'id'"),
+    ],
+)
+def test_a_wrong_result_of_a_handler_is_explained(result: object, says: str) -> None:
+    with pytest.raises(TypeError) as raised:
+        check_result(result)
+    assert str(raised.value).startswith("a handler returns None, a ConsumeResult or Later(...), not ")
+    assert str(raised.value).endswith(says)
+
+
+def test_a_handler_that_is_called_already_is_refused() -> None:
+    async def handle() -> None: ...
+
+    with pytest.raises(
+        TypeError, match=r"handler must be a function, not coroutine .*: it is called already, give handle"
+    ):
+        check_handler("handler", handle())
