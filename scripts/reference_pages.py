@@ -1,5 +1,7 @@
-"""The pages of docs/ that are made from the code: conf.md from the options, mqadmin.md from click, metrics.md, and the
-names at the end of sdk.md.
+"""The pages of docs/reference/ that are made from the code.
+
+conf.md comes from the options, mqadmin.md and skylark.md from click, metrics.md from the table of metrics, and the
+names at the end of sdk.md from the public modules.
 
 ``scripts/docs`` writes them; tests/tidy checks that they are current.
 """
@@ -18,7 +20,8 @@ CONF_HEAD = """\
 
 <!-- made by scripts/docs: do not edit -->
 
-The daemons read RocketMQ's `.conf` files: `key=value` lines in the format of Java properties.
+Every option of the daemons, with its default. The daemons read RocketMQ's `.conf` files: `key=value` lines in the
+format of Java properties.
 
     namesrv -c ~/skylark/namesrv.conf
     broker -c ~/skylark/broker.conf --listen-port 10921
@@ -46,7 +49,7 @@ def conf_page(sections: list[tuple[str, type[Any]]]) -> str:
     return "".join(parts)
 
 
-SDK_PAGE = Path(__file__).parent.parent / "docs" / "sdk.md"
+SDK_PAGE = Path(__file__).parent.parent / "docs" / "reference" / "sdk.md"
 NAMES_MARK = "<!-- public names, made by scripts/docs: do not edit below -->\n"
 FACE = (
     *("skylark", "skylark.aio", "skylark.blocking", "skylark.admin", "skylark.errors", "skylark.spark"),
@@ -81,8 +84,9 @@ def _first_line(text: str | None) -> str:
 
 
 def pages() -> dict[str, Callable[[], str]]:
-    """File name in docs/ → what makes its content. The page of the SDK needs all extras."""
+    """File name in docs/reference/ → what makes its content. The page of the SDK needs all extras."""
     from scripts.metrics_page import metrics_page
+    from scripts.skylark_page import skylark_page
     from skylark.broker.options import BrokerOptions
     from skylark.mqadmin.cli import mqadmin
     from skylark.mqadmin.reference import markdown
@@ -103,6 +107,7 @@ def pages() -> dict[str, Callable[[], str]]:
         ),
         "mqadmin.md": lambda: markdown(mqadmin),
         "metrics.md": metrics_page,
+        "skylark.md": skylark_page,
         "sdk.md": sdk_page,
     }
 

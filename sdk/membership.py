@@ -272,7 +272,7 @@ class Membership:
                     logger.warning(
                         "the members of group %s have different subscriptions, so some messages reach nobody: %s; give "
                         "all members the same subscriptions, or each kind of consumer a group of its own "
-                        "(docs/consumers.md, One group, one subscription)",
+                        "(docs/guides/consumers.md, One group, one subscription)",
                         group,
                         text,
                     )

@@ -2,7 +2,7 @@
 
 The messages stay where they are: an entry of the group's log is made for each piece of the commit log. The member is
 alone in its group at first; the others start with empty stores, join and copy the log.
-Neighbours: replication/dledger/ (the files), docs/dledger.md (the steps).
+Neighbours: replication/dledger/ (the files), docs/operate/dledger.md (the steps).
 """
 
 from zlib import crc32

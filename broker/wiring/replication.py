@@ -368,7 +368,8 @@ def _controlled_link(
     if (lost := promised.open(log.raw_end)) and fs.exists(path):
         logger.error(
             "%s: it takes a new id, so that it is not elected with less than it confirmed. Its log stays, and the rest"
-            " is copied from the master; until a broker leads that has everything, nobody does (docs/controller.md)",
+            " is copied from the master; until a broker leads that has everything, nobody does"
+            " (docs/operate/controller.md)",
             lost,
         )
         enrolment.remove()

@@ -14,7 +14,7 @@ class Sql:
     """Messages whose properties fulfil an SQL92 condition: ``Sql("amount > 5 AND shop = 'north'")``.
 
     The broker checks the messages; it needs ``enablePropertyFilter=true``. Raises InvalidArgument, which names the
-    place of the mistake, when the condition has a syntax error. See docs/consumers.md for the language.
+    place of the mistake, when the condition has a syntax error. See docs/guides/consumers.md for the language.
     """
 
     text: str

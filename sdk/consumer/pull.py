@@ -385,11 +385,11 @@ class PullConsumer(AsyncOnly):
     ) -> ArrowBatches:
         """Like `stream`, in pyarrow.RecordBatches: a row for each message, at most ``max_count`` rows.
 
-        ``columns`` are the batches' columns, by default all but the properties: docs/arrow.md has the list. Fewer
-        columns cost less. Bodies are decompressed, and not compared with their CRC. This method needs the extra
+        ``columns`` are the batches' columns, by default all but the properties: docs/guides/arrow.md has the list.
+        Fewer columns cost less. Bodies are decompressed, and not compared with their CRC. This method needs the extra
         ``arrow``.
         """
-        check_arrow("arrow")
+        check_arrow("PullConsumer.arrow")
         from skylark.sdk.arrow.schema import schema_of
 
         mq = self._names.queue(mq)

@@ -89,13 +89,13 @@ class PushConsumer(AsyncOnly):
 
     ``nameserver`` says where the NameServers are, or is a shared `Client`; by default $NAMESRV_ADDR. ``subscriptions``
     maps topics to the tags to read, ``"*"`` or ``"A || B"``, or to an `Sql`. Names are in ``namespace``, by default the
-    `Client`'s namespace. See docs/consumers.md for the other arguments.
+    `Client`'s namespace. See docs/guides/consumers.md for the other arguments.
 
     A handler gets a `MessageExt`. If its argument is annotated with another type, the handler gets the body as a value
-    of that type, and the message as its second argument if it has two: see docs/values.md. A handler returns None or
-    ``ConsumeResult.SUCCESS`` when its messages are consumed. ``ConsumeResult.LATER``, ``Later(delay_level)`` and an
-    exception have the messages delivered again, unless ``retry`` says otherwise; ``ConsumeResult.SUSPEND`` is for
-    ``orderly``. Any other value is a TypeError, which is logged and counts as an exception.
+    of that type, and the message as its second argument if it has two: see docs/guides/values.md. A handler returns
+    None or ``ConsumeResult.SUCCESS`` when its messages are consumed. ``ConsumeResult.LATER``, ``Later(delay_level)``
+    and an exception have the messages delivered again, unless ``retry`` says otherwise; ``ConsumeResult.SUSPEND`` is
+    for ``orderly``. Any other value is a TypeError, which is logged and counts as an exception.
 
     Opening it raises NoNameServer when no NameServer answers within ``start_timeout_ms``, and BrokerError when brokers
     refuse its credentials, permissions, group or subscriptions; with None the consumer starts and goes on trying. A

@@ -121,7 +121,7 @@ class Producer(AsyncOnly):
     an exception.
 
     ``value`` is the type of the values that `message` and `send_value` take; ``value_format`` (``json`` or ``cbor``) is
-    the format in which they are sent: see docs/values.md.
+    the format in which they are sent: see docs/guides/values.md.
 
     Opening it raises NoNameServer when no NameServer answers within ``start_timeout_ms``, and BrokerError when a broker
     refuses its credentials; with None the start checks nothing.
@@ -257,7 +257,7 @@ class Producer(AsyncOnly):
         """Store one message; returns when a broker has acknowledged it.
 
         With ``deliver_at`` (a time with a time zone) or ``delay`` consumers get the message at that time, see
-        docs/delivery.md.
+        docs/how/delivery.md.
 
         ``queue``, ``selector`` or a sharding key choose the queue; messages with the same key keep their order. Raises
         SendFailed when no broker stored the message in time, RouteNotFound for an unknown topic, TypeError or

@@ -1,6 +1,6 @@
 """The options of ``df.write`` and ``df.writeStream``, checked before anything is sent.
 
-Neighbours: connection.py (parsing, and the options that reading has, too), docs/spark.md (its table is made
+Neighbours: connection.py (parsing, and the options that reading has, too), docs/guides/spark.md (its table is made
 from here).
 """
 

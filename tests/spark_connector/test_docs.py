@@ -10,7 +10,7 @@ from skylark.spark_connector.options.write import WriteOptions
 from skylark.spark_connector.schema import spark_schema
 from skylark.spark_connector.writing.rows import COLUMN_TYPES
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "guides"
 PAGE = DOCS / "spark.md"
 
 

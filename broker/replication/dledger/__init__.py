@@ -1,4 +1,4 @@
-"""DLedger mode: a group of brokers whose commit log is agreed by Raft. docs/dledger.md says why it is as it is.
+"""DLedger mode: a group of brokers whose commit log is agreed by Raft. docs/operate/dledger.md says why it is as it is.
 
 entry_index.py    the side file: term, place and CRC of each entry
 log_entries.py    the entries as mqcommon/raft sees them: references to bytes of the CommitLog

@@ -79,7 +79,7 @@ class LostDisk(StoreCorrupt):
         return (
             f"{self.file}: {self.reason}. This member has forgotten what it promised, and must not go on. While the"
             " other members are a majority and whole, it joins them anew by itself, and keeps its store aside."
-            " Otherwise put a copy of the store back (docs/dledger.md)"
+            " Otherwise put a copy of the store back (docs/operate/dledger.md)"
         )
 
 
@@ -722,14 +722,14 @@ def check_kind(fs: FileSystem, directory: str, log: CommitLog, *, in_group: bool
     if is_of_group and not in_group:
         raise ConfigError(
             f"enableDLegerCommitLog: {directory} is the store of a member of a DLedger group: set it to true. To leave"
-            f" the group for good, remove the directory {directory}/{DIRECTORY} first (docs/dledger.md)"
+            f" the group for good, remove the directory {directory}/{DIRECTORY} first (docs/operate/dledger.md)"
         )
     if in_group and not is_of_group and log.raw_end > log.start:
         raise ConfigError(
             f"enableDLegerCommitLog: {directory} has messages, and nothing of a DLedger group. If it was a member of"
             " one, move it away: with an empty storePathRootDir this broker joins the group anew. To make the store of"
             f" an ordinary broker the first member of a new group, run: broker dledger-init {directory}"
-            " (docs/dledger.md)"
+            " (docs/operate/dledger.md)"
         )
 
 

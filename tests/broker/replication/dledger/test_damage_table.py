@@ -1,4 +1,4 @@
-"""The table of docs/dledger.md: a member's files, damaged at each position, while it is down and while it runs.
+"""The table of docs/operate/dledger.md: a member's files, damaged at each position, while it is down and while it runs.
 
 Outcomes of its next start: "repaired" (it has all that it promised), "joins anew" (`LostDisk`: it must not go on as it
 is), "refused" (the store is not opened, with the reason). There is no fourth one: an entry that was promised is never
