@@ -61,6 +61,9 @@ def build_site(target: Path, root: Path = ROOT) -> None:
         command = [sys.executable, "-m", "zensical", "build", "--strict"]
         run = subprocess.run(command, cwd=copy, capture_output=True, text=True, check=False)
         if run.returncode:
+            # zensical 0.0.73 reads pages side by side, and once in 60 builds it missed pages that were there
+            run = subprocess.run(command, cwd=copy, capture_output=True, text=True, check=False)
+        if run.returncode:
             raise SiteError(_warnings(run.stdout + run.stderr) or f"{run.stdout}{run.stderr}")
         if problems := list(dead_links(copy / "site")):
             raise SiteError("\n".join(problems))
