@@ -1,7 +1,5 @@
 """Pages and changes, and the guard in front of both.
 
-application.py   routes, requests and answers, over ASGI; http_server.py serves it
-pages.py      the environment of the templates
 site.py       the guard: rights, tokens, headers, audit; registers pages (HTML and JSON) and changes
 asking.py     the parts of an address and the fields of a form, checked
 login.py      login and logout          overview.py   clusters, brokers, the drawn topology

@@ -8,6 +8,9 @@ from typing import Any
 
 import httpx
 import trio
+from jinja2 import BytecodeCache
+from jinja2.bccache import Bucket
+from quart_trio import QuartTrio
 
 from skylark import Admin, ConsumeFrom, Credentials, Message, Producer, PushConsumer, RetryPolicy
 from skylark.mqcommon.message.message import MessageExt
@@ -21,6 +24,23 @@ from skylark.mqconsole.web.site import Site
 from tests.support.waiting import until
 
 TOKEN = re.compile(r'name="token" value="([^"]+)"')
+
+
+class CompiledTemplates(BytecodeCache):
+    """Templates that a console has compiled, for the next consoles of this process."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[str, bytes] = {}
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        if bucket.key in self._by_key:
+            bucket.bytecode_from_string(self._by_key[bucket.key])
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        self._by_key[bucket.key] = bucket.bytecode_to_string()
+
+
+QuartTrio.jinja_options = {"bytecode_cache": CompiledTemplates()}
 
 
 class Browser:

@@ -7,7 +7,11 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from jinja2 import Environment
 
+from skylark.mqconsole.options import ConsoleOptions
+from skylark.mqconsole.people.people import People
+from skylark.mqconsole.people.person import Cluster
 from skylark.mqconsole.people.roles import Role
 from skylark.mqconsole.showing.previews import preview
 from skylark.mqconsole.showing.tables import table, wanted
@@ -18,7 +22,6 @@ from skylark.mqconsole.web.groups import GROUPS, LETTERS, QUEUES
 from skylark.mqconsole.web.members import MEMBERS, RATES
 from skylark.mqconsole.web.members import QUEUES as MEMBER_QUEUES
 from skylark.mqconsole.web.messages import MESSAGES, STEPS
-from skylark.mqconsole.web.pages import environment
 from skylark.mqconsole.web.system import FINDINGS, POLICIES, USERS
 from skylark.mqconsole.web.topics import TOPICS
 from skylark.remoting.protocol.requests.acl import AccessExplanation, AccessStep, PlainAccessConfig
@@ -29,6 +32,7 @@ from skylark.sdk.admin.reports.members import SubscribedTopic
 from skylark.sdk.admin.reports.message_report import MessageReport
 from skylark.sdk.admin.reports.messages import MessageTrack, TrackedMessage
 from skylark.sdk.admin.reports.report import named
+from tests.mqconsole.consoles import lonely_site
 
 # Texts that would do harm, and any others.
 HARM = st.sampled_from(
@@ -39,6 +43,16 @@ HARM = st.sampled_from(
     )
 )  # fmt: skip
 texts = HARM | st.text(max_size=40)
+
+
+def environment() -> Environment:
+    people = People(Cluster("127.0.0.1:9", 1_000), None, login=True, session_s=60, secret=b"s", snapshot=Snapshot)
+    site = lonely_site(people, ConsoleOptions(login=True))
+    env: Environment = site.app.jinja_env
+    return env
+
+
+ENVIRONMENT = environment()
 
 
 # The attributes of a chosen tab or column: an element may have the same name as a chosen one.
@@ -71,7 +85,7 @@ class Somebody:
 
 def tags_of(template: str, view: View, text: str) -> Tags:
     away = [AwayBroker(text, text, 0, f"a{text}", 1, True, text), AwayBroker(text, text, None, "", 1, False, text)]
-    html = environment().get_template(template).render(
+    html = ENVIRONMENT.get_template(template).render(
         view=view, **view.data, tables=view.tables, pictures={}, person=Somebody(text), role=Role, has_login=True,
         snapshot=Snapshot(error=text, away=away), ills={"FAIL": 1, "WARN": 0},
         token="t", notices=[("bad", text), ("good", text)], here=f"/{text}",
@@ -173,7 +187,7 @@ def check(found: Tags, expected: Tags, text: str) -> None:
 
 
 def test_with_several_clusters_none_is_chosen() -> None:
-    template = environment().from_string('{% from "parts.html" import cluster_field %}{{ cluster_field(clusters) }}')
+    template = ENVIRONMENT.from_string('{% from "parts.html" import cluster_field %}{{ cluster_field(clusters) }}')
     several, one = template.render(clusters=["one", "two"]), template.render(clusters=["one"])
     assert '<select name="cluster" required><option value="">choose</option><option>one</option>' in several
     assert '<input type="hidden" name="cluster" value="one">' in one
