@@ -82,11 +82,16 @@ def check_trio() -> None:
 
 
 def check_asyncio() -> None:
-    """Raise RuntimeError when the caller runs in another event loop than asyncio's."""
-    if sniffio.current_async_library() == "trio":
+    """Raise RuntimeError when the caller does not run in asyncio."""
+    try:
+        library = sniffio.current_async_library()
+    except sniffio.AsyncLibraryNotFoundError:
+        library = "no running event loop"
+    if library != "asyncio":
+        others = "skylark" if library == "trio" else "skylark.blocking"
         raise RuntimeError(
-            "the classes of skylark.aio need asyncio, but this is trio: use the classes of skylark, which have the same"
-            " methods"
+            f"the classes of skylark.aio need asyncio, but this is {library}: use the classes of {others}, which have"
+            " the same methods"
         )
 
 

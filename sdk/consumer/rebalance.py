@@ -9,6 +9,8 @@ pulled in any case.
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from itertools import islice
 
 import trio
 
@@ -20,7 +22,6 @@ from skylark.remoting.protocol.requests.groups import POP
 from skylark.sdk import broker_api, namesrv_api
 from skylark.sdk.consumer.context import PushContext
 from skylark.sdk.consumer.expression import Sql
-from skylark.sdk.consumer.near_names import near_names
 from skylark.sdk.retry import is_transient
 from skylark.sdk.routes import TopicRoute
 from skylark.sdk.runtime import survived
@@ -34,6 +35,8 @@ AGAIN_S = 0.25
 LONGEST_AGAIN_S = 4.0
 # How long a round waits for the names of topics, which only a log line needs.
 NAMES_TIMEOUT_MS = 1_000
+# Comparing names takes some microseconds each, in the event loop.
+MOST_NAMES = 2_000
 
 Queues = Mapping[MessageQueue, str | Sql]
 Change = Callable[[Queues, bool, Queues], Awaitable[bool]]
@@ -243,3 +246,10 @@ def _addresses(route: TopicRoute) -> list[str]:
     """The addresses of its brokers, masters first."""
     found = [(number, addr) for addrs in route.brokers.values() for number, addr in addrs.items()]
     return [addr for _, addr in sorted(found)]
+
+
+def near_names(topic: str, names: Iterable[str]) -> str:
+    """The end of a log line about the missing ``topic``: which of ``names`` are like it; "" if none is."""
+    known = islice((name for name in names if not name.startswith("%")), MOST_NAMES)
+    near = get_close_matches(topic, list(known), cutoff=0.75)
+    return f". There is {' and '.join(map(repr, near))}: is the name right?" if near else ""

@@ -2,7 +2,7 @@ import pytest
 
 from skylark import PushConsumer
 from skylark.remoting.protocol.requests.topics import TopicList
-from skylark.sdk.consumer.near_names import near_names
+from skylark.sdk.consumer.rebalance import near_names
 from tests.sdk.fakes import FakeNamesrv, serving
 from tests.support.waiting import until
 
