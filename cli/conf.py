@@ -2,7 +2,8 @@
 
 import textwrap
 from collections.abc import Iterator
-from importlib import import_module
+from importlib import import_module, resources
+from pathlib import Path
 from typing import Any
 
 import click
@@ -22,14 +23,24 @@ _WIDTH = 100
 
 
 @click.command("conf", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.argument("daemon", type=click.Choice([*DAEMONS]))
-def conf(daemon: str) -> None:
+@click.argument("daemon", type=click.Choice([*DAEMONS]), required=False)
+@click.option("--list", "examples", is_flag=True, help="print where the example conf files are: clusters, TLS, systemd")
+@click.pass_context
+def conf(ctx: click.Context, daemon: str | None, examples: bool) -> None:
     """Print a conf file with every key of a daemon: skylark conf broker > broker.conf
 
-    The keys are RocketMQ's. Each is commented out and has its default, so that the file as it is changes nothing: remove
-    the # in front of a key to set it. The daemon reads the file with -c.
+    The keys are RocketMQ's. Each is commented out and has its default, so that the file as it is changes nothing:
+    remove the # in front of a key to set it. The daemon reads the file with -c. Whole examples are listed by --list.
     """
-    click.echo("\n".join(conf_lines(daemon)))
+    if examples == (daemon is not None):
+        raise click.UsageError(f"Give one of {', '.join(DAEMONS)}, or --list.", ctx)
+    click.echo("\n".join(example_files() if daemon is None else conf_lines(daemon)))
+
+
+def example_files() -> list[str]:
+    """The paths of the example conf files that are installed with Skylark."""
+    root = Path(str(resources.files("skylark") / "conf"))
+    return sorted(str(file) for file in root.rglob("*") if file.is_file())
 
 
 def conf_lines(daemon: str) -> Iterator[str]:

@@ -6,7 +6,9 @@ from importlib.metadata import PackageNotFoundError, distribution, version
 
 import click
 
-PACKAGE = "skylark-mq"
+from skylark.mqcommon.extras import PACKAGE
+from skylark.mqcommon.version import VERSION
+
 #: The extras that a user installs, in the order in which they are printed.
 EXTRAS = (
     *("console", "proxy", "celery", "faststream", "spark", "arrow", "values", "compression", "formats"),
@@ -19,7 +21,7 @@ _EXTRA = re.compile(r"extra == ['\"]([A-Za-z0-9._-]+)['\"]")
 @click.command("version", context_settings={"help_option_names": ["-h", "--help"]})
 def show_version() -> None:
     """Print the versions of Skylark and of its libraries, and which extras are installed."""
-    rows = [("Skylark", version(PACKAGE)), ("Python", platform.python_version())]
+    rows = [("skylark", VERSION), ("python", platform.python_version())]
     rows += [(name, version(name)) for name in ("trio", "click", "orjson", "cbor2")]
     for name, text in rows:
         click.echo(f"{name:<8} {text}")

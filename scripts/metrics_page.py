@@ -9,7 +9,7 @@ HEAD = """\
 
 <!-- made by scripts/docs: do not edit -->
 
-Two commands show them:
+What brokers, NameServers and proxies tell Prometheus, OpenTelemetry and health probes. Two commands show them:
 
     broker -c ~/skylark/broker.conf --metrics-exporter-type PROM
     curl http://127.0.0.1:5557/metrics

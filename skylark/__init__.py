@@ -12,8 +12,13 @@ Names are imported on first use, so that `mqadmin --help` does not load the even
 on stand here as links to the folders at the top of the repository: docs/how/architecture.md says why.
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+# pip refuses older versions, but nothing does where a clone is imported as it is.
+if sys.version_info < (3, 11):  # noqa: UP036
+    raise ImportError("Skylark needs Python 3.11 or later, and this is %s" % sys.version.split()[0])  # noqa: UP031
 
 if TYPE_CHECKING:
     from skylark.mqcommon.errors import (

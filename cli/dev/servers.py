@@ -13,7 +13,8 @@ from pathlib import Path
 import trio
 
 from skylark.mqcommon.addresses import format_address
-from skylark.mqcommon.errors import UserError
+from skylark.mqcommon.errors import StoreLocked, UserError
+from skylark.mqcommon.extras import missing_extra
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.remoting.net.sockets import HeldPort
 
@@ -110,7 +111,7 @@ def _has_proxy(warn: Warn) -> bool:
         # Imports protobuf's part of the proxy, too.
         import skylark.mqproxy.near  # noqa: F401
     except ModuleNotFoundError as error:
-        warn(f"no gRPC port: {error.name} is missing: pip install 'skylark-mq[proxy]'")
+        warn(missing_extra("the gRPC port", "proxy", error))
         return False
     return True
 
@@ -123,7 +124,8 @@ class _Broker:
         from skylark.broker.broker import Broker
         from skylark.sdk.testing.daemons import broker_options
 
-        given = {"enablePropertyFilter": True}
+        self._home = home
+        given: dict[str, object] = {"enablePropertyFilter": True}
         if grpc_port >= 0:
             given |= {"enableProxy": True, "grpcServerPort": grpc_port}
         self._options = broker_options("broker-a", home / "store", nameserver, port, slaves_port, given)
@@ -132,9 +134,14 @@ class _Broker:
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[str]:
         """Run the broker in the block."""
-        async with trio.open_nursery() as nursery:
-            yield await nursery.start(self._broker.run)
-            self._broker.stop()
+        try:
+            async with trio.open_nursery() as nursery:
+                yield await nursery.start(self._broker.run)
+                self._broker.stop()
+        except* StoreLocked:
+            raise UserError(
+                f"{self._home} is in use by another skylark dev; stop that one, or give another directory (--data)"
+            ) from None
 
     @asynccontextmanager
     async def proxy(self, warn: Warn) -> AsyncIterator[None]:
@@ -166,7 +173,7 @@ async def _console(nameserver: str, port: int, warn: Warn) -> AsyncIterator[str]
     try:
         from skylark.mqconsole.console import Console
     except ModuleNotFoundError as error:
-        warn(f"no console: {error.name} is missing: pip install 'skylark-mq[console]'")
+        warn(missing_extra("the console", "console", error))
         yield ""
         return
     from skylark.mqconsole.options import ConsoleOptions
