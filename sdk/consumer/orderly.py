@@ -108,7 +108,7 @@ class Orderly:
             try:
                 outcome = await self._call(messages)
             finally:
-                del self._calls[queue.mq]
+                self._calls.pop(queue.mq, None)
             totals.add_calls(1, 0, began, trio.current_time())
             drop_contents(messages)
         queue.consumed_ms = self._clock.now_ms()
