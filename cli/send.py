@@ -59,6 +59,7 @@ class Property(click.ParamType):  # type: ignore[type-arg]  # generic in newer c
 @click.pass_context
 def send(
     ctx: click.Context,
+    /,
     topic: str,
     bodies: tuple[str, ...],
     tag: str | None,

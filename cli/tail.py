@@ -35,6 +35,7 @@ _TAGS = re.compile(r"[^\s|=<>()']+(?:\s*\|\|\s*[^\s|=<>()']+)*")
 @click.pass_context
 def tail(
     ctx: click.Context,
+    /,
     topic: str,
     group: str | None,
     start: str | int | None,

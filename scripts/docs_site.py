@@ -4,6 +4,7 @@
 stand in HTML are judged here, in the pages that were made.
 """
 
+import posixpath
 import re
 import shutil
 import subprocess
@@ -60,30 +61,35 @@ def build_site(target: Path, root: Path = ROOT) -> None:
         command = [sys.executable, "-m", "zensical", "build", "--strict"]
         run = subprocess.run(command, cwd=copy, capture_output=True, text=True, check=False)
         if run.returncode:
+            # zensical 0.0.73 reads pages side by side, and once in 60 builds it missed pages that were there
+            run = subprocess.run(command, cwd=copy, capture_output=True, text=True, check=False)
+        if run.returncode:
             raise SiteError(_warnings(run.stdout + run.stderr) or f"{run.stdout}{run.stderr}")
-        if problems := sorted(dead_links(copy / "site")):
+        if problems := list(dead_links(copy / "site")):
             raise SiteError("\n".join(problems))
         shutil.copytree(copy / "site", target, dirs_exist_ok=True)
 
 
 def dead_links(site: Path) -> Iterator[str]:
     """A line for each link, image, script or style sheet of the built ``site`` that is missing or of another host."""
-    pages = {path.resolve(): _read(path) for path in site.rglob("*.html")}
-    for path, page in pages.items():
-        if path.name == "404.html":  # its links begin at the root of a host
+    files = {path.relative_to(site).as_posix() for path in site.rglob("*") if path.is_file()}
+    pages = {name: _read(site / name) for name in files if name.endswith(".html")}
+    for name, page in sorted(pages.items()):
+        if name == "404.html":  # its links begin at the root of a host
             continue
-        name = path.relative_to(site.resolve())
-        for link in page.fetched:
+        for link in dict.fromkeys(page.fetched):
             if urlsplit(link).netloc:
                 yield f"{name}: {link} is of another host"
-        for link in (*page.links, *page.fetched):
+        for link in dict.fromkeys((*page.links, *page.fetched)):
             parts = urlsplit(link)
             if parts.scheme or parts.netloc:
                 continue
-            end = (path.parent / unquote(parts.path)).resolve() if parts.path else path
-            if end.is_dir():
-                end = end / "index.html"
-            if not end.is_file():
+            end = (
+                posixpath.normpath(posixpath.join(posixpath.dirname(name), unquote(parts.path))) if parts.path else name
+            )
+            if end not in files:
+                end = posixpath.normpath(posixpath.join(end, "index.html"))
+            if end not in files:
                 yield f"{name}: {link} does not exist"
             elif parts.fragment and end in pages and unquote(parts.fragment) not in pages[end].anchors:
                 yield f"{name}: {link} has no such anchor"

@@ -19,8 +19,8 @@ from skylark.remoting.net.daemon import Ready, run_daemon
 
 # Three lines that a user can paste into Python.
 _PASTE = """\
-    from skylark.blocking import Message, Producer
-    with Producer("{namesrv}") as producer:
+    from skylark import Message, blocking
+    with blocking.Producer("{namesrv}") as producer:
         print(producer.send(Message("orders", b"hello")))
 """
 

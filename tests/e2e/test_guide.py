@@ -26,7 +26,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *GUIDES])
 
 
 # The extra modules are what most programs need besides the SDK; each program finds them imported.
-IMPORTED = ("pyarrow", "skylark", "skylark.aio", "skylark.blocking", "skylark.testing")
+IMPORTED = ("pyarrow", "pytest", "skylark", "skylark.aio", "skylark.blocking", "skylark.sdk.testing.daemons")
 MANUAL = ["README.md", *(f"docs/{page.relative_to(ROOT / 'docs')}" for page in sorted((ROOT / "docs").rglob("*.md")))]
 # Blocks of these folders must be run, or say why not. In the other pages the Python programs are run.
 TASKS = ("README.md", "docs/get-started/", "docs/guides/")
@@ -36,7 +36,7 @@ ELSEWHERE = {
     "docs/guides/secure.md": "tests/e2e/test_guide.py",
     "docs/guides/faststream.md": "tests/sdk/integrations/faststream/test_manual.py",
     "docs/guides/spark.md": "tests/spark_connector/test_spark_stream.py",
-    "docs/guides/spark-from-kafka.md": "tests/spark_connector/test_docs.py",
+    "docs/guides/spark-from-kafka.md": "tests/spark_connector/test_spark_stream.py",
 }
 # Page → how many of its blocks cannot be run; each says why.
 NOT_RUN = {

@@ -60,7 +60,7 @@ def test_a_fresh_environment_runs_what_the_wheel_brings(wheel: Path, tmp_path: P
     python = fresh_venv(tmp_path, lends=lends)
     pip = [sys.executable, "-m", "pip", "--python", python, "install", "--disable-pip-version-check"]
     run_quietly([*pip, "--no-index", "--no-deps", "--no-compile", wheel])
-    assert run_quietly([python.parent / "skylark", "version"]).startswith(f"skylark {VERSION}")
+    assert VERSION in run_quietly([python.parent / "skylark", "version"]).splitlines()[0]
     program = (
         "from importlib.resources import files; from skylark.mqcommon.extras import install_line;"
         "conf = files('skylark') / 'conf'; print(conf / '2m-2s-sync' / 'broker-a.properties', install_line('celery'))"

@@ -174,9 +174,7 @@ def test_the_example_of_the_manual(
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("page", ["spark", "spark-from-kafka"])
-def test_the_blocks_of_the_guide_run(
-    page: str, spark: SparkSession, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_blocks_of_the_guide_run(page: str, spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
     for topic in ("orders", "copies", "flights-late"):
         cluster.create_topic(topic)
     send(cluster, range(10))
@@ -185,12 +183,12 @@ def test_the_blocks_of_the_guide_run(
             producer.send(Message(topic, b'{"id": 1, "price": 2.5, "at": "2026-01-31 12:00:10"}', tags="late"))
     store = cluster.brokers[0].directory
     replaced = {
+        '"flights/': f'"{tmp_path}{os.sep}flights/',
         "127.0.0.1:9876": cluster.nameserver,
         "namesrv-1:9876;namesrv-2:9876": cluster.nameserver,
         "/backup/broker-a/store": str(store),
         "/var/lib/skylark/{broker}/store": f"{store.parent}/{{broker}}",
     }
-    monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"spark": spark}
     typed = [block for block in blocks(f"docs/guides/{page}.md") if block.language == "python"]
     for block in typed:

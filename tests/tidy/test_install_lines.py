@@ -27,10 +27,12 @@ FORMS = (
     re.compile(r"skylark-mq(?:\[(.+)\])? @ file:///path/to/clone"),
     re.compile(rf"skylark_mq-{re.escape(VERSION)}-py3-none-any\.whl(?:\[(.+)\])?"),
 )
+# What a line may install once Skylark is in an index, where the paragraph says so.
+LATER = ("in a package index", "软件包索引")
 IN_AN_INDEX = re.compile(r"skylark-mq(?:\[(.+)\])?")
 OTHER_PACKAGE = re.compile(r"[A-Za-z][\w.-]*(\[[\w,]+\])?([=<>~!]=?[\d.]+)?")
 # A line ends at the end of its code, at a comment, at another command, or where a text in quotes ends.
-LINE = re.compile(r"""pip install ((?:"[^"\n]*"|'[^'\n]*'|[^\s`"'#;&|)]+|[ ](?![#&|]))*)""")
+LINE = re.compile(r"""pip install\s((?:"[^"\n]*"|'[^'\n]*'|[^\s`"'#;&|)]+|[ ](?![#&|]))*)""")
 
 
 class Line(NamedTuple):
@@ -60,7 +62,8 @@ def mistake_in(line: Line) -> str:
     if "'" in line.arguments:
         return "single quotes: not every shell knows them"
     for argument in shlex.split(line.arguments):
-        forms = [*FORMS, IN_AN_INDEX] if "in a package index" in line.paragraph else [*FORMS]
+        says_later = any(words in line.paragraph for words in LATER)
+        forms = [*FORMS, IN_AN_INDEX] if says_later else [*FORMS]
         matches = [found for form in forms if (found := form.fullmatch(argument))]
         extras = set((matches[0][1] or "").split(",")) - {""} if matches else set()
         if extras - EXTRAS:

@@ -12,7 +12,7 @@ from tests.tidy.tree import ROOT
 
 
 @pytest.mark.parametrize(
-    "name", ["conf.md", "mqadmin.md", "skylark.md", "metrics.md", pytest.param("sdk.md", marks=pytest.mark.spark)]
+    "name", ["conf.md", "mqadmin.md", "skylark.md", "metrics.md", pytest.param("names.md", marks=pytest.mark.spark)]
 )
 def test_page_is_current(name: str) -> None:
     page = ROOT / "docs/reference" / name
