@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 PACKAGE = "skylark-mq"
-# The sources that no longer exist, or that were never known, have this path in the line; docs use it, too.
+# Stands for a source that no longer exists, or was never known. Docs use the same path.
 _ANY_CLONE = "file:///path/to/clone"
 
 
@@ -35,6 +35,8 @@ def install_line(extra: str) -> str:
     path = Path(url2pathname(urlsplit(source["url"]).path))
     if source.get("dir_info", {}).get("editable"):
         return f'pip install -e "{path}[{extra}]"'
+    if repository := source.get("vcs_info"):
+        return _line(extra, f"{repository['vcs']}+{source['url']}@{repository['commit_id']}")
     # An image may have removed the clone after the installation.
     is_there = path.exists() or not source["url"].startswith("file:")
     return _line(extra, source["url"] if is_there else _ANY_CLONE)

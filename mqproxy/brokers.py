@@ -5,7 +5,6 @@ the offset of the message in the commit log. So any proxy can acknowledge a mess
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Self
@@ -14,6 +13,7 @@ import trio
 
 from skylark.mqcommon.clock import SystemClock
 from skylark.mqcommon.errors import BrokerError, SkylarkError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.mqproxy.statuses import Refused
 from skylark.mqproxy.wire import messaging_pb2 as wire
@@ -50,7 +50,7 @@ _MAX_OFFSETS = 65_536
 _MAX_BATCHED_OFFSETS = 1_024
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Receipt:
     """One delivery of a message to a group."""
 
@@ -89,7 +89,7 @@ class Receipt:
         return receipt
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Pop:
     """The pop that a receive call asks for."""
 
@@ -105,7 +105,7 @@ class Pop:
     attempt_id: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Delivery:
     """A message, its receipt, and how often it was delivered, this time included."""
 

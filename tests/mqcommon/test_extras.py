@@ -42,6 +42,8 @@ def test_the_source_of_the_installation_is_the_source_of_the_line(
     assert install_line("celery") == f'pip install -e "{clone}[celery]"'
     installed(monkeypatch, {"url": "https://files/skylark_mq-1.whl", "archive_info": {}})
     assert install_line("celery") == 'pip install "skylark-mq[celery] @ https://files/skylark_mq-1.whl"'
+    installed(monkeypatch, {"url": "https://host/skylark", "vcs_info": {"vcs": "git", "commit_id": "c0ffee"}})
+    assert install_line("celery") == 'pip install "skylark-mq[celery] @ git+https://host/skylark@c0ffee"'
     installed(monkeypatch, None)
     assert install_line("celery") == 'pip install "skylark-mq[celery]"'
 

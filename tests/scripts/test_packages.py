@@ -81,7 +81,7 @@ def test_the_wheel_of_the_sdist_is_the_same(sources: Path, wheel: Path, tmp_path
     assert files_of(build("wheel", tree, tmp_path)) == files_of(wheel)
 
 
-#: Extra → a program that needs what the extra installs.
+#: Extras → a program that needs what they install.
 USES = {
     "fast": "import numpy",
     "arrow": "from skylark.sdk.arrow import check_arrow; check_arrow('it')",
