@@ -192,5 +192,6 @@ def test_blocks_that_are_not_run_say_why() -> None:
     """A block that cannot run anywhere is rare: count it here."""
     found = [block for page in MANUAL for block in blocks(page) if block.page.startswith(TASKS)]
     assert [where(block) for block in found if not block.language] == [], "a block has a language: sh, python, text"
+    assert [where(block) for block in found if block.mark and not block.not_run and block.ends] == [], "unknown marks"
     assert Counter(block.page for block in found if block.not_run) == NOT_RUN
     assert all((ROOT / runner).exists() for runner in ELSEWHERE.values())

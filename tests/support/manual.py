@@ -22,7 +22,7 @@ from scripts.run_watcher import MARK
 from tests.support.waiting import DEADLINE_S, until_true
 
 BLOCK = re.compile(
-    r"^(?:<!-- (?P<mark>.*?) -->\n+)?```(?P<language>[a-z]*)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<text>.*?)^```$",
+    r"^(?:<!-- (?P<mark>[^\n]*) -->\n+)?```(?P<language>[a-z]*)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<text>.*?)^```$",
     re.DOTALL | re.MULTILINE,
 )
 NOT_RUN, UNTIL_CTRL_C = "not run: ", "runs until Ctrl-C"
@@ -76,11 +76,6 @@ def blocks(page: str) -> list[Block]:
         )
         for found in BLOCK.finditer(text)
     ]  # fmt: skip
-
-
-def programs(page: str) -> list[str]:
-    """The texts of the Python blocks of a page."""
-    return [block.text for block in blocks(page) if block.language == "python"]
 
 
 class Reader:
