@@ -8,7 +8,7 @@ tail.py         `skylark tail`, with following.py: reading a topic without joini
 conf.py         `skylark conf`: commented conf files
 shells.py       `skylark completion`
 version.py      `skylark version`
-reference.py    makes the reference page
+durations.py    times and durations on the command line
 
 The daemons, mqadmin and its doctor are the commands of their own packages.
 """

@@ -93,8 +93,6 @@ def pages() -> dict[str, Callable[[], str]]:
     from scripts.metrics_page import metrics_page
     from scripts.skylark_page import skylark_page
     from skylark.broker.options import BrokerOptions
-    from skylark.cli import reference
-    from skylark.cli.main import skylark
     from skylark.mqadmin.cli import mqadmin
     from skylark.mqadmin.reference import markdown
     from skylark.mqconsole.options import ConsoleOptions
@@ -113,7 +111,6 @@ def pages() -> dict[str, Callable[[], str]]:
             ]
         ),
         "mqadmin.md": lambda: markdown(mqadmin),
-        "skylark.md": lambda: reference.markdown(skylark),
         "metrics.md": metrics_page,
         "skylark.md": skylark_page,
         "names.md": names_page,

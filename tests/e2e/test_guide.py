@@ -35,6 +35,8 @@ ELSEWHERE = {
     "docs/guides/secure.md": "tests/e2e/test_guide.py",
     "docs/guides/faststream.md": "tests/sdk/integrations/faststream/test_manual.py",
     "docs/guides/spark.md": "tests/spark_connector/test_spark_stream.py",
+    "docs/guides/spark-streams.md": "tests/spark_connector/test_spark_stream.py",
+    "docs/guides/spark-writing.md": "tests/spark_connector/test_spark_stream.py",
     "docs/guides/spark-from-kafka.md": "tests/spark_connector/test_spark_stream.py",
 }
 # Page → how many of its blocks cannot be run; each says why.

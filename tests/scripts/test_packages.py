@@ -1,6 +1,7 @@
 """The wheel holds what a clone has, and works in an environment that knows no clone."""
 
 import configparser
+import re
 import sys
 import zipfile
 from collections.abc import Iterator
@@ -112,6 +113,18 @@ def test_an_extra_alone_is_enough(extra: str, wheel: Path, tmp_path: Path) -> No
     if extra:
         run_quietly([python, "-c", USES[extra]])
     assert run_quietly([python, "-c", MESSAGE]).strip() == RECEIVED
+
+
+@pytest.mark.nightly
+@pytest.mark.process
+def test_the_line_of_an_error_can_be_pasted(wheel: Path, tmp_path: Path) -> None:
+    python = fresh_venv(tmp_path)
+    run_quietly([python, "-m", "pip", "install", "--disable-pip-version-check", wheel])
+    with pytest.raises(SystemExit) as failed:
+        run_quietly([python, "-c", USES["celery"]])
+    (line,) = re.findall(r"needs Skylark's extra celery .*: (pip install .*)", str(failed.value))
+    run_quietly(["bash", "-c", f". {tmp_path}/bin/activate; {line}"])
+    run_quietly([python, "-c", USES["celery"]])
 
 
 def test_each_extra_of_users_is_tried() -> None:
