@@ -12,6 +12,7 @@ import pytest
 import trio
 
 from scripts.daemons import ROOT, execute, reserve, reserve_pair
+from scripts.packages import build, copy_tree, fresh_venv
 from skylark import Admin, Message, Producer, blocking
 from skylark.remoting.protocol.requests.topics import TopicConfig
 from skylark.testing import Cluster
@@ -104,11 +105,9 @@ def test_a_first_message_is_handled_as_the_page_says(page: str, warm: WarmDaemon
 @pytest.mark.nightly
 def test_the_blocks_of_the_readme_lead_from_a_wheel_to_a_handled_message(tmp_path: Path) -> None:
     """In a fresh environment, in which pip installs the wheel and what it needs."""
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", tmp_path, ROOT], check=True)
-    (wheel,) = tmp_path.glob("*.whl")
-    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
-    path = os.pathsep.join([str(tmp_path / "venv" / "bin"), os.environ["PATH"]])
+    copy_tree(tmp_path / "clone")
+    wheel = build("wheel", tmp_path / "clone", tmp_path)
+    path = os.pathsep.join([str(fresh_venv(tmp_path / "venv").parent), os.environ["PATH"]])
     read_with_dev(runnable("README.md"), tmp_path, execute, {'".[': f'"{wheel}['}, {"PATH": path})
 
 
