@@ -21,7 +21,7 @@ from skylark.broker.replication.session import Dialogue, Peer
 from skylark.broker.replication.set_requests import MemberHandlers
 from skylark.broker.replication.stats import SlaveProgress
 from skylark.broker.wiring.core import Core
-from skylark.broker.wiring.replication import (
+from skylark.broker.wiring.link_parts import (
     Link,
     began_leading,
     ha_port,

@@ -14,7 +14,7 @@ from skylark.broker.replication.dledger.proposing import Proposing
 from skylark.broker.replication.known_master import KnownMaster
 from skylark.broker.replication.replica import Replica
 from skylark.broker.wiring.core import Core
-from skylark.broker.wiring.replication import (
+from skylark.broker.wiring.link_parts import (
     Copier,
     Link,
     began_leading,
