@@ -4,11 +4,7 @@ Skylark is installed from a clone, a wheel or a package index. pip notes which i
 line names the same source. Every error text takes its line from here.
 """
 
-import json
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 PACKAGE = "skylark-mq"
 # Stands for a source that no longer exists, or was never known. Docs use the same path.
@@ -25,6 +21,12 @@ def missing_extra(what: str, extra: str, why: object) -> str:
 
 def install_line(extra: str) -> str:
     """The command that adds ``extra`` to this installation."""
+    # Imported here: every daemon imports this module, and few ever need the line.
+    import json
+    from importlib.metadata import PackageNotFoundError, distribution
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
+
     try:
         note = distribution(PACKAGE).read_text("direct_url.json")
     except PackageNotFoundError:

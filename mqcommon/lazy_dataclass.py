@@ -107,14 +107,16 @@ class _Described:
         """Become the attribute of ``cls``."""
         self._cls = cls
         if not self._kw_only and "__match_args__" not in cls.__dict__:
-            cls.__match_args__ = tuple(dict.fromkeys((*getattr(cls, "__match_args__", ()), *self.names)))
+            matched = tuple(dict.fromkeys((*getattr(cls, "__match_args__", ()), *self.names)))
+            setattr(cls, "__match_args__", matched)  # noqa: B010  mypy takes it for a constant
         cls.__dataclass_params__ = _PARAMS
         cls.__dataclass_fields__ = self
 
     def __get__(self, instance: object, owner: type[Any]) -> dict[str, Field[Any]]:
         # A class with these fields only: bases may do more when they get a subclass.
         body = {**self._defaults, "__annotations__": self._annotations, "__module__": self._cls.__module__}
-        own = dataclass(init=False, repr=False, eq=False, kw_only=self._kw_only)(type(self._cls.__name__, (), body))
+        own: type[Any] = type(self._cls.__name__, (), body)
+        dataclass(init=False, repr=False, eq=False, kw_only=self._kw_only)(own)
         every: dict[str, Field[Any]] = {}
         for base in reversed(self._cls.__mro__[1:]):
             every |= getattr(base, _FIELDS, {})
@@ -134,7 +136,8 @@ def _with_slots(cls: type[Any], own_names: list[str]) -> type[Any]:
     body["__slots__"] = tuple([name for name in names if name not in inherited])
     for name in ("__dict__", "__weakref__"):
         body.pop(name, None)
-    made = type(cls)(cls.__name__, cls.__bases__, body)
+    metaclass: Callable[..., type[Any]] = type(cls)
+    made = metaclass(cls.__name__, cls.__bases__, body)
     made.__qualname__ = cls.__qualname__
     return made
 

@@ -37,4 +37,4 @@ def compiled_templates() -> CompiledTemplates | None:
     except OSError as error:
         logger.info("compiled templates are not kept in %s: %s", directory, error)
         return None
-    return CompiledTemplates(str(directory), f"%s.{sys.implementation.cache_tag}.cache")
+    return CompiledTemplates(str(directory), f"%s.{sys.implementation.cache_tag}.pyc")

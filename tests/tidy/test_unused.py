@@ -25,6 +25,7 @@ GENERATED = "mqproxy/wire/"
 # Python, click, OpenTelemetry, reprlib, PyYAML, Arrow, Spark and FastStream look for these names.
 OF_LIBRARIES = {
     *(
+        "__dataclass_params__",
         "__delattr__",
         "__getattr__",
         "__getstate__",

@@ -17,7 +17,8 @@ from skylark.broker.broker import store_options
 from skylark.broker.options import BrokerOptions
 from skylark.broker.replication.dledger import log_disk
 from skylark.broker.replication.dledger.entry_index import HEAD, EntryIndex
-from skylark.broker.replication.dledger.log_disk import GroupLog, LogDisk, LostDisk
+from skylark.broker.replication.dledger.group_store import LostDisk
+from skylark.broker.replication.dledger.log_disk import GroupLog, LogDisk
 from skylark.broker.store.store import MessageStore
 from skylark.mqcommon.clock import SystemClock
 from skylark.mqcommon.errors import StoreCorrupt, StoreError
