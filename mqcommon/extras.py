@@ -21,11 +21,10 @@ def missing_extra(what: str, extra: str, why: object) -> str:
 
 def install_line(extra: str) -> str:
     """The command that adds ``extra`` to this installation."""
-    # Imported here: every daemon imports this module, and few ever need the line.
+    # Imported here: daemons start sooner without these modules.
     import json
     from importlib.metadata import PackageNotFoundError, distribution
-    from urllib.parse import urlsplit
-    from urllib.request import url2pathname
+    from urllib.parse import unquote, urlsplit
 
     try:
         note = distribution(PACKAGE).read_text("direct_url.json")
@@ -34,7 +33,7 @@ def install_line(extra: str) -> str:
     if note is None:
         return f'pip install "{PACKAGE}[{extra}]"'
     source = json.loads(note)
-    path = Path(url2pathname(urlsplit(source["url"]).path))
+    path = Path(unquote(urlsplit(source["url"]).path))
     if source.get("dir_info", {}).get("editable"):
         return f'pip install -e "{path}[{extra}]"'
     if repository := source.get("vcs_info"):

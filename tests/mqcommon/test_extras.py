@@ -4,6 +4,7 @@ import configparser
 import json
 import subprocess
 import sys
+from importlib import metadata
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import NoReturn
@@ -28,7 +29,7 @@ class Installed:
 
 
 def installed(monkeypatch: pytest.MonkeyPatch, note: dict[str, object] | None) -> None:
-    monkeypatch.setattr(extras, "distribution", lambda name: Installed(note))
+    monkeypatch.setattr(metadata, "distribution", lambda name: Installed(note))
 
 
 def test_the_source_of_the_installation_is_the_source_of_the_line(
@@ -57,7 +58,7 @@ def test_a_clone_that_is_not_installed_is_the_source(monkeypatch: pytest.MonkeyP
     def not_installed(name: str) -> NoReturn:
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr(extras, "distribution", not_installed)
+    monkeypatch.setattr(metadata, "distribution", not_installed)
     assert install_line("tls") == f'pip install "skylark-mq[tls] @ {ROOT.as_uri()}"'
     monkeypatch.setattr(extras, "__file__", "/zip/skylark/mqcommon/extras.py")
     assert install_line("tls") == 'pip install "skylark-mq[tls] @ file:///path/to/clone"'
