@@ -3,8 +3,8 @@
     python -m bench.dev_start [--json] [--rounds N]
 
 Ready is the line that it prints once all four ports have answered a request. Two limits, each in turn with ours: a
-process that imports trio, quart and hypercorn, from exec to its end, and the same until its imports are done. Memory and
-files have the bars of `skylark dev` as their limits, 90 and 20 MB.
+process that imports trio, quart and hypercorn, from exec to its end, and the same until its imports are done. Memory
+and files have the bars of `skylark dev` as their limits, 90 and 20 MB.
 """
 
 import argparse
