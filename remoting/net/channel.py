@@ -507,14 +507,18 @@ class Channel:
     def _refuse_bytes(self, data: bytes, reason: str) -> None:
         """Close the channel of a peer that has sent ``data``, which are no frames of RocketMQ's."""
         found = foreign_protocol(data)
+        if found:
+            reason = f"the peer speaks {found}"
         if self._backpressure:
             if found in (HTTP, GRPC) and not self._outbox and not self._sending:
                 with suppress(trio.BrokenResourceError):
                     self._try_send([ANSWER_TO_HTTP])
+        elif found == TLS:
+            reason = f"{CLOSED_BY_PEER} {TLS_GUESS}"
         # With every request of this client unanswered, the bytes are the first that the server has sent.
         elif found or (self._pending and len(self._pending) == self._next_opaque):
             self.foreign = found
-        self.close(f"the peer speaks {found}" if found else reason, "bad_frames")
+        self.close(reason, "bad_frames")
 
     def close(self, reason: str, exceeded: str = "") -> None:
         """Close now; requests in flight end in ConnectionLost(``reason``). ``exceeded`` as the attribute."""

@@ -14,7 +14,7 @@ _REDIS: Final = "Redis's protocol"
 
 _TEXT: Final = (
     b"This port speaks RocketMQ's protocol, not HTTP.\n"
-    b"The console has a port of its own, 8088 unless it was told another; so do clients with gRPC, 8081.\n"
+    b"The console's port is 8088 and the port for gRPC clients is 8081, unless they were told others.\n"
 )
 #: Sent to a browser or a gRPC client before its connection is closed: they show it, or its status, to their users.
 ANSWER_TO_HTTP: Final = (

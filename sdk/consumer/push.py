@@ -380,7 +380,7 @@ class PushParts:
         self.failures = Failures(settings, self.ready, returns, self.counters, self.popping.give_back)
         self._handed_out = HandedOut(settings, self.failures, self.counters)
         self._workers = make_workers(settings, self.ready, self.failures, self.counters, errors)
-        ordered = Orderly(settings, self.flow, returns, self.counters, errors, clock)
+        self._ordered = ordered = Orderly(settings, self.flow, returns, self.counters, errors, clock)
         put = ordered.put if settings.orderly else self.ready.put
         intake = PullLoop(context, self.reader, self.flow, put, lambda offsets: self.ownership.reset(offsets))
         # Each owned queue has a task that pulls and, with ``orderly``, a task that handles messages.
@@ -442,6 +442,8 @@ class PushParts:
         nursery.start_soon(self._run_rebalance)
         if self._settings.is_stream:
             await nursery.start(self._handed_out.watch)
+        if self._settings.orderly:
+            nursery.start_soon(self._ordered.watch)
         nursery.start_soon(self._commit_often)
         nursery.start_soon(self._sample_often)
 

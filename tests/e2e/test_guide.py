@@ -12,6 +12,7 @@ import pytest
 import trio
 
 from scripts.daemons import ROOT, execute, reserve, reserve_pair
+from scripts.packages import build, copy_tree, fresh_venv
 from skylark import Admin, Message, Producer, blocking
 from skylark.remoting.protocol.requests.topics import TopicConfig
 from skylark.testing import Cluster
@@ -24,8 +25,7 @@ from tests.support.warm_daemons import WarmDaemons
 GUIDES = [page for folder in ("docs", "examples") for page in (ROOT / folder).rglob("*.md")]
 PAGES = sorted([*ROOT.glob("*.md"), *GUIDES])
 
-
-# The extra modules are what most programs need besides the SDK; each program finds them imported.
+# Modules that most programs of the manual need: each program finds them imported.
 IMPORTED = ("pyarrow", "pytest", "skylark", "skylark.aio", "skylark.blocking", "skylark.sdk.testing.daemons")
 MANUAL = ["README.md", *(f"docs/{page.relative_to(ROOT / 'docs')}" for page in sorted((ROOT / "docs").rglob("*.md")))]
 # Blocks of these folders must be run, or say why not. In the other pages the Python programs are run.
@@ -36,6 +36,8 @@ ELSEWHERE = {
     "docs/guides/secure.md": "tests/e2e/test_guide.py",
     "docs/guides/faststream.md": "tests/sdk/integrations/faststream/test_manual.py",
     "docs/guides/spark.md": "tests/spark_connector/test_spark_stream.py",
+    "docs/guides/spark-streams.md": "tests/spark_connector/test_spark_stream.py",
+    "docs/guides/spark-writing.md": "tests/spark_connector/test_spark_stream.py",
     "docs/guides/spark-from-kafka.md": "tests/spark_connector/test_spark_stream.py",
 }
 # Page → how many of its blocks cannot be run; each says why.
@@ -55,14 +57,13 @@ OPTIONS = {"enablePropertyFilter": True, "enableLmq": True, "enableMultiDispatch
 CONSUMERS = [block.text for block in blocks("docs/guides/consumers.md") if "Consumer(" in block.text]
 
 
-def is_run(block: Block) -> bool:
-    """Whether a test of this file runs the block."""
-    languages = ("python", "sh") if block.page.startswith(TASKS) else ("python",)
-    return block.language in languages and not block.not_run and block.page not in ELSEWHERE
+def runnable(page: str) -> list[Block]:
+    """The blocks that can be run: Python programs, and of pages about tasks also shell commands."""
+    languages = ("python", "sh") if page.startswith(TASKS) else ("python",)
+    return [block for block in blocks(page) if block.language in languages and not block.not_run]
 
 
-def pages_with_a_cluster() -> list[str]:
-    return [page for page in MANUAL if page not in DEV and any(map(is_run, blocks(page)))]
+WITH_A_CLUSTER = [page for page in MANUAL if page not in DEV and page not in ELSEWHERE and runnable(page)]
 
 
 @pytest.fixture(scope="module")
@@ -73,16 +74,16 @@ def warm() -> Iterator[WarmDaemons]:
     programs.close()
 
 
-@pytest.mark.parametrize("page", pages_with_a_cluster())
+@pytest.mark.parametrize("page", WITH_A_CLUSTER)
 def test_the_blocks_of_a_page_run(page: str, warm: WarmDaemons, tmp_path: Path) -> None:
     with Cluster(options=OPTIONS) as cluster, blocking.Producer(cluster.nameserver) as producer:
 
         def prime() -> None:
             """A message for a handler that this page shows alone."""
-            producer.send(Message("orders", b"one", tags="tea", properties={"amount": "200", "shop": "north"}))
+            producer.send(Message("orders", b"a cup of tea", tags="tea", properties={"amount": "200", "shop": "north"}))
 
         with Reader(tmp_path, warm.start, {NAMESERVER: cluster.nameserver}, prime) as reader:
-            reader.read([block for block in blocks(page) if is_run(block)])
+            reader.read(runnable(page))
 
 
 def read_with_dev(
@@ -96,24 +97,18 @@ def read_with_dev(
         reader.read(typed)
 
 
-def first_message(page: str) -> list[Block]:
-    return [block for block in blocks(page) if is_run(block)]
-
-
 @pytest.mark.parametrize("page", DEV)
 def test_a_first_message_is_handled_as_the_page_says(page: str, warm: WarmDaemons, tmp_path: Path) -> None:
-    read_with_dev(first_message(page), tmp_path, warm.start, {}, {})
+    read_with_dev(runnable(page), tmp_path, warm.start, {}, {})
 
 
 @pytest.mark.nightly
 def test_the_blocks_of_the_readme_lead_from_a_wheel_to_a_handled_message(tmp_path: Path) -> None:
     """In a fresh environment, in which pip installs the wheel and what it needs."""
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", tmp_path, ROOT], check=True)
-    (wheel,) = tmp_path.glob("*.whl")
-    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
-    path = os.pathsep.join([str(tmp_path / "venv" / "bin"), os.environ["PATH"]])
-    read_with_dev(first_message("README.md"), tmp_path, execute, {'".[': f'"{wheel}['}, {"PATH": path})
+    copy_tree(tmp_path / "clone")
+    wheel = build("wheel", tmp_path / "clone", tmp_path)
+    path = os.pathsep.join([str(fresh_venv(tmp_path / "venv").parent), os.environ["PATH"]])
+    read_with_dev(runnable("README.md"), tmp_path, execute, {'".[': f'"{wheel}['}, {"PATH": path})
 
 
 @pytest.mark.nightly
@@ -123,16 +118,16 @@ def test_a_guarded_cluster_takes_a_message_as_the_guide_says(tmp_path: Path) -> 
     small = f"--mapped-file-size-commit-log {8 << 20} --max-message-size 1000000"
     replaced = {NAMESERVER: f"127.0.0.1:{namesrv.number}", "broker -c": f"broker {ports} {small} -c"}
     with Reader(tmp_path, execute, replaced) as reader:
-        reader.read([block for block in blocks("docs/guides/secure.md") if block.language in ("python", "sh")])
+        reader.read(runnable("docs/guides/secure.md"))
 
 
 @pytest.mark.nightly
 @pytest.mark.spark
 def test_a_csv_file_becomes_windows_as_the_guide_says(tmp_path: Path) -> None:
-    found = [block for block in blocks("docs/guides/spark.md") if block.language == "sh" or block.title]
+    found = [block for block in runnable("docs/guides/spark.md") if block.language == "sh" or block.title]
     java = {name: os.environ[name] for name in ("JAVA_HOME", "JAVA_TOOL_OPTIONS") if name in os.environ}
-    read_with_dev([block for block in found if not block.not_run], tmp_path, execute, {}, java)
-    assert "17.25" in max(tmp_path.glob("*.log"), key=lambda log: "shop" in log.read_text()).read_text()
+    read_with_dev(found, tmp_path, execute, {}, java)
+    assert any("17.25" in log.read_text() for log in tmp_path.glob("*.log")), "the sum of north's first minute is shown"
 
 
 @pytest.mark.nightly
@@ -196,5 +191,6 @@ def test_blocks_that_are_not_run_say_why() -> None:
     """A block that cannot run anywhere is rare: count it here."""
     found = [block for page in MANUAL for block in blocks(page) if block.page.startswith(TASKS)]
     assert [where(block) for block in found if not block.language] == [], "a block has a language: sh, python, text"
+    assert [where(one) for one in found if one.mark and not (one.not_run or one.prints)] == [], "unknown marks"
     assert Counter(block.page for block in found if block.not_run) == NOT_RUN
     assert all((ROOT / runner).exists() for runner in ELSEWHERE.values())

@@ -159,12 +159,11 @@ def test_the_example_of_the_manual(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    text = (ROOT / "docs" / "guides" / "spark.md").read_text()
-    section = text[text.index("## Streams\n") : text.index("## Data loss\n")]
+    text = (ROOT / "docs" / "guides" / "spark-streams.md").read_text()
     monkeypatch.chdir(tmp_path)
     send(cluster, range(10))
     names: dict[str, Any] = {"spark": spark}
-    for block in section.split("```python\n")[1:]:
+    for block in text.split("```python\n")[1:]:
         code = block[: block.index("```")].replace("127.0.0.1:9876", cluster.nameserver)
         patient(partial(exec, code.replace('"flights/', f'"{tmp_path}{os.sep}flights/'), names))
     spark.streams.removeListener(names["listener"])
@@ -173,8 +172,10 @@ def test_the_example_of_the_manual(
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("page", ["spark", "spark-from-kafka"])
-def test_the_blocks_of_the_guide_run(page: str, spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize("pages", [("spark", "spark-streams", "spark-writing"), ("spark-from-kafka",)])
+def test_the_blocks_of_the_guide_run(
+    pages: tuple[str, ...], spark: SparkSession, cluster: Cluster, tmp_path: Path
+) -> None:
     for topic in ("orders", "copies", "flights-late"):
         cluster.create_topic(topic)
     send(cluster, range(10))
@@ -190,7 +191,7 @@ def test_the_blocks_of_the_guide_run(page: str, spark: SparkSession, cluster: Cl
         "/var/lib/skylark/{broker}/store": f"{store.parent}/{{broker}}",
     }
     names: dict[str, Any] = {"spark": spark}
-    typed = [block for block in blocks(f"docs/guides/{page}.md") if block.language == "python"]
+    typed = [block for page in pages for block in blocks(f"docs/guides/{page}.md") if block.language == "python"]
     for block in typed:
         if block.not_run or block.title:
             continue

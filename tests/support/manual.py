@@ -1,9 +1,9 @@
 """Code blocks of the manual, and a reader who types them.
 
 A block that cannot be run says why in a comment on the line before its fence, which readers of the page do not see:
-``<!-- not run: needs Docker -->``. ``<!-- runs until Ctrl-C -->`` marks a program that does not end by itself, and
-``<!-- runs until Ctrl-C; prints ready -->`` one that has to print this before the next block is typed. A program with
-``title="handle.py"`` behind its language is a file, which a shell block of the same page may start.
+``<!-- not run: needs Docker -->``. ``<!-- runs until Ctrl-C; prints ready -->`` marks a program that does not end by
+itself, and what it has to print before the next block is typed. A program with ``title="handle.py"`` behind its
+language is a file, which a shell block of the same page may start.
 """
 
 import os
@@ -22,10 +22,10 @@ from scripts.run_watcher import MARK
 from tests.support.waiting import DEADLINE_S, until_true
 
 BLOCK = re.compile(
-    r"^(?:<!-- (?P<mark>.*?) -->\n+)?```(?P<language>[a-z]*)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<text>.*?)^```$",
+    r"^(?:<!-- (?P<mark>[^\n]*) -->\n+)?```(?P<language>[a-z]*)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<text>.*?)^```$",
     re.DOTALL | re.MULTILINE,
 )
-NOT_RUN, UNTIL_CTRL_C = "not run: ", "runs until Ctrl-C"
+NOT_RUN, UNTIL_CTRL_C = "not run: ", "runs until Ctrl-C; prints "
 # The address that the pages give to programs.
 NAMESERVER = "127.0.0.1:9876"
 # What installs packages is tried by tests of installation, and would take minutes here.
@@ -56,14 +56,9 @@ class Block:
         return self.mark.removeprefix(NOT_RUN) if self.mark.startswith(NOT_RUN) else ""
 
     @property
-    def ends(self) -> bool:
-        """Whether the program ends by itself."""
-        return not self.mark.startswith(UNTIL_CTRL_C)
-
-    @property
     def prints(self) -> str:
-        """What a program that does not end has to print before the next block is typed; empty: nothing."""
-        return self.mark.partition("; prints ")[2]
+        """What a program that runs until Ctrl-C has to print; empty for a program that ends by itself."""
+        return self.mark.removeprefix(UNTIL_CTRL_C) if self.mark.startswith(UNTIL_CTRL_C) else ""
 
 
 def blocks(page: str) -> list[Block]:
@@ -78,18 +73,13 @@ def blocks(page: str) -> list[Block]:
     ]  # fmt: skip
 
 
-def programs(page: str) -> list[str]:
-    """The texts of the Python blocks of a page."""
-    return [block.text for block in blocks(page) if block.language == "python"]
-
-
 class Reader:
     """Types blocks in a folder, one after the other; ends what still runs when the ``with`` block ends.
 
     ``start`` starts a process. ``replaced`` are texts of the blocks, such as addresses, with what stands for them in
     the test. ``prime`` sends a message for a handler that runs until Ctrl-C: such a program is interrupted once it has
-    printed something. What a shell block has started runs until the end of the page. ``environment`` is added to the
-    environment of the programs.
+    printed what it has to. What a shell block has started runs until the end of the page. ``environment`` is added to
+    the environment of the programs.
     """
 
     def __init__(
@@ -133,7 +123,7 @@ class Reader:
             one.process.wait(DEADLINE_S)
 
     def read(self, typed: Sequence[Block]) -> None:
-        """Run the blocks of a page; AssertionError for the first that fails, and for handlers that print nothing."""
+        """Run the blocks of a page; AssertionError for the first that fails."""
         shell = shlex.split("".join(block.text for block in typed if block.language == "sh"), comments=True)
         running: list[Running] = []
         for block in typed:
@@ -141,13 +131,13 @@ class Reader:
             file = self._write(block.title or f"line-{block.line}.{ending}", block)
             if block.title in shell:
                 continue
-            if not block.ends and block.language != "sh":
+            if block.prints and block.language != "sh":
                 self._prime()
             one = self._begin(block, [*program, str(file)])
-            if block.ends:
+            if not block.prints:
                 one.wait((0,))
                 continue
-            until_true(one.has_printed, f"{where(block)} prints {block.prints or 'something'}")
+            until_true(one.has_printed, f"{where(block)} prints {block.prints}")
             if block.language == "sh":
                 running.append(one)
             else:
@@ -180,9 +170,8 @@ class Running:
     process: Process
 
     def has_printed(self) -> bool:
-        """Whether it has printed what its mark says, by default anything. AssertionError when it has ended before."""
-        text = self.log.read_text()
-        if text and self.block.prints in text:
+        """Whether it has printed what its mark says; AssertionError when it has ended before."""
+        if self.block.prints in self.log.read_text():
             return True
         self._still_runs()
         return False

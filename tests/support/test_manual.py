@@ -37,7 +37,7 @@ def test_blocks_have_a_language_a_title_and_a_mark(tmp_path: Path) -> None:
     page.write_text(MARKED)
     text, shell, program = blocks(str(page))
     assert (text.language, text.text, text.line) == ("text", "not typed\n", 3)
-    assert (shell.language, shell.not_run, shell.ends) == ("sh", "it needs the moon", True)
+    assert (shell.language, shell.not_run, shell.prints) == ("sh", "it needs the moon", "")
     assert (program.language, program.title, program.not_run) == ("python", "hello.py", "")
 
 
@@ -55,7 +55,7 @@ def test_a_program_that_runs_until_ctrl_c_is_interrupted(tmp_path: Path) -> None
     ("block", "said"),
     [
         ("```sh\necho broken\nexit 3\n```\n", "exit code 3\nbroken"),
-        ("<!-- runs until Ctrl-C -->\n```sh\necho done\nexit 1\n```\n", "page.md:2"),
+        ("<!-- runs until Ctrl-C; prints done -->\n```sh\necho done\nexit 1\n```\n", "page.md:2"),
         ("<!-- runs until Ctrl-C; prints ready -->\n```sh\necho no\n```\n", "page.md:2 has ended"),
     ],
 )

@@ -81,6 +81,19 @@ async def test_a_server_with_another_protocol_is_named(
     assert [record for record in caplog.records if record.levelno > logging.INFO] == [], "the error says it"
 
 
+@pytest.mark.parametrize("alert", ["1503030002020a", "1503030002020a" * 2])
+async def test_an_alert_of_tls_means_that_tls_is_missing(alert: str) -> None:
+    async def answer(stream: trio.SocketStream) -> None:
+        await stream.receive_some()
+        await stream.send_all(bytes.fromhex(alert))
+
+    async with trio.open_nursery() as nursery, open_client() as client:
+        (listener,) = await nursery.start(partial(trio.serve_tcp, answer, 0, host="127.0.0.1"))
+        with pytest.raises(ConnectionLost, match=r"if that port expects TLS, turn TLS on$"):
+            await client.invoke(f"127.0.0.1:{listener.socket.getsockname()[1]}", Command(105))
+        nursery.cancel_scope.cancel()
+
+
 async def test_garbage_after_an_answer_is_a_lost_connection() -> None:
     def answer(channel: Channel, request: Command) -> None:
         channel.queue(encode(request.respond()) if request.code == 1 else bytes(9))
