@@ -127,12 +127,14 @@ class Following:
         """Print the messages of one queue; ends ``everything`` when enough messages are printed."""
         async for batch in consumer.stream(queue, begin, end, expression=expression):
             for message in batch:
+                # The reader of another queue may have printed the last one.
+                if self._left == 0:
+                    return
                 click.echo(self._line(message))
                 if self._left is not None:
                     self._left -= 1
-                    if not self._left:
+                    if self._left == 0:
                         everything.cancel()
-                        return
 
     def _line(self, message: MessageExt) -> str:
         if self._in_json:
