@@ -64,9 +64,13 @@ def dev(data: Path | None, port: int, broker_port: int, grpc_port: int, console_
 @contextmanager
 def _directory(data: Path | None) -> Iterator[Path]:
     """``data``, or a temporary directory that is removed after the block."""
-    home = data or Path(tempfile.mkdtemp(prefix="skylark-dev-"))
     try:
+        home = data or Path(tempfile.mkdtemp(prefix="skylark-dev-"))
         (home / "logs").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        where = f"{error.filename}: {error.strerror}"
+        raise click.ClickException(f"{where}; name a directory that you may write with --data") from None
+    try:
         yield home
     finally:
         if data is None:

@@ -10,6 +10,9 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
+from click.testing import CliRunner
+
+from skylark.cli.main import skylark
 
 pytestmark = pytest.mark.process
 
@@ -77,3 +80,12 @@ def test_the_three_lines_send_a_message_and_a_given_directory_is_kept(
         end(process, signal.SIGTERM)
     assert [file.name for file in tmp_path.iterdir()] == ["data"]
     assert str(data) in shown and (data / "logs" / "skylark.log").stat().st_size > 0
+
+
+def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The command would change how this process takes SIGTERM.
+    monkeypatch.setattr(signal, "signal", lambda number, handler: None)
+    (tmp_path / "file").write_text("in the way")
+    result = CliRunner().invoke(skylark, ["dev", *PORTS, "--data", str(tmp_path / "file" / "data")])
+    assert result.exit_code == 1
+    assert result.output.endswith("Not a directory; name a directory that you may write with --data\n")
