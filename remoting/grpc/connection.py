@@ -235,9 +235,13 @@ class GrpcConnection:
             self._wake.set()
 
     async def taken(self) -> None:
-        self._collect()
-        while self._outbox_bytes > BULK_BYTES and self.closed_reason is None:
+        while not self.is_taken:
             await self._taken.park()
+
+    @property
+    def is_taken(self) -> bool:
+        self._collect()
+        return self._outbox_bytes <= BULK_BYTES or self.closed_reason is not None
 
     def ended(self, stream_id: int) -> None:
         call = self._calls.pop(stream_id, None)
