@@ -48,10 +48,15 @@ class Poll:
         #: Handles whose deliveries are renewed since they were handed out.
         self.noted: list[str] = []
 
-    def begin(self) -> list[Delivery] | None:
-        """Send the request to the broker; the deliveries, if it has answered at once."""
+    def begin(self, when_found: Callable[[list[Delivery]], None] | None = None) -> list[Delivery] | None:
+        """Send the request to the broker; the deliveries, if it has answered at once.
+
+        ``when_found`` is called with deliveries that come later, before `deliveries` returns them.
+        """
         if self.popping is None:
             self.popping = self._polls.popping(self.wanted, self._tags)
+            if self.popping.found is None:
+                self.popping.when_found = when_found
         return self.popping.found
 
     async def deliveries(self) -> list[Delivery]:

@@ -24,11 +24,24 @@ class Popping:
     of tags, and would show the message again and again.
     """
 
-    __slots__ = ("_brokers", "_ended", "_error", "_found", "_scope", "_start_task", "_tags", "_waiting", "_wanted")
+    __slots__ = (
+        "_brokers",
+        "_ended",
+        "_error",
+        "_found",
+        "_scope",
+        "_start_task",
+        "_tags",
+        "_waiting",
+        "_wanted",
+        "when_found",
+    )
 
     def __init__(self, start_task: StartTask, brokers: Brokers, wanted: Pop, tags: Collection[str]) -> None:
         """Begin the pop."""
         self._start_task = start_task
+        #: Called with the deliveries before waiting tasks run, unless the pop has ended.
+        self.when_found: Callable[[list[Delivery]], None] | None = None
         self._brokers = brokers
         self._wanted = wanted
         self._tags = tags
@@ -87,8 +100,12 @@ class Popping:
                 logger.error("a pop that nobody waits for failed by an error that was not expected", exc_info=result)
         else:
             self._found = result
-        if self._ended is not None:
-            self._ended.set()
+        try:
+            if self._found is not None and self.when_found is not None:
+                self.when_found(self._found)
+        finally:
+            if self._ended is not None:
+                self._ended.set()
 
     def _answered(self, result: list[Delivery] | Exception) -> None:
         if isinstance(result, Exception):

@@ -260,22 +260,29 @@ class Calls:
             if poll is not None:
                 # Messages that the client does not take are given back, however the call ends.
                 call.when_ended(poll.end)
-                deliveries = poll.begin()
+                topic = request.message_queue.topic
+                deliveries = poll.begin(partial(self._answer_found, call, poll, topic))
                 if deliveries is not None:
-                    messages = self._handed_out(poll, deliveries, request.message_queue.topic)
-                    answers = self._receive_answers(OK if messages else NO_NEW_MESSAGE, messages)
-                    if call.has_room(sum(map(len, answers)) + PREFIX_BYTES * len(answers)):
-                        poll.sending(len(messages))
-                        poll.complete()
-                        self._count("ReceiveMessage", wire.OK if messages else NO_NEW_MESSAGE.code, caller.began_s)
+                    messages = self._handed_out(poll, deliveries, topic)
+                    if (answers := self._answers_at_once(call, poll, messages)) is not None:
                         return answers
         except Exception as error:
             return self._refused_receive(error, caller.began_s)
         return self._receive(call, request, poll, messages)
 
+    def _answer_found(self, call: Call, poll: Poll, topic: wire.Resource, deliveries: list[Delivery]) -> None:
+        """Answer a receive that waits, in the turn in which its messages have come; its task finds that it has ended.
+
+        If this is not possible, the task does it.
+        """
+        if not call.is_over:
+            answers = self._answers_at_once(call, poll, self._handed_out(poll, deliveries, topic))
+            if answers is not None:
+                call.answer(*answers)
+
     async def _receive(
         self, call: Call, request: wire.ReceiveMessageRequest, poll: Poll | None, messages: list[bytes] | None
-    ) -> None:
+    ) -> tuple[bytes, ...] | None:
         """As `receive_message`, for a receive that waits. ``poll`` was begun, and has brought ``messages``, if any."""
         caller: Caller = call.state
         session = caller.session
@@ -288,13 +295,17 @@ class Calls:
                 if poll is not None and messages is None:
                     deliveries = await self._unless_over(session, poll.deliveries)
                     # None when the proxy stops: what the pop brings later is given back.
-                    if deliveries is not None:
+                    if deliveries is not None and not call.is_over:
                         messages = self._handed_out(poll, deliveries, request.message_queue.topic)
             status = OK if messages else NO_NEW_MESSAGE
         except (Refused, SkylarkError) as error:
             status = status_of(error)
         except Exception as error:
             status = unexpected(error)
+        if call.is_over:
+            return None
+        if poll is not None and messages and (answers := self._answers_at_once(call, poll, messages)) is not None:
+            return answers
         for part, count in _in_parts(self._receive_answers(status, messages or ())):
             if poll is not None:
                 poll.sending(count)
@@ -306,7 +317,18 @@ class Calls:
         if poll is not None:
             poll.complete()
         self._count("ReceiveMessage", status.code, caller.began_s)
-        call.answer()
+        return ()
+
+    def _answers_at_once(self, call: Call, poll: Poll, messages: list[bytes]) -> tuple[bytes, ...] | None:
+        """The answer of a receive, if the client's windows have room for all of it: ``poll`` is complete then."""
+        status = OK if messages else NO_NEW_MESSAGE
+        answers = self._receive_answers(status, messages)
+        if not call.has_room(sum(map(len, answers)) + PREFIX_BYTES * len(answers)):
+            return None
+        poll.sending(len(messages))
+        poll.complete()
+        self._count("ReceiveMessage", status.code, call.state.began_s)
+        return answers
 
     def _handed_out(self, poll: Poll, deliveries: Sequence[Delivery], topic: wire.Resource) -> list[bytes]:
         """The answers for the messages of a receive that can be read; ``poll`` learns which these are."""

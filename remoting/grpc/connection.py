@@ -255,8 +255,8 @@ class GrpcConnection:
             self._unsent[stream_id] = trio.current_time()
         if self._in_turn:
             return
-        if call.is_unary and not self._unary_calls:
-            # No other answer can join this one, so it need not wait for the writer's turn.
+        if not self._unary_calls:
+            # No other unary call's answer can join this one, so it need not wait for the writer's turn.
             self.flush_now()
         else:
             self._wake.set()

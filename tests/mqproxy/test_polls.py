@@ -36,6 +36,7 @@ class Answering:
     def __init__(self) -> None:
         self.asked = trio.Event()
         self.is_near = False
+        self._ended: Ended | None = None
         self.was_cancelled = False
         self.given_back: list[tuple[int, int]] = []
         self.acknowledged: list[int] = []
@@ -45,12 +46,16 @@ class Answering:
     def answer(self, answer: list[Delivery] | Exception) -> None:
         self._answer = answer
         self._may_answer.set()
+        if self._ended is not None:
+            self._ended(answer)
 
     def pop_at_once(self, wanted: Pop, ended: Ended, again: Callable[[], None]) -> bool:
-        """Answers at once when `answer` was called, if that is allowed."""
-        if self.is_near and self._may_answer.is_set():
-            ended(self._answer)
-        return self.is_near and self._may_answer.is_set()
+        """A broker in this process answers at once, or when `answer` is called."""
+        if self.is_near:
+            self._ended = ended
+            if self._may_answer.is_set():
+                ended(self._answer)
+        return self.is_near
 
     async def pop(self, wanted: Pop) -> list[Delivery]:
         self.asked.set()
@@ -116,6 +121,8 @@ class Asking:
         self.state = SimpleNamespace(session=SimpleNamespace(ending=Ending()), began_s=0.0)
         self.has_written = trio.Event()
         self.has_answered = False
+        self.is_over = False
+        self.has_a_window = True
         self._takes = takes
         self._callbacks: list[Callable[[], None]] = []
 
@@ -124,11 +131,12 @@ class Asking:
 
     def end(self) -> None:
         """The call ends."""
+        self.is_over = True
         for callback in self._callbacks:
             callback()
 
     def has_room(self, size: int) -> bool:
-        return self._takes
+        return self.has_a_window and self._takes
 
     async def write(self, *messages: bytes) -> None:
         self.has_written.set()
@@ -137,7 +145,7 @@ class Asking:
         if not self._takes:
             await trio.sleep_forever()
 
-    def answer(self) -> None:
+    def answer(self, *messages: bytes) -> None:
         self.has_answered = True
         self.end()
 
@@ -156,7 +164,14 @@ def calls_of(poll: Poll) -> Calls:
 
 async def received(calls: Calls, call: Asking) -> None:
     """Carry out a receive call as a task."""
-    await calls._receive(cast(Any, call), wire.ReceiveMessageRequest(), None, None)
+    await finished(calls._receive(cast(Any, call), wire.ReceiveMessageRequest(), None, None), call)
+
+
+async def finished(work: Coroutine[Any, Any, Any], call: Asking) -> None:
+    """Await the task of a receive call."""
+    answer = await work
+    if answer is not None:
+        call.answer(*answer)
 
 
 @asynccontextmanager
@@ -228,6 +243,7 @@ async def test_messages_that_wait_for_the_window_of_their_client_are_given_back(
     async with a_world() as world:
         world.brokers.answer([world.delivery(1)])
         poll, call = world.polls.begin("client", WANTED, (), is_renewed=True), Asking(takes=takes)
+        call.has_a_window = False
         async with trio.open_nursery() as nursery:
             nursery.start_soon(received, calls_of(poll), call)
             await call.has_written.wait()
@@ -260,6 +276,28 @@ async def test_messages_that_the_broker_has_at_once_go_out_in_the_turn_of_their_
         await world.polls.close()
         assert world.brokers.given_back == ([] if takes else [(1, module.BACK_AFTER_MS)])
         assert len(world.renewals) == int(takes)
+
+
+@pytest.mark.parametrize("takes", [True, False])
+async def test_a_receive_that_waits_is_answered_in_the_turn_of_its_messages_or_by_its_task(
+    monkeypatch: pytest.MonkeyPatch, takes: bool
+) -> None:
+    monkeypatch.setattr(MessageEncoder, "popped", lambda encoder, delivery: b"a message")
+    monkeypatch.setattr(popping_module, "packed_in", lambda messages: [])
+    async with a_world() as world:
+        world.brokers.is_near = True
+        poll, call = world.polls.begin("client", WANTED, (), is_renewed=True), Asking()
+        work = calls_of(poll).receive_message(cast(Any, call), b"")
+        assert isinstance(work, Coroutine)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(finished, work, call)
+            await wait_all_tasks_blocked()
+            call.has_a_window = takes
+            world.brokers.answer([world.delivery(1)])
+            assert call.has_answered == takes
+        assert call.has_answered and call.has_written.is_set() != takes
+        await world.polls.close()
+        assert (world.brokers.given_back, len(world.renewals)) == ([], 1)
 
 
 async def test_messages_that_are_not_written_are_given_back_and_none_is_renewed() -> None:
