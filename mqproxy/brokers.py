@@ -48,7 +48,8 @@ from skylark.sdk.endpoint import Endpoint
 from skylark.sdk.nameservers import NameServerSource
 from skylark.sdk.retry import Outcome, outcome_of
 
-_LONG_MAX_DIGITS = 19
+# The most digits of an offset.
+_MAX_DIGITS = 19
 # The most offsets between the first and the last message of one pop, of which filters may have skipped some.
 _MAX_OFFSETS = 65_536
 # Offsets that are acknowledged together are the bits of a number, which must not become long for a few messages.
@@ -97,7 +98,10 @@ class Receipt(NamedTuple):
             raise Refused(wire.INVALID_RECEIPT_HANDLE, f"the receipt handle cannot be read: {error}") from None
         if pop.offset is not None:
             raise Refused(wire.INVALID_RECEIPT_HANDLE, "the receipt handle cannot be read: it has more than 9 parts")
-        if not (_is_long(offset) and _is_long(last)):
+        digits = offset + last
+        if not (
+            digits.isascii() and offset.isdigit() and last.isdigit() and max(len(offset), len(last)) <= _MAX_DIGITS
+        ):
             raise Refused(wire.INVALID_RECEIPT_HANDLE, "the receipt handle has no offset")
         receipt = cls(shared, pop, int(offset), int(last))
         if not 0 <= receipt.offset - pop.start_offset < _MAX_OFFSETS:
@@ -108,10 +112,6 @@ class Receipt(NamedTuple):
 
 
 _parse_short = lru_cache(maxsize=4_096)(parse_handle)
-
-
-def _is_long(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= _LONG_MAX_DIGITS
 
 
 class Pop(NamedTuple):
@@ -418,8 +418,11 @@ def _deliveries(messages: Sequence[ReceivedMessage], counts: dict[tuple[str, str
             lease = message.lease
             pop = lease.handle()
             shared = str(pop)
-        receipt = Receipt(shared, pop, message.leased_offset, message.physical_offset)
-        attempt = _attempt(message, counts) if counts else message.delivery_attempt
+        record = message.record
+        # A message of an inner batch has the batch's offset in its handle.
+        offset = record.queue_offset if message.whole is None else message.leased_offset
+        receipt = Receipt(shared, pop, offset, record.physical_offset)
+        attempt = _attempt(message, counts) if counts else record.reconsume_times + 1
         found.append(Delivery(message, receipt, attempt, pop.invisible_time))
     return found
 

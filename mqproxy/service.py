@@ -18,7 +18,7 @@ from skylark.mqcommon.errors import BufferFull, ProtocolError, SkylarkError
 from skylark.mqcommon.message.flags import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from skylark.mqcommon.message.message import Message, MessageExt
 from skylark.mqcommon.names import PERM_READ
-from skylark.mqproxy.answers import acknowledged, receive_status, sent_at
+from skylark.mqproxy.answers import acknowledged, receive_status, sent_at, sent_one
 from skylark.mqproxy.brokers import Delivery, Pop
 from skylark.mqproxy.clients import CONSUMERS, LITE_CONSUMERS, answered, check_size
 from skylark.mqproxy.ending import Ending
@@ -68,6 +68,7 @@ from skylark.remoting.protocol.requests.pops import MAX_POP_COUNT
 from skylark.remoting.protocol.requests.routes import TopicRouteData
 from skylark.sdk.consumer.reader import PullResult
 from skylark.sdk.producer.producer import Ticket
+from skylark.sdk.producer.result import SendStatus
 from skylark.sdk.runtime import off_loop
 
 logger = logging.getLogger(__name__)
@@ -708,7 +709,10 @@ class Calls:
             _check_expected(expected, (kind,))
 
         def ended(ticket: Ticket) -> None:
-            reply.send(answer_of([_entry_of(ticket)]))
+            if ticket.error is None and (result := ticket.result()).status is SendStatus.SEND_OK:
+                reply.send_encoded(wire.OK, sent_one(result.msg_id, result.queue_offset, result.recall_handle))
+            else:
+                reply.send(answer_of([_entry_of(ticket)]))
 
         try:
             caller.session.producer.send_nowait(message, on_delivery=ended)

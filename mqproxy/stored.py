@@ -17,11 +17,14 @@ from skylark.mqcommon.message.properties import KEYS, RESERVED, SHARDING_KEY, TA
 from skylark.mqproxy.brokers import Delivery
 from skylark.mqproxy.sending import BORN_HOST, DELIVER_AT, SHOWN, TRACE_CONTEXT
 from skylark.mqproxy.wire import messaging_pb2 as wire
-from skylark.mqproxy.wire.fields import duration_of, encoded, sized, tag, text, time_of, varint
+from skylark.mqproxy.wire.fields import duration_of, encoded, size_of, sized, tag, text, time_of, varint
 
 _LONG_MAX_DIGITS: Final = 19
 _HIDDEN: Final = RESERVED - SHOWN
+# What makes a message one of another type than NORMAL.
+_TRANSACTION: Final = "TRAN_MSG"
 _DELAYED: Final = ("DELAY", DELIVER_AT, "TIMER_DELAY_SEC", "TIMER_DELAY_MS")
+_OF_TYPES: Final = (_TRANSACTION, *_DELAYED, SHARDING_KEY)
 
 _message = wire.Message.DESCRIPTOR.fields_by_name
 _TOPIC: Final = tag(_message["topic"].number)
@@ -92,15 +95,16 @@ class MessageEncoder:
         if born is None or stored is None:
             self.odd.append(message)
         born_host = properties.get(BORN_HOST)
+        kind = wire.NORMAL if properties.keys().isdisjoint(_OF_TYPES) else _type_of(properties)
         checksum = hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
         try:
             system = (
                 f"{_MESSAGE_ID}{text(properties.get(UNIQ_KEY) or message.offset_msg_id)}"
-                f"{_BEFORE_CHECKSUM}{checksum}{_AFTER_CHECKSUM[_type_of(properties)]}"
+                f"{_BEFORE_CHECKSUM}{checksum}{_AFTER_CHECKSUM[kind]}"
                 f"{_BORN_HOST}{text(born_host) if born_host else _host(record.born_host)}"
                 f"{_STORE_HOST}{_host(record.store_host)}"
-                f"{_QUEUE_ID}{varint(record.queue_id)}{_QUEUE_OFFSET}{varint(record.queue_offset)}"
-                f"{_DELIVERY_ATTEMPT}{varint(min(attempt, INT_MAX))}{receipt}"
+                f"{_QUEUE_ID}{size_of(record.queue_id)}{_QUEUE_OFFSET}{varint(record.queue_offset)}"
+                f"{_DELIVERY_ATTEMPT}{size_of(min(attempt, INT_MAX))}{receipt}"
             )
             if born is not None:
                 system += _BORN_TIMESTAMP + born
@@ -112,8 +116,8 @@ class MessageEncoder:
                     users += _USER_PROPERTY + sized(f"{_NAME}{text(name)}{_VALUE}{text(value)}")
                 if name in _SHOWN_BY_FIELDS:
                     system += _SHOWN_BY_FIELDS[name](value)
-            fields = f"{self._topic}{users}{_SYSTEM}{sized(system)}{_BODY}{varint(len(body))}"
-            head = encoded(f"{answer}{varint(len(fields) + len(body))}{fields}")
+            fields = f"{self._topic}{users}{_SYSTEM}{sized(system)}{_BODY}{size_of(len(body))}"
+            head = encoded(f"{answer}{size_of(len(fields) + len(body))}{fields}")
         except ValueError as error:
             # Any client writes what is stored. One odd message must not keep its neighbours from being handed out.
             raise ProtocolError(f"it cannot be a message of gRPC: {error}") from error
@@ -154,7 +158,7 @@ _SHOWN_BY_FIELDS: Final = {
 
 
 def _type_of(properties: dict[str, str]) -> wire.MessageType:
-    if properties.get("TRAN_MSG") == "true":
+    if properties.get(_TRANSACTION) == "true":
         return wire.TRANSACTION
     if not properties.keys().isdisjoint(_DELAYED):
         return wire.DELAY

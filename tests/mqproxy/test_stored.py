@@ -1,6 +1,8 @@
 """Messages and answers that are encoded by hand: protobuf reads them as the objects that say the same."""
 
 import hashlib
+from types import SimpleNamespace
+from typing import cast
 
 from google.protobuf.timestamp_pb2 import Timestamp
 from hypothesis import given
@@ -10,14 +12,15 @@ from skylark.mqcommon.message.ids import encode_host
 from skylark.mqcommon.message.message import MessageExt
 from skylark.mqcommon.message.properties import RESERVED, encode_properties
 from skylark.mqcommon.message.record import encode_record, topic_field
-from skylark.mqproxy.answers import acknowledged, receive_status, sent_at
+from skylark.mqproxy.answers import acknowledged, receive_status, sent_at, sent_one
 from skylark.mqproxy.brokers import Delivery, Receipt
-from skylark.mqproxy.sending import BORN_HOST, DELIVER_AT, SHOWN, TRACE_CONTEXT
+from skylark.mqproxy.sending import BORN_HOST, DELIVER_AT, SHOWN, TRACE_CONTEXT, answer_of, entry_of
 from skylark.mqproxy.statuses import OK
 from skylark.mqproxy.stored import MessageEncoder
 from skylark.mqproxy.wire import messaging_pb2 as wire
 from skylark.remoting.protocol.pop_info import PopHandle
 from skylark.sdk.consumer.popped import Lease, ReceivedMessage
+from skylark.sdk.producer.result import SendResult, SendStatus
 
 TEXTS = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=("Cs",)), max_size=150)
 NAMES = st.sampled_from(sorted(RESERVED)) | TEXTS.filter(bool)
@@ -118,6 +121,13 @@ def test_the_answer_to_acknowledgements_names_each_message(entries: list[tuple[s
     results = [wire.AckMessageResultEntry(message_id=id_, receipt_handle=h, status=OK) for id_, h in entries]
     made = wire.AckMessageResponse(status=OK, entries=results)
     assert wire.AckMessageResponse.FromString(acknowledged(asked)) == made
+
+
+@given(TEXTS, st.integers(0, 2**63 - 1), TEXTS)
+def test_the_answer_to_a_send_is_the_object_of_its_result(msg_id: str, offset: int, recall_handle: str) -> None:
+    result = SimpleNamespace(status=SendStatus.SEND_OK, msg_id=msg_id, queue_offset=offset, recall_handle=recall_handle)
+    made = answer_of([entry_of(cast(SendResult, result))])
+    assert wire.SendMessageResponse.FromString(sent_one(msg_id, offset, recall_handle)) == made
 
 
 @given(TIMES)
