@@ -49,8 +49,8 @@ READ_BYTES_BULK: Final = 262_144
 FEW_EVENTS: Final = 32
 # After this time other connections are served before the rest of a read.
 TURN_S: Final = 0.005
-# The clock is read once before this many events: the two of a request, whose handler may take a millisecond.
-EVENTS_PER_CLOCK_READ: Final = 2
+# The clock is read once before this many events.
+EVENTS_PER_CLOCK_READ: Final = 8
 # Streams wait with their next message while more bytes than this wait for the transport.
 BULK_BYTES: Final = 262_144
 # Large answers are sent in parts of this size, so that a slow client is told apart from a client that reads nothing.
