@@ -54,12 +54,12 @@ class Callers:
         """The caller of a call; None when that takes time, for `asked`. Refused as `of`."""
         if self._rate is not None and not self._rate.take(limited_network(_host(call)), trio.current_time()):
             raise Refused(wire.TOO_MANY_REQUESTS, "flow limit")
-        session = self._sessions.known(call.metadata)
+        session = self._sessions.known(call.headers)
         return None if session is None else self._caller(call, session)
 
     async def asked(self, call: Call) -> Caller:
         """The caller of a call for which `known` had no answer. Refused as `of`."""
-        return self._caller(call, await self._sessions.of_call(call.metadata))
+        return self._caller(call, await self._sessions.of_call(call.headers))
 
     async def of(self, call: Call) -> Caller:
         """The caller of a call. Refused when the call is not signed as it must be, or has no client id.
@@ -70,7 +70,7 @@ class Callers:
         return self.known(call) or await self.asked(call)
 
     def _caller(self, call: Call, session: Session) -> Caller:
-        client_id = call.metadata.get("x-mq-client-id", "")
+        client_id = call.headers.get("x-mq-client-id", "")
         if not client_id or client_id.isspace():
             raise Refused(wire.CLIENT_ID_REQUIRED, "client id cannot be empty")
         return Caller(client_id, _host(call), call.peer, session, self.now_s())

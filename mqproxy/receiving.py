@@ -75,7 +75,7 @@ def names_of(topic: wire.Resource, group: wire.Resource) -> tuple[str, str]:
     return topic_of(topic), group_of(group)
 
 
-class Asked(NamedTuple):
+class ReceiveQuery(NamedTuple):
     """What a receive call asks for, checked. ``broker_name`` is empty when any broker will do."""
 
     topic: str
@@ -87,7 +87,7 @@ class Asked(NamedTuple):
     invisible_ms: int
 
     @classmethod
-    def of(cls, request: wire.ReceiveMessageRequest, options: ProxyOptions) -> "Asked":
+    def of(cls, request: wire.ReceiveMessageRequest, options: ProxyOptions) -> "ReceiveQuery":
         """What ``request`` asks for. Refused when it cannot be carried out."""
         queue = request.message_queue
         topic, group = names_of(queue.topic, request.group)

@@ -39,7 +39,7 @@ from skylark.mqproxy.names import group_of, topic_of
 from skylark.mqproxy.options import ProxyOptions
 from skylark.mqproxy.polls import Poll
 from skylark.mqproxy.pulling import check_offset, pull_status, queue_of
-from skylark.mqproxy.receiving import Asked, check_invisible, filter_of, names_of, polling_ms
+from skylark.mqproxy.receiving import ReceiveQuery, check_invisible, filter_of, names_of, polling_ms
 from skylark.mqproxy.renewals import Taken
 from skylark.mqproxy.routes import MESSAGE_TYPES, assignments, endpoints_of, message_queues, with_port
 from skylark.mqproxy.sending import (
@@ -545,7 +545,7 @@ class Calls:
     async def _poll(
         self, caller: Caller, request: wire.ReceiveMessageRequest, left_s: Callable[[], float | None]
     ) -> Poll:
-        asked = Asked.of(request, self._options)
+        asked = ReceiveQuery.of(request, self._options)
         config = await self._metadata.group(asked.group)
         is_ordered = config is not None and config.consume_message_orderly
         broker = asked.broker_name or _readable_broker(await self._metadata.route(asked.topic))
@@ -558,7 +558,7 @@ class Calls:
         """As `_poll`; None when that takes time, or the proxy or the session ends."""
         if self._stopping.has_begun or caller.session.ending.has_begun:
             return None
-        asked = Asked.of(request, self._options)
+        asked = ReceiveQuery.of(request, self._options)
         is_ordered, broker = self._metadata.known_order(asked.group), asked.broker_name
         if not broker and (route := self._metadata.known_route(asked.topic)) is not None:
             broker = _readable_broker(route)
@@ -570,7 +570,7 @@ class Calls:
         self,
         caller: Caller,
         request: wire.ReceiveMessageRequest,
-        asked: Asked,
+        asked: ReceiveQuery,
         broker: str,
         left_s: float | None,
         *,

@@ -85,13 +85,11 @@ class Call:
         "_error",
         "_gives_gzip",
         "_has_head",
-        "_headers",
         "_held_bytes",
         "_is_beginning",
         "_is_blocked",
         "_is_whole",
         "_link",
-        "_metadata",
         "_method",
         "_news",
         "_reader",
@@ -103,6 +101,7 @@ class Call:
         "_window",
         "deadline_s",
         "header_bytes",
+        "headers",
         "is_over",
         "is_unary",
         "path",
@@ -126,7 +125,8 @@ class Call:
         """
         self._link = link
         self._stream_id = stream_id
-        self._headers = headers
+        #: All headers of the request, by lower-case names: the client's own, HTTP/2's and gRPC's.
+        self.headers = headers
         self._method = method
         self.is_unary = isinstance(method, Unary) and not method.has_many_answers
         self.path = headers[":path"]
@@ -137,7 +137,6 @@ class Call:
         #: Belongs to the handler.
         self.state: Any = None
         self.is_over = False
-        self._metadata: dict[str, str] | None = None
         self._takes_gzip = headers.get("grpc-encoding") == "gzip"
         # An answer is compressed as its request, if the client reads such answers.
         self._gives_gzip = self._takes_gzip and "gzip" in headers.get("grpc-accept-encoding", "")
@@ -158,13 +157,6 @@ class Call:
         self._has_head = False
         self._is_blocked = False
         self._window: trio.lowlevel.ParkingLot | None = None
-
-    @property
-    def metadata(self) -> Mapping[str, str]:
-        """The client's own headers, by lower-case names."""
-        if self._metadata is None:
-            self._metadata = heads.metadata_of(self._headers)
-        return self._metadata
 
     @property
     def peer(self) -> str:

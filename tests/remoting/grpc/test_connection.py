@@ -68,7 +68,7 @@ class Handlers:
         call.when_ended(lambda: self.ended.append(call.path))
 
     def unread(self, call: Call, error: GrpcError) -> bytes | None:
-        return b"unread: " + error.status.name.encode() if "x-tell" in call.metadata else None
+        return b"unread: " + error.status.name.encode() if "x-tell" in call.headers else None
 
     async def task(self, call: Call, request: bytes) -> bytes:
         self.held.append(call)
