@@ -7,9 +7,9 @@ from functools import partial
 import trio
 
 from skylark.mqcommon.errors import SkylarkError
-from skylark.mqcommon.message.message import packed_in
 from skylark.mqproxy.brokers import Brokers, Delivery, Pop, keep_bodies
 from skylark.mqproxy.statuses import Refused
+from skylark.sdk.consumer.decompression import are_to_be_kept
 
 logger = logging.getLogger(__name__)
 
@@ -110,7 +110,7 @@ class Popping:
     def _answered(self, result: list[Delivery] | Exception) -> None:
         if isinstance(result, Exception):
             self._end(result)
-        elif packed_in([delivery.message for delivery in result]):
+        elif are_to_be_kept([delivery.message for delivery in result]):
             self._start(partial(self._unpacked, result))
         elif self._others(result):
             self._start(partial(self._without_others, result))

@@ -69,8 +69,7 @@ class CallLink(Protocol):
     async def taken(self) -> None:
         """Wait while many bytes wait for the transport."""
 
-    @property
-    def is_taken(self) -> bool:
+    def takes_more(self) -> bool:
         """Whether `taken` would not wait."""
 
     def ended(self, stream_id: int) -> None:
@@ -191,7 +190,7 @@ class Call:
 
     def has_room(self, size: int) -> bool:
         """Whether an answer of ``size`` bytes in all goes out at once: the client's windows have room for it."""
-        return not self.is_over and self._link.is_taken and self._link.http2.has_room(self._stream_id, size)
+        return not self.is_over and self._link.takes_more() and self._link.http2.has_room(self._stream_id, size)
 
     def start(self, work: Coroutine[Any, Any, bytes | tuple[bytes, ...] | None]) -> None:
         """Go on with a task, as if `Unary.run` had returned it. For a handler that has returned None."""

@@ -235,11 +235,10 @@ class GrpcConnection:
             self._wake.set()
 
     async def taken(self) -> None:
-        while not self.is_taken:
+        while not self.takes_more():
             await self._taken.park()
 
-    @property
-    def is_taken(self) -> bool:
+    def takes_more(self) -> bool:
         self._collect()
         return self._outbox_bytes <= BULK_BYTES or self.closed_reason is not None
 

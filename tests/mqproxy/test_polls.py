@@ -260,7 +260,7 @@ async def test_messages_that_the_broker_has_at_once_go_out_in_the_turn_of_their_
     monkeypatch: pytest.MonkeyPatch, takes: bool
 ) -> None:
     monkeypatch.setattr(MessageEncoder, "popped", lambda encoder, delivery: b"a message")
-    monkeypatch.setattr(popping_module, "packed_in", lambda messages: [])
+    monkeypatch.setattr(popping_module, "are_to_be_kept", lambda messages: False)
     async with a_world() as world:
         world.brokers.is_near = True
         world.brokers.answer([world.delivery(1)])
@@ -283,7 +283,7 @@ async def test_a_receive_that_waits_is_answered_in_the_turn_of_its_messages_or_b
     monkeypatch: pytest.MonkeyPatch, takes: bool
 ) -> None:
     monkeypatch.setattr(MessageEncoder, "popped", lambda encoder, delivery: b"a message")
-    monkeypatch.setattr(popping_module, "packed_in", lambda messages: [])
+    monkeypatch.setattr(popping_module, "are_to_be_kept", lambda messages: False)
     async with a_world() as world:
         world.brokers.is_near = True
         poll, call = world.polls.begin("client", WANTED, (), is_renewed=True), Asking()
