@@ -1,6 +1,6 @@
 """A cluster that grows from one broker to three and back to one under load: throughput, errors and lag over time.
 
-    python -m bench.resize [--out docs/resize.svg] [--json] [--tasks 100] [--span 4]
+    python -m bench.resize [--out docs/operate/scale/resize.svg] [--json] [--tasks 100] [--span 4]
 
 Producer tasks send messages of 128 B one after another, and a group consumes them, while: two brokers are started and
 get the topic; the two are drained one after the other (mqadmin drain, with --settle 1, as all clients here watch their
@@ -196,7 +196,7 @@ def main(out: str, tasks: int, span_s: float) -> Iterator[Row]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default="docs/resize.svg")
+    parser.add_argument("--out", default="docs/operate/scale/resize.svg")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--tasks", type=int, default=100)
     parser.add_argument("--span", type=float, default=4.0)

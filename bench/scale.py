@@ -1,7 +1,7 @@
 """What one NameServer carries: very many brokers, topics and clients, and its restart.
 
     python -m bench.scale [--json] [--brokers N] [--topics N] [--copies N] [--clients N]
-    python -m bench.scale --pictures docs/scale
+    python -m bench.scale --pictures docs/operate/scale
 
 One real NameServer process; its brokers and clients are simulated in another one (bench/scale_load.py) with real frames
 on real connections. ``--topics`` is the number of topics of all brokers together, each on ``--copies`` brokers. The

@@ -1,6 +1,6 @@
 """Spark batch reads of many queues. The limit: as many rows in few queues, with the same query, in the same session.
 
-    python -m bench.spark_tasks [--json] [--messages N] [--queues N] [--rounds N] [--out docs/tasks.svg]
+    python -m bench.spark_tasks [--json] [--messages N] [--queues N] [--rounds N] [--out docs/guides/spark/tasks.svg]
 
 The topics have the same messages, and each queue of a topic has equally many. The session is up and warm before the
 clock runs; both sides run in turn, planning included. A NameServer and a broker are started. With --out the tasks of a

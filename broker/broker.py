@@ -15,16 +15,14 @@ from skylark.broker.assembly import overrides
 from skylark.broker.identity import Identity, identity_of, listening, registered_addresses, resolved, with_port
 from skylark.broker.meta.metadata import Metadata, MetadataReport
 from skylark.broker.options import UNKNOWN_ID, BrokerOptions
-from skylark.broker.replication.dledger.begin_anew import can_begin_anew, set_aside
-from skylark.broker.replication.dledger.log_disk import DIRECTORY as DLEDGER
-from skylark.broker.replication.dledger.log_disk import LostDisk, check_promises
+from skylark.broker.replication.dledger.group_store import DIRECTORY as DLEDGER
+from skylark.broker.replication.dledger.group_store import LostDisk
 from skylark.broker.replication.role import RoleMachine
 from skylark.broker.store.checkpoint import LastStop
 from skylark.broker.store.store import MessageStore, StoreOptions
 from skylark.broker.store.truncation.saved import DIRECTORY as CUT_OFF
 from skylark.broker.tasks.repeat import repeat
 from skylark.broker.wiring.core import make_core
-from skylark.broker.wiring.replication import until_others_lead
 from skylark.broker.wiring.wiring import Wiring, wire
 from skylark.broker.writing.elected import Elected
 from skylark.mqcommon.addresses import is_any_address, split_address
@@ -165,6 +163,10 @@ class Broker:
 
         Returns False if the broker was stopped before the move.
         """
+        # Imported here, as below: only a member of a group needs it.
+        from skylark.broker.replication.dledger.begin_anew import can_begin_anew, set_aside
+        from skylark.broker.wiring.group_link import until_others_lead
+
         root = self.options.store_path_root_dir
         if not can_begin_anew(self.options.group_peers, root):
             raise lost
@@ -251,6 +253,8 @@ class Broker:
         # empty tables: its consumers would start from the beginning, and NameServers would drop all topics.
         try:
             if self.options.enable_dleger_commit_log:
+                from skylark.broker.replication.dledger.log_disk import check_promises
+
                 check_promises(self._fs, self.options.store_path_root_dir, store.log)
             self._remove_leftovers()
             self._report(metadata.open(must_exist=store.inventory.has_metadata))

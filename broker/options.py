@@ -48,7 +48,7 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, SignatureOptions, Limit
     broker_cluster_name: str = option("DefaultCluster", "cluster that the broker belongs to")
     broker_name: str = option("", "name of the broker set; the same for a master and its slaves; default: host name")
     broker_instances: str = option(
-        "1", "brokers that the command starts, NAME-0 and so on; auto: one for each core; docs/operations.md, All cores"
+        "1", "brokers that the command starts, NAME-0 and so on; auto: one for each core; docs/operate/all-cores.md"
     )
     broker_id: int = option(0, "0 for the master of the set; each slave has its own id above 0", minimum=-1)
     broker_role: str = option(
@@ -114,7 +114,7 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, SignatureOptions, Limit
     )
 
     # --- the proxy
-    enable_proxy: bool = option(False, "serve clients of RocketMQ 5 by gRPC, too; docs/proxy.md, In a broker")
+    enable_proxy: bool = option(False, "serve clients of RocketMQ 5 by gRPC, too; docs/reference/proxy.md, In a broker")
     grpc_server_port: int = option(
         -1, "port for gRPC; 0 takes a free one, -1: as proxyConfigPath says, or 8081", minimum=-1, maximum=65535
     )

@@ -5,10 +5,10 @@ proxy, a process of its own (proxy_process.py). A proxy that ends is started aga
 it keeps ending. If the proxy does not come up at the first start, its options are wrong, and the broker ends.
 """
 
-import importlib.util
 import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping
+from importlib import import_module
 from random import Random
 
 import trio
@@ -17,6 +17,7 @@ from skylark.broker.options import BrokerOptions
 from skylark.mqcommon.addresses import format_address
 from skylark.mqcommon.backoff import RestartPauses
 from skylark.mqcommon.errors import UserError
+from skylark.mqcommon.extras import missing_extra
 from skylark.remoting.net.daemon import Main, Ready
 
 logger = logging.getLogger(__name__)
@@ -101,8 +102,11 @@ def check_proxy(options: BrokerOptions, *, is_process: bool) -> None:
             raise UserError(
                 "enableProxy: without namesrvAddr there must be one broker, and a listenPort; set namesrvAddr"
             )
-    if is_process and importlib.util.find_spec("google") is None:
-        raise UserError("enableProxy: the library protobuf is missing; pip install 'skylark-mq[proxy]'")
+    if is_process:
+        try:
+            import_module("google.protobuf")
+        except ImportError as error:
+            raise UserError(missing_extra("enableProxy", "proxy", error)) from None
 
 
 def proxy_given(options: BrokerOptions) -> dict[str, str]:

@@ -4,8 +4,8 @@ The service is outbox.py (FastAPI, FastStream, an outbox), the tasks are from ce
 with a broker of its own, and OpenTelemetry keeps the spans in memory. A program that runs for longer exports them to a
 collector instead: nothing else changes.
 
-    pip install 'skylark-mq[otel,faststream,celery]' opentelemetry-sdk opentelemetry-instrumentation-fastapi \
-        opentelemetry-instrumentation-celery httpx
+    pip install "skylark-mq[otel,faststream,celery] @ file:///path/to/clone" opentelemetry-sdk httpx \
+        opentelemetry-instrumentation-fastapi opentelemetry-instrumentation-celery
 """
 
 import argparse

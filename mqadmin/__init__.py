@@ -8,7 +8,7 @@ session.py          the context of one run of a command, and runs in rounds; sco
 render.py           tables and JSON, RocketMQ's texts for values; message_text.py: for messages
 reshape.py          changes a topic's number of queues, step by step; moving.py: copies messages of removed queues
 securing.py         the files of a guarded cluster
-reference.py        generates docs/mqadmin.md
+reference.py        generates docs/reference/mqadmin.md
 """
 
 if __name__ == "mqadmin":

@@ -8,7 +8,7 @@ report is printed as JSON. Options and the types of their values are in `params`
 import os
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 Work = Callable[..., Awaitable[Any]]
 Show = Callable[[Any], Iterable[str]]
+F = TypeVar("F", bound=Callable[..., Any])
 _SCOPE = ("broker_addr", "cluster_name")
 
 
@@ -125,12 +126,8 @@ def command(
             _check_either(ctx, _SCOPE if has_scope else either, options)
             if asks_servers and namesrv_addr is None and not _names_broker(ctx, options):
                 raise click.UsageError("no NameServer address: give -n HOST:PORT or set NAMESRV_ADDR", ctx)
-            settings = Settings(
-                namesrv_addr or "",
-                round(timeout * 1000),
-                output,
-                given_credentials(credentials_file, plain_signature_addresses),
-                given_tls(tls_config),
+            settings = settings_of(
+                namesrv_addr, credentials_file, plain_signature_addresses, tls_config, timeout, output
             )
             clients = ctx.obj if ctx.obj is not None else SdkClients()
 
@@ -151,6 +148,37 @@ def command(
         return AdminCommand(name, context, run, [*params, *common_options()], help=help_text)
 
     return make
+
+
+#: The common options that say where the cluster is, and how to reach it.
+_OF_CLUSTER = ("namesrv_addr", "credentials_file", "plain_signature_addresses", "tls_config", "timeout")
+
+
+def cluster_options(command: F) -> F:
+    """Add the options of the cluster to a click command; `settings_of` and the like take their values."""
+    command.__click_params__ = [  # type: ignore[attr-defined]  # as click's decorators do
+        *getattr(command, "__click_params__", []),
+        *reversed([param for param in common_options() if param.name in _OF_CLUSTER]),
+    ]
+    return command
+
+
+def settings_of(
+    namesrv_addr: str | None,
+    credentials_file: str | None,
+    plain_signature_addresses: str,
+    tls_config: str | None,
+    timeout: float,
+    output: str,
+) -> Settings:
+    """The settings that the common options give; ``timeout`` is in seconds."""
+    return Settings(
+        namesrv_addr or "",
+        round(timeout * 1000),
+        output,
+        given_credentials(credentials_file, plain_signature_addresses),
+        given_tls(tls_config),
+    )
 
 
 # Here and below: click passes options by name, and has checked their types against the command's parameters.
@@ -185,7 +213,7 @@ def run_work(clients: Clients, settings: Settings, work: Work, options: dict[str
         if (failure := first_of(error, SkylarkError)) is None:
             raise
         in_json = settings.output == "json"
-        line = to_json(error_report(failure), one_line=True) if in_json else f"mqadmin: {explain(failure)}"
+        line = to_json(error_report(failure), one_line=True) if in_json else f"{_program()}: {explain(failure)}"
         click.echo(line, err=True)
         return False
     assert session is not None
@@ -222,7 +250,7 @@ def given_credentials(file: str | None, plain_signature_addresses: str) -> "Cred
     from skylark.sdk.credentials import credentials_of_tools
 
     try:
-        found = credentials_of_tools(file, os.environ, lambda warning: click.echo(f"mqadmin: {warning}", err=True))
+        found = credentials_of_tools(file, os.environ, lambda warning: click.echo(f"{_program()}: {warning}", err=True))
     except UserError as error:
         raise click.ClickException(str(error)) from None
     return found and replace(found, plain_signature_addresses=plain_signature_addresses)
@@ -238,6 +266,11 @@ def given_tls(file: str | None) -> "Tls | None":
         return read_tls_config(file)
     except UserError as error:
         raise click.ClickException(str(error)) from None
+
+
+def _program() -> str:
+    """The name of the program that runs, such as mqadmin."""
+    return click.get_current_context().find_root().info_name or "mqadmin"
 
 
 def _names_broker(ctx: click.Context, options: dict[str, Any]) -> bool:

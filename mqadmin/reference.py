@@ -1,5 +1,6 @@
-"""Generates docs/mqadmin.md from the commands, so that it is always up to date."""
+"""Generates docs/reference/mqadmin.md from the commands, so that it is always up to date."""
 
+import html
 import inspect
 import textwrap
 from collections.abc import Iterator
@@ -28,7 +29,7 @@ mqadmin help sendMessage
   there.
 - **Access control**: `--credentials FILE` signs requests; the file has `accessKey:` and `secretKey:`, and mode 0600.
   Without it `ROCKETMQ_ACCESS_KEY` and `ROCKETMQ_SECRET_KEY` are used, or RocketMQ's `$ROCKETMQ_HOME/conf/tools.yml`:
-  [security-clients.md](security-clients.md).
+  [Credentials](../operate/security-clients.md).
 - **JSON**: `--output json` prints one standard JSON document on stdout, with RocketMQ's member names as keys. Results
   of an operation at several servers are listed one by one: `ok`, and `error` if it failed. Errors are also JSON, each
   on a line of stderr: `error`, RocketMQ's `code` if a server refused, and the `addr` of the server (else null).
@@ -52,7 +53,7 @@ _NO_COLD_DATA = """
 A broker refuses requests of the cold-data commands and of `setCommitLogReadAheadMode` (2001 to 2004) with code 3 and
 their names, which RocketMQ's tools print. There is nothing to set: threads read what is not in memory, connections take
 turns, nobody else waits for them, and too many such requests are answered SYSTEM_BUSY
-([store.md](store.md#reading-readerpy-querypy-residencypy)).
+([The store](store.md#reading-readerpy-querypy-residencypy)).
 """
 
 
@@ -64,7 +65,7 @@ def markdown(group: Families) -> str:
     for family, names in group.families.items():
         parts.append(f"## {family}\n")
         for name in names:
-            parts += _command_parts(ctx, group.commands[name], {param.name for param in shared})
+            parts += command_parts(ctx, name, group.commands[name], {param.name for param in shared})
     parts.append("## Not implemented yet\n")
     parts.append(textwrap.fill(", ".join(f"`{name}`" for name in NOT_YET) + ".\n", 118, break_on_hyphens=False))
     parts.append(_NO_COLD_DATA)
@@ -83,8 +84,9 @@ def _shared_options(group: Families) -> list[click.Option]:
     return [param for param in first.params if isinstance(param, click.Option) and param.name in common]
 
 
-def _command_parts(ctx: click.Context, command: click.Command, shared: set[str | None]) -> Iterator[str]:
-    yield f"### {command.name}\n"
+def command_parts(ctx: click.Context, name: str, command: click.Command, shared: set[str | None]) -> Iterator[str]:
+    """The lines about one command of the group of ``ctx``: help, arguments, and the options that are not ``shared``."""
+    yield f"### {name}\n"
     for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
         if paragraph.startswith("\b"):
             yield f"```\n{inspect.cleandoc(paragraph[1:]).strip()}\n```\n"
@@ -93,8 +95,8 @@ def _command_parts(ctx: click.Context, command: click.Command, shared: set[str |
     own = [param for param in command.params if isinstance(param, click.Option) and param.name not in shared]
     arguments = [param.make_metavar(ctx) for param in command.params if isinstance(param, click.Argument)]
     if arguments:
-        yield f"`mqadmin {command.name} {' '.join(arguments)}`\n"
-    yield from _option_table(click.Context(command, info_name=command.name, parent=ctx), own)
+        yield f"{_code(' '.join([str(ctx.info_name), name, *arguments]))}\n"
+    yield from _option_table(click.Context(command, info_name=name, parent=ctx), own)
 
 
 def _option_table(ctx: click.Context, options: list[click.Option]) -> Iterator[str]:
@@ -105,6 +107,11 @@ def _option_table(ctx: click.Context, options: list[click.Option]) -> Iterator[s
     for param in options:
         record = param.get_help_record(ctx)
         if record is not None:
-            names, help_text = (" ".join(text.split()).replace("|", "\\|") for text in record)
-            yield f"| `{names}` | {help_text} |"
+            names, help_text = (" ".join(text.split()) for text in record)
+            yield f"| {_code(names)} | {help_text.replace('|', '&#124;')} |"
     yield ""
+
+
+def _code(text: str) -> str:
+    """Markdown that every renderer shows as code, in a table, too: they differ about a bar between backticks there."""
+    return f"`{text}`" if "|" not in text else f"<code>{html.escape(text).replace('|', '&#124;')}</code>"

@@ -36,7 +36,8 @@ def wrong_type(name: str, wanted: str, value: object, hint: str = "") -> TypeErr
 def check_text(name: str, value: object) -> None:
     """TypeError unless ``value`` is a str; InvalidArgument when UTF-8 cannot hold it."""
     if not isinstance(value, str):
-        raise wrong_type(name, "a str", value)
+        hint = f": decode it, as in {name}.decode()" if isinstance(value, bytes) else ""
+        raise wrong_type(name, "a str", value, hint)
     if not value.isascii():
         try:
             value.encode()
@@ -47,8 +48,20 @@ def check_text(name: str, value: object) -> None:
 def check_bytes(name: str, value: object) -> None:
     """TypeError unless ``value`` is bytes."""
     if not isinstance(value, bytes):
-        hint = f": encode it, as in {name}.encode()" if isinstance(value, str) else ""
-        raise wrong_type(name, "bytes", value, hint)
+        raise wrong_type(name, "bytes", value, hint_for_bytes(name, value))
+
+
+def hint_for_bytes(name: str, value: object) -> str:
+    """How ``value`` becomes the bytes that its caller may have meant."""
+    if isinstance(value, str):
+        return f": encode it, as in {name}.encode()"
+    if isinstance(value, bytearray | memoryview):
+        return f": copy it, as in bytes({name})"
+    if value is None:
+        return ': b"" is an empty one'
+    if isinstance(value, int | float):
+        return f": encode it, as in str({name}).encode()"
+    return f": encode it, as in json.dumps({name}).encode(), or let Producer(value=...) and send_value do it"
 
 
 def as_bytes(name: str, value: object) -> bytes:

@@ -10,6 +10,7 @@ SkylarkError
 ├── RemotingError             a request got no answer
 │   ├── ConnectFailed         nothing listens there, or not in time
 │   │   ├── WrongBroker       another broker listens there
+│   │   ├── NotRocketMQ       the server speaks another protocol
 │   │   ├── PlainSignatureOnly  the server knows only RocketMQ's signature, and may not get it: nothing was signed
 │   │   └── TlsFailed         both ends do not agree on TLS, or do not trust each other
 │   ├── NoNameServer          none of the NameServers answers
@@ -110,6 +111,20 @@ class WrongBroker(ConnectFailed):
         self.wanted = wanted
 
 
+class NotRocketMQ(ConnectFailed):
+    """The server at ``addr`` speaks another protocol, so it did nothing. ``protocol``: its name; "" if not known."""
+
+    def __init__(self, addr: str, protocol: str) -> None:
+        super().__init__(addr, f"it speaks {protocol or 'another protocol'}, not RocketMQ's")
+        self.protocol = protocol
+
+    def __str__(self) -> str:
+        return (
+            f"{self.addr} speaks {self.protocol or 'another protocol'}, not RocketMQ's: give the address of a "
+            "NameServer, whose port is 9876 unless its conf says otherwise"
+        )
+
+
 class PlainSignatureOnly(ConnectFailed):
     """``addr`` was reached, but knows only signatures that it may not get; ``reason`` says what to do.
 
@@ -139,6 +154,8 @@ class NoNameServer(RemotingError):
 
     def __str__(self) -> str:
         text = f"no NameServer of {self.addrs} answers ({self.reason})"
+        if self.addrs.startswith("http"):
+            return f"{text}: such a URL names a server that lists NameServers; a NameServer is given as host:port"
         match self.__cause__:
             case TlsFailed():
                 return text
@@ -147,7 +164,15 @@ class NoNameServer(RemotingError):
                     f"{text}: something listens there, so look at its log; a server that takes TLS only "
                     "closes connections without it (the argument tls)"
                 )
-        return f"{text}: start one there, or give the right addresses (the argument nameserver, or NAMESRV_ADDR)"
+            case RequestTimeout():
+                return (
+                    f"{text}: something listens there and says nothing; is it a NameServer, whose port is 9876 unless "
+                    "its conf says otherwise, and does its process run?"
+                )
+        return (
+            f"{text}: start one there (for development: skylark dev), or give the right addresses (the argument "
+            "nameserver, or NAMESRV_ADDR)"
+        )
 
 
 class NoController(RemotingError):

@@ -1,20 +1,31 @@
-"""Dataclasses whose methods are generated when they are called: the constructor at its tenth call, others at the first.
+"""Dataclasses whose fields are described, and whose methods are generated, when they are first needed.
 
-For each class `dataclasses.dataclass` generates and compiles up to eight functions at its import: some 0.35 ms for a
+For each class `dataclasses.dataclass` describes its fields and compiles up to eight functions: some 0.35 ms for a
 frozen one with slots. A daemon imports hundreds of such classes, makes one object of some, and many objects of a few:
-generating all methods took a quarter of a broker's start.
+all of it together took a third of a broker's start. Here the import only makes the class with its slots. Its fields are
+described at the first look at them, its constructor is generated at the tenth call, other methods at the first.
 """
 
-from collections.abc import Callable
-from dataclasses import MISSING, FrozenInstanceError, dataclass, field, fields, make_dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields, make_dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, TypeVar
 
 __all__ = ["lazy_dataclass"]
 
 T = TypeVar("T")
 
+_FIELDS = "__dataclass_fields__"
 # The constructor is generated when this many objects of a class are made.
 FIRST_CALLS = 10
+
+
+@dataclass(init=False, repr=False, eq=False)
+class _Plain:
+    pass
+
+
+# `dataclass` asks bases whether they are frozen.
+_PARAMS = _Plain.__dict__["__dataclass_params__"]
 
 if TYPE_CHECKING:
     # Type checkers know all that `dataclass` does.
@@ -34,9 +45,13 @@ else:
 
         def decorate(cls: type[T]) -> type[T]:
             own = set(vars(cls))
-            made = dataclass(init=False, repr=False, eq=False, slots=slots, kw_only=kw_only)(cls)
-            if not all(each.init for each in fields(made)):
-                raise TypeError(f"{cls.__qualname__} has a field without an argument: it needs `dataclass`")
+            described = _Described(cls, kw_only)
+            if slots:
+                made = _with_slots(cls, described.names)
+            else:
+                made = cls
+                described.put_defaults()
+            described.stand_in(made)
             for name in _methods(frozen, eq) - own:
                 setattr(made, name, _first_call(made, name, frozen, eq, own))
             made.__signature__ = _SIGNATURE
@@ -48,6 +63,89 @@ else:
             return made
 
         return decorate if cls is None else decorate(cls)
+
+
+class _Described:
+    """Stands for ``__dataclass_fields__`` in a class until somebody looks: then `dataclass` describes its fields."""
+
+    def __init__(self, cls: type[Any], kw_only: bool) -> None:
+        self._annotations: dict[str, Any] = vars(cls).get("__annotations__", {})
+        #: The names of the class's own fields.
+        self.names = [
+            name
+            for name, kind in self._annotations.items()
+            if kind is not ClassVar and getattr(kind, "__origin__", None) is not ClassVar
+        ]
+        self._defaults = {name: cls.__dict__[name] for name in self.names if name in cls.__dict__}
+        if not all([each.init for each in self._given_fields().values()]):
+            raise TypeError(f"{cls.__qualname__} has a field without an argument: it needs `dataclass`")
+        self._kw_only = kw_only
+        self._cls = cls
+
+    def _given_fields(self) -> dict[str, Any]:
+        return {name: default for name, default in self._defaults.items() if isinstance(default, Field)}
+
+    def arguments(self) -> "Iterator[_Argument]":
+        """The class's own fields as arguments of the constructor."""
+        for name in self.names:
+            given = self._defaults.get(name, MISSING)
+            if not isinstance(given, Field):
+                yield _Argument(name, given, MISSING, self._kw_only)
+            else:
+                is_named = self._kw_only if given.kw_only is MISSING else given.kw_only
+                yield _Argument(name, given.default, given.default_factory, is_named)
+
+    def put_defaults(self) -> None:
+        """Make plain defaults the attributes of the class, as `dataclass` does without slots."""
+        for name, given in self._given_fields().items():
+            if given.default is MISSING:
+                delattr(self._cls, name)
+            else:
+                setattr(self._cls, name, given.default)
+
+    def stand_in(self, cls: type[Any]) -> None:
+        """Become the attribute of ``cls``."""
+        self._cls = cls
+        if not self._kw_only and "__match_args__" not in cls.__dict__:
+            matched = tuple(dict.fromkeys((*getattr(cls, "__match_args__", ()), *self.names)))
+            setattr(cls, "__match_args__", matched)  # noqa: B010  mypy takes it for a constant
+        cls.__dataclass_params__ = _PARAMS
+        cls.__dataclass_fields__ = self
+
+    def __get__(self, instance: object, owner: type[Any]) -> dict[str, Field[Any]]:
+        # A class with these fields only: bases may do more when they get a subclass.
+        body = {**self._defaults, "__annotations__": self._annotations, "__module__": self._cls.__module__}
+        own: type[Any] = type(self._cls.__name__, (), body)
+        dataclass(init=False, repr=False, eq=False, kw_only=self._kw_only)(own)
+        every: dict[str, Field[Any]] = {}
+        for base in reversed(self._cls.__mro__[1:]):
+            every |= getattr(base, _FIELDS, {})
+        every |= getattr(own, _FIELDS)
+        self._cls.__dataclass_fields__ = every
+        return every
+
+
+def _with_slots(cls: type[Any], own_names: list[str]) -> type[Any]:
+    """``cls`` made again with slots for its fields, as `dataclass` does."""
+    if "__slots__" in cls.__dict__:
+        raise TypeError(f"{cls.__name__} already specifies __slots__")
+    names = dict.fromkeys(name for base in reversed(cls.__mro__[1:]) for name in _field_names(base))
+    names |= dict.fromkeys(own_names)
+    inherited = {slot for base in cls.__mro__[1:-1] for slot in base.__dict__.get("__slots__", ())}
+    body = {name: value for name, value in cls.__dict__.items() if name not in names}
+    body["__slots__"] = tuple([name for name in names if name not in inherited])
+    for name in ("__dict__", "__weakref__"):
+        body.pop(name, None)
+    metaclass: Callable[..., type[Any]] = type(cls)
+    made = metaclass(cls.__name__, cls.__bases__, body)
+    made.__qualname__ = cls.__qualname__
+    return made
+
+
+def _field_names(base: type[Any]) -> Iterable[str]:
+    """The own fields of a base, or all its fields, without having `dataclass` describe them."""
+    described = base.__dict__.get(_FIELDS, ())
+    return described.names if isinstance(described, _Described) else described
 
 
 def _methods(frozen: bool, eq: bool) -> set[str]:
@@ -74,8 +172,8 @@ def _first_init(cls: type[Any], frozen: bool) -> Callable[..., None]:
 
     Arguments that it does not understand it leaves to the generated constructor, which raises the errors of calls.
     """
-    described = fields(cls)
-    places = [each.name for each in described if each.kw_only is not True]
+    described: list[_Argument] = []
+    places: list[str] = []
     has_post_init = hasattr(cls, "__post_init__")
     calls = 0
 
@@ -86,7 +184,10 @@ def _first_init(cls: type[Any], frozen: bool) -> Callable[..., None]:
         cls.__init__ = vars(made)["__init__"]
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        nonlocal calls
+        nonlocal calls, described, places
+        if calls == 0:
+            described = _arguments(cls)
+            places = [each.name for each in described if not each.is_named]
         calls += 1
         values = dict(zip(places, args, strict=False))
         is_clear = len(args) <= len(places) and values.keys().isdisjoint(kwargs)
@@ -94,8 +195,8 @@ def _first_init(cls: type[Any], frozen: bool) -> Callable[..., None]:
         for each in described:
             if each.name not in values and each.default is not MISSING:
                 values[each.name] = each.default
-            elif each.name not in values and each.default_factory is not MISSING:
-                values[each.name] = each.default_factory()
+            elif each.name not in values and each.factory is not MISSING:
+                values[each.name] = each.factory()
         is_clear = is_clear and len(values) == len(described) and all([each.name in values for each in described])
         if calls == FIRST_CALLS or not is_clear:
             generate()
@@ -108,6 +209,30 @@ def _first_init(cls: type[Any], frozen: bool) -> Callable[..., None]:
             self.__post_init__()
 
     return __init__
+
+
+class _Argument(NamedTuple):
+    """A field as an argument of the constructor; MISSING for no default, or no factory of a default."""
+
+    name: str
+    default: Any
+    factory: Any
+    is_named: bool
+
+
+def _arguments(cls: type[Any]) -> list[_Argument]:
+    """The arguments of all fields, without having `dataclass` describe them."""
+    found: dict[str, _Argument] = {}
+    for base in reversed(cls.__mro__):
+        described = base.__dict__.get(_FIELDS, {})
+        if isinstance(described, _Described):
+            found |= {each.name: each for each in described.arguments()}
+        else:
+            found |= {
+                each.name: _Argument(each.name, each.default, each.default_factory, each.kw_only is True)
+                for each in described.values()
+            }
+    return list(found.values())
 
 
 def _like(cls: type[Any]) -> list[Any]:

@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from skylark.mqcommon.errors import ConfigError
+from skylark.mqcommon.extras import missing_extra
 
 # The loader in C, which is ten times as fast as the other one, takes the stack of the process for each level.
 MAX_DEPTH = 50
@@ -44,8 +45,8 @@ def import_yaml(source: str) -> ModuleType:
     """PyYAML. ConfigError when it is not installed."""
     try:
         import yaml
-    except ImportError:
-        raise ConfigError(f"{source}: reading it needs PyYAML: pip install 'skylark-mq[acl]'") from None
+    except ImportError as error:
+        raise ConfigError(missing_extra(f"reading {source}", "acl", error)) from None
     return yaml
 
 

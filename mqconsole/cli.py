@@ -2,16 +2,16 @@
 
 import logging
 import sys
-from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import trio
 
-from skylark.mqadmin.command import common_options, given_credentials, given_tls
+from skylark.mqadmin.command import cluster_options, given_credentials, given_tls
 from skylark.mqcommon.daemons.start_report import DaemonCommand, StartReport, log_format_of
 from skylark.mqcommon.errors import UserError
+from skylark.mqcommon.extras import missing_extra
 from skylark.mqcommon.options.command_line import click_options, given_options
 from skylark.mqcommon.options.conf_file import load_conf, to_properties
 from skylark.mqconsole.options import ConsoleOptions
@@ -23,20 +23,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: mqadmin's common options for the address of the cluster and the credentials.
-_OF_MQADMIN = ("namesrv_addr", "credentials_file", "plain_signature_addresses", "tls_config", "timeout")
-
-
-def _cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    command.__click_params__ = [  # type: ignore[attr-defined]  # as click's decorators do
-        *getattr(command, "__click_params__", []),
-        *reversed([param for param in common_options() if param.name in _OF_MQADMIN]),
-    ]
-    return command
-
 
 @click.command(cls=DaemonCommand, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
-@_cluster_options
+@cluster_options
 @click.option("-c", "--config-file", "conf", metavar="FILE", help="conf file with these options as key=value lines")
 @click.option("-p", "--print-config", is_flag=True, help="print all options with their values and exit")
 @click_options(ConsoleOptions)
@@ -81,7 +70,7 @@ def main(
     try:
         from skylark.mqconsole.console import Console
     except ModuleNotFoundError as error:
-        report.fail(f"{error.name} is missing: pip install 'skylark-mq[console]'")
+        report.fail(missing_extra("the console", "console", error))
         sys.exit(1)
     console = Console(options, cluster, credentials)
     sys.exit(run_daemon(partial(_serve, console), name="mqconsole", logs=options))

@@ -4,15 +4,16 @@ The certificate comes from the proxy's own options, else from tls.properties; wi
 certificate that is signed by itself.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from skylark.mqcommon.errors import ConfigError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqproxy.options import ProxyOptions
 from skylark.remoting.net.tls.options import read_properties
 from skylark.remoting.net.tls.settings import DISABLED, PERMISSIVE, ServerTls, Tls, parse_properties
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ProxyTls:
     """The TLS settings of options and tls.properties. ``client`` is for connections to NameServers and brokers."""
 

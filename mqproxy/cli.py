@@ -9,6 +9,7 @@ from skylark.mqcommon.daemons.instances import instance_count, usable_cores
 from skylark.mqcommon.daemons.malloc import keep_freed_memory
 from skylark.mqcommon.daemons.start_report import DaemonCommand, StartReport, log_format_of
 from skylark.mqcommon.errors import UserError
+from skylark.mqcommon.extras import missing_extra
 from skylark.mqcommon.options.command_line import click_options, given_options
 from skylark.mqcommon.options.conf_file import to_properties
 from skylark.mqproxy.instances import KEY, Instances
@@ -59,7 +60,7 @@ def _one(options: ProxyOptions) -> Main:
         # Of protobuf's own errors only the one for a version that does not fit; its class may not be there to import.
         if not isinstance(error, ImportError) and type(error).__name__ != "VersionError":
             raise
-        raise UserError(f"mqproxy needs packages ({error}): pip install 'skylark-mq[proxy]'") from None
+        raise UserError(missing_extra("the proxy", "proxy", error)) from None
 
     async def serve(stopping: trio.Event, ready: Ready) -> None:
         keep_freed_memory()

@@ -216,7 +216,7 @@ class ProxyOptions(LogOptions, InnerCredentialsOptions, TlsOptions, MetricsOptio
     topic_config_cache_max_num: int = option(20_000, "how many topics and groups are remembered", minimum=1)
 
     proxy_instances: str = option(
-        "1", "processes that serve grpcServerPort together; auto: one for each core; docs/proxy.md, All cores"
+        "1", "processes that serve grpcServerPort together; auto: one for each core; docs/reference/proxy.md, All cores"
     )
     proxy_cluster_name: str = option("DefaultCluster", "label cluster of metrics")
     proxy_name: str = option("", "label node_id of metrics; empty: the name of this host")

@@ -6,8 +6,8 @@ signature that was seen once is valid for any call until the secret changes: onl
 
 import hmac
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqproxy.statuses import Refused
 from skylark.mqproxy.wire import messaging_pb2 as wire
 
@@ -17,7 +17,7 @@ ALGORITHM = "MQv2-HMAC-SHA1"
 _HEX_DIGITS = 40
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class CallSignature:
     """The claimed user of a call, and the signature that proves the claim."""
 

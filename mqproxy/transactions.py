@@ -7,7 +7,6 @@ for as long as it has producers that name the topic, and asks one of them when a
 
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
@@ -15,6 +14,7 @@ import trio
 
 from skylark.mqcommon.addresses import format_address
 from skylark.mqcommon.errors import BrokerError, ProtocolError, SkylarkError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.message.flags import TRANSACTION_PREPARED
 from skylark.mqcommon.message.ids import parse_offset_msg_id
 from skylark.mqcommon.message.message import Message, MessageExt
@@ -50,7 +50,7 @@ MAX_TOPICS = 900
 TURN = 500
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Half:
     """The place of a half message: its offset in the topic of halves, and in the log of the broker."""
 
@@ -77,7 +77,7 @@ def _is_long(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= _LONG_MAX_DIGITS
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Check:
     """A broker's question how the transaction of a message ended."""
 

@@ -8,6 +8,7 @@ Neighbours: state.py (what this owns), handlers.py (requests), min_broker_notice
 
 import logging
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -19,7 +20,6 @@ from skylark.mqcommon.errors import RemotingError
 from skylark.mqcommon.exposure import opened
 from skylark.mqcommon.metrics.metric import Column
 from skylark.namesrv.config_handlers import build_slow_handlers
-from skylark.namesrv.controller.controller import Controller
 from skylark.namesrv.guard import Guard
 from skylark.namesrv.handlers import build_handlers, build_step_handlers
 from skylark.namesrv.kvconfig import KvConfig
@@ -41,6 +41,9 @@ from skylark.remoting.net.steps import Stepper, Steps
 from skylark.remoting.net.tls.options import DaemonTls, daemon_tls
 from skylark.remoting.protocol.requests.registrations import PROBE_BROKER
 from skylark.remoting.protocol.requests.routes import GUARDS_REGISTRATIONS, WATCH_ROUTES, WATCHES_ROUTES
+
+if TYPE_CHECKING:
+    from skylark.namesrv.controller.controller import Controller
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +87,7 @@ class Namesrv:
         )
         self._stopping = False
         self._notices = MinBrokerNotices(self.state)
-        self._controller = Controller(self.state, clock) if options.enable_controller_in_namesrv else None
+        self._controller = _controller(self.state, clock) if options.enable_controller_in_namesrv else None
         stepper = Stepper()
         self._watches = RouteWatches(self.state)
         self._probes: Probes[Channel] = Probes()
@@ -223,6 +226,13 @@ class Namesrv:
             channel.close("no answer to a probe")
         if verdict.dead:
             self._announce_changes()
+
+
+def _controller(state: State, clock: Clock) -> "Controller":
+    # Imported here: most NameServers are no Controllers, and start sooner.
+    from skylark.namesrv.controller.controller import Controller
+
+    return Controller(state, clock)
 
 
 def _name(live: LiveBroker[Channel]) -> str:

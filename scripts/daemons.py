@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -94,10 +94,12 @@ class Process(Protocol):
     def wait(self, timeout: float | None = None) -> int: ...
 
 
-def execute(command: Sequence[str], log: IO[bytes], cwd: Path) -> Process:
-    """Start a program whose output goes to ``log``."""
+def execute(command: Sequence[str], log: IO[bytes], cwd: Path, environment: Mapping[str, str] | None = None) -> Process:
+    """Start a program whose output goes to ``log``; ``environment`` is by default this process's."""
     # A session of its own: Ctrl-C reaches only the parent, which stops this process gracefully.
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=cwd, start_new_session=True)
+    return subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=cwd, env=environment, start_new_session=True
+    )
 
 
 class DaemonFailed(Exception):

@@ -1,4 +1,4 @@
-"""The page docs/metrics.md: a head, and tables of all metrics from the code."""
+"""The page docs/reference/metrics.md: a head, and tables of all metrics from the code."""
 
 from collections.abc import Iterable
 
@@ -9,14 +9,14 @@ HEAD = """\
 
 <!-- made by scripts/docs: do not edit -->
 
-Two commands show them:
+What brokers, NameServers and proxies tell Prometheus, OpenTelemetry and health probes. Two commands show them:
 
     broker -c ~/skylark/broker.conf --metrics-exporter-type PROM
     curl http://127.0.0.1:5557/metrics
 
-`pip install 'skylark-mq[metrics]'` installs what this needs. A NameServer has the same options, and its port is
-5556; so has a proxy, whose port is 5557 as a broker's, as in RocketMQ. While `metricsExporterType` is `DISABLE`,
-the default, nothing is measured and nothing is imported.
+`pip install "skylark-mq[metrics] @ file:///path/to/clone"` installs what this needs. A NameServer has the same options,
+and its port is 5556; so has a proxy, whose port is 5557 as a broker's, as in RocketMQ. While `metricsExporterType` is
+`DISABLE`, the default, nothing is measured and nothing is imported.
 
 | `metricsExporterType` | what it does |
 | --- | --- |
@@ -33,7 +33,8 @@ there is the broker's address, ours is loopback.
 
 The pages `/healthz` and `/readyz` are on the same port, and with `healthPort` on one of their own, without metrics,
 whatever `metricsExporterType` is: for probes of an orchestrator, which must not see names of topics and groups
-(`healthHost=0.0.0.0` lets them come from elsewhere). `pip install 'skylark-mq[health]'` is enough for that.
+(`healthHost=0.0.0.0` lets them come from elsewhere). `pip install "skylark-mq[health] @ file:///path/to/clone"` is
+enough for that.
 
 `/healthz` is 200 while the event loop turns. `/readyz` is 503, with the reason as its text, while there is no room
 on the disk for messages, no NameServer has the broker, or it is just becoming the master; at a NameServer, while it

@@ -8,14 +8,13 @@ mutant is not noticed. All of them take a quarter of an hour. `tests/tidy` check
 
 import argparse
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from scripts.daemons import ROOT
+from scripts.packages import copy_tree
 
 
 class Mutant(NamedTuple):
@@ -249,16 +248,6 @@ def is_noticed(tree: Path, mutant: Mutant) -> bool:
         path.write_text(text)
     # 1: a test failed; 2: a file of tests cannot be imported.
     return run.returncode in (1, 2)
-
-
-def copy_tree(to: Path) -> None:
-    """The files of this tree that git knows."""
-    names = subprocess.run(
-        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.splitlines()
-    for name in names:
-        (to / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(ROOT / name, to / name, follow_symlinks=False)
 
 
 def main() -> None:

@@ -1,5 +1,7 @@
-"""The pages of docs/ that are made from the code: conf.md from the options, mqadmin.md from click, metrics.md, and the
-names at the end of sdk.md.
+"""The pages of docs/reference/ that are made from the code.
+
+conf.md comes from the options, mqadmin.md and skylark.md from click, metrics.md from the table of metrics,
+and names.md from the public modules.
 
 ``scripts/docs`` writes them; tests/tidy checks that they are current.
 """
@@ -18,7 +20,8 @@ CONF_HEAD = """\
 
 <!-- made by scripts/docs: do not edit -->
 
-The daemons read RocketMQ's `.conf` files: `key=value` lines in the format of Java properties.
+Every option of the daemons, with its default. The daemons read RocketMQ's `.conf` files: `key=value` lines in the
+format of Java properties.
 
     namesrv -c ~/skylark/namesrv.conf
     broker -c ~/skylark/broker.conf --listen-port 10921
@@ -46,8 +49,14 @@ def conf_page(sections: list[tuple[str, type[Any]]]) -> str:
     return "".join(parts)
 
 
-SDK_PAGE = Path(__file__).parent.parent / "docs" / "sdk.md"
-NAMES_MARK = "<!-- public names, made by scripts/docs: do not edit below -->\n"
+NAMES_HEAD = """\
+# Names of the SDK
+
+<!-- made by scripts/docs: do not edit -->
+
+All that is public, module by module, with the first sentence of its docstring: `help(skylark.Producer)` shows the rest.
+[SDK guide](sdk.md) says how the classes work together.
+"""
 FACE = (
     *("skylark", "skylark.aio", "skylark.blocking", "skylark.admin", "skylark.errors", "skylark.spark"),
     *("skylark.testing", "skylark.integrations.faststream", "skylark.integrations.faststream.annotations"),
@@ -56,16 +65,15 @@ FACE = (
 )
 
 
-def sdk_page() -> str:
-    """The guide, with all that is public at its end."""
-    guide, mark, _ = SDK_PAGE.read_text(encoding="utf-8").partition(NAMES_MARK)
-    return "".join((guide, mark, *map(_names_of, FACE)))
+def names_page() -> str:
+    """All that is public."""
+    return "".join((NAMES_HEAD, *map(_names_of, FACE)))
 
 
 def _names_of(module: str) -> str:
     face = import_module(module)
     rows = [f"| `{name}` | {_what_it_is(getattr(face, name))} |\n" for name in sorted(face.__all__, key=str.lower)]
-    return f"\n### {module}\n\n{_first_line(face.__doc__)}\n\n| name | |\n| --- | --- |\n{''.join(rows)}"
+    return f"\n## {module}\n\n{_first_line(face.__doc__)}\n\n| name | |\n| --- | --- |\n{''.join(rows)}"
 
 
 def _what_it_is(thing: Any) -> str:
@@ -81,8 +89,9 @@ def _first_line(text: str | None) -> str:
 
 
 def pages() -> dict[str, Callable[[], str]]:
-    """File name in docs/ → what makes its content. The page of the SDK needs all extras."""
+    """File name in docs/reference/ → what makes its content. The page of names needs all extras."""
     from scripts.metrics_page import metrics_page
+    from scripts.skylark_page import skylark_page
     from skylark.broker.options import BrokerOptions
     from skylark.mqadmin.cli import mqadmin
     from skylark.mqadmin.reference import markdown
@@ -103,7 +112,8 @@ def pages() -> dict[str, Callable[[], str]]:
         ),
         "mqadmin.md": lambda: markdown(mqadmin),
         "metrics.md": metrics_page,
-        "sdk.md": sdk_page,
+        "skylark.md": skylark_page,
+        "names.md": names_page,
     }
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from scripts.daemons import ROOT
+from skylark.mqcommon.extras import missing_extra
 
 # The packages of skylark that Spark's workers import; of the broker they need the readers of store directories.
 OURS = ("mqcommon", "remoting", "sdk", "broker", "spark_connector")
@@ -36,7 +37,7 @@ def _installed(name: str) -> Path:
     """The folder of a package."""
     spec = importlib.util.find_spec(name)
     if spec is None or not spec.submodule_search_locations:
-        raise SystemExit(f"spark_package: {name} is not installed for {sys.executable}: pip install -e '.[spark]'")
+        raise SystemExit(missing_extra("spark_package", "spark", f"{name} is not installed for {sys.executable}"))
     return Path(spec.submodule_search_locations[0])
 
 

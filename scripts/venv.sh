@@ -74,11 +74,25 @@ find_version() {
     return 1
 }
 
+# What scripts/test needs, and what its --fast and scripts/check need.
+ALL_EXTRAS=spark,demo,test
+FAST_EXTRAS=test-fast,lint
+
+# stamp_of EXTRAS VENV: print the file that is there once VENV has these extras as setup.cfg names them now.
+stamp_of() {
+    echo "$2/.installed-$(cat setup.cfg mqcommon/version.py | sha256sum | cut -c 1-16)-$1"
+}
+
+# make_fast_venv: make .venv with what --fast needs, unless it has everything.
+make_fast_venv() {
+    [ -e "$(stamp_of "$ALL_EXTRAS" .venv)" ] || make_venv "$FAST_EXTRAS"
+}
+
 # make_venv EXTRAS [VENV [PYTHON]]: make .venv, or VENV, when missing, with PYTHON or the first that is found; install the
-# project with its extras when setup.cfg changed.
+# project with its extras when setup.cfg or the version changed.
 make_venv() {
     local extras=$1 venv=${2:-.venv} python=${3:-} stamp
-    stamp=$venv/.installed-$(sha256sum setup.cfg | cut -c 1-16)-$extras
+    stamp=$(stamp_of "$extras" "$venv")
     if [ -e "$stamp" ] && "$venv/bin/python" -c '' 2>/dev/null; then
         return 0
     fi
@@ -88,7 +102,8 @@ make_venv() {
             echo "$python cannot make virtual environments: apt-get install python3-venv (Debian, Ubuntu)" >&2
             return 1
         fi
-        step "making $venv with $("$python" --version)" "$python" -m venv --clear "$venv" || return 1
+        # The newest pip: the one of Python 3.11 takes more than twice as long for the same packages.
+        step "making $venv with $("$python" --version)" "$python" -m venv --clear --upgrade-deps "$venv" || return 1
     fi
     case $extras in *spark*)
         echo "the first install downloads about 600 MB, 456 of them Spark; pip keeps them for the next one"

@@ -79,14 +79,14 @@ def check_queue(name: str, value: object, topic: str | None = None) -> None:
 
 def checked(function: F) -> F:
     """Wrap ``function`` so that its arguments are checked, by their annotations, before it runs."""
-    names = tuple(inspect.signature(function).parameters)
-    # Annotations are read at the first call: at import the types that they name may not exist yet.
+    # Arguments and annotations are read at the first call: at import the types that they name may not exist yet.
+    names: tuple[str, ...] = ()
     checks: dict[str, Check] | None = None
 
     def check(args: tuple[object, ...], named: dict[str, object]) -> None:
-        nonlocal checks
+        nonlocal names, checks
         if checks is None:
-            checks = _checks_of(function)
+            names, checks = tuple(inspect.signature(function).parameters), _checks_of(function)
         for name, value in (*zip(names, args, strict=False), *named.items()):
             if name in checks:
                 checks[name](name, value)

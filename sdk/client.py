@@ -26,6 +26,7 @@ from skylark.mqcommon.errors import (
     ConnectFailed,
     InvalidArgument,
     NoNameServer,
+    NotRocketMQ,
     RemotingError,
     RouteNotFound,
     SkylarkError,
@@ -48,6 +49,7 @@ from skylark.sdk.broker_requests import BrokerRequests, Replies
 from skylark.sdk.checked import Milliseconds, checked_methods
 from skylark.sdk.credentials import GivenCredentials, GivenTls, check_credentials, check_tls
 from skylark.sdk.endpoint import DEFAULT_TIMEOUT_MS, Endpoint, ask_all
+from skylark.sdk.loop_thread import closed
 from skylark.sdk.membership import GroupMember, Membership, TransactionChecker
 from skylark.sdk.nameservers import (
     NameServers,
@@ -59,7 +61,7 @@ from skylark.sdk.nameservers import (
 from skylark.sdk.namespaces import Names, Namespace
 from skylark.sdk.route_watch import RouteWatch
 from skylark.sdk.routes import RouteCache, TopicRoute, make_route, with_unheard
-from skylark.sdk.runtime import FORKS, Home, check_trio, keep_freed_memory, make_client_id, survived
+from skylark.sdk.runtime import FORKS, AsyncOnly, Home, check_trio, keep_freed_memory, make_client_id, survived
 
 logger = logging.getLogger(__name__)
 
@@ -133,6 +135,8 @@ class ClientInstance:
         self._settled_at = -inf
         # After this time every broker that this client knew counts as registered again.
         self._are_back_at = inf
+        # Whether the NameServers knew no broker when they were asked last.
+        self._is_without_brokers = False
         # Topic → the unusable parts of its route that were logged last.
         self._skipped: dict[str, tuple[str, ...]] = {}
         # The latest topics that no NameServer knew; an ordered set.
@@ -217,7 +221,7 @@ class ClientInstance:
             raise RuntimeError("open the client with 'async with' first")
         self._home.check()
         if self.forks != self._home.forks:
-            raise SkylarkError("the client was closed")
+            raise closed()
 
     @property
     def remoting(self) -> RemotingClient:
@@ -279,7 +283,10 @@ class ClientInstance:
         except BrokerError as error:
             if error.code != ResponseCode.TOPIC_NOT_EXIST:
                 raise
-            reason = f"no NameServer of {self.name_servers.text} knows it; mqadmin updateTopic creates topics"
+            reason = (
+                f"no NameServer of {self.name_servers.text} knows it; mqadmin updateTopic creates topics, and so does "
+                "the first send where brokers have autoCreateTopicEnable=true"
+            )
             if away := error.remark.partition(TOPIC_IS_AWAY)[2]:
                 reason = f"the brokers that have it are away: {away}"
             raise RouteNotFound(topic, reason) from None
@@ -334,20 +341,23 @@ class ClientInstance:
             if request.route is not known and (known is not None or was_missing):
                 for tell in self.on_new_route:
                     tell(topic)
-        except RouteNotFound as error:
+        except RouteNotFound as unknown:
             known = self.routes.get(topic)
             self._missing[topic] = None
             if len(self._missing) > MOST_MISSING:
                 del self._missing[next(iter(self._missing))]
             # "Unknown" is not final for a topic that was known before, or from servers that may be starting: callers
             # wait and ask again.
-            error.is_passing = (known is not None and not known.is_guess) or await self._are_starting()
-            request.error = error
+            is_starting = await self._are_starting()
+            reason = f"no broker is registered at {self.name_servers.text}: start one with that as its namesrvAddr"
+            missing = RouteNotFound(topic, reason) if self._is_without_brokers else unknown
+            missing.is_passing = is_starting or (known is not None and not known.is_guess)
+            request.error = missing
         except BrokerError as error:
             # A NameServer that is not ready yet answers with SYSTEM_ERROR.
             is_starting = error.code == ResponseCode.SYSTEM_ERROR
             request.error = RouteNotFound(topic, str(error), is_passing=True) if is_starting else error
-        except NoNameServer as error:
+        except (NoNameServer, NotRocketMQ) as error:
             request.error = error
         except RemotingError as error:
             self._note_registered(())
@@ -370,7 +380,9 @@ class ClientInstance:
         try:
             brokers = (await self.name_servers.ask(namesrv_api.cluster_info, self.timeout_ms)).broker_addr_table
         except SkylarkError:
-            brokers = {}
+            brokers, self._is_without_brokers = {}, False
+        else:
+            self._is_without_brokers = not brokers
         self._note_registered(brokers)
         return trio.current_time() < self._settled_at
 
@@ -470,7 +482,7 @@ _SHARED = "{0} cannot be given together with a shared Client: give {0} to the Cl
 
 
 @checked_methods
-class Client:
+class Client(AsyncOnly):
     """Connections, routes and heartbeats that any number of Producers, PullConsumers and Admins share.
 
     ``async with Client("127.0.0.1:9876") as client, Producer(client) as producer, Admin(client) as admin: ...``
@@ -624,7 +636,7 @@ class ClientHandle:
             raise RuntimeError("open the client with 'async with' first")
         self.instance.check_open()
         if self.forks != FORKS.count:
-            raise SkylarkError("the client was closed")
+            raise closed()
 
     @property
     def nursery(self) -> trio.Nursery:

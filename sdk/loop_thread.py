@@ -249,7 +249,10 @@ def not_open() -> RuntimeError:
 
 
 def closed() -> SkylarkError:
-    return SkylarkError("the client was closed")
+    """The error of a call to a client that was closed."""
+    error = SkylarkError("the client was closed")
+    error.add_note("a client works inside of its 'async with' block (or 'with' block) only, and each object opens once")
+    return error
 
 
 class Inbox(Generic[T]):

@@ -270,8 +270,9 @@ class Membership:
                 self._differences[group] = told
                 if not before:
                     logger.warning(
-                        "the members of group %s have different subscriptions, so some messages reach nobody: %s "
-                        "(docs/consumers.md, One group, one subscription)",
+                        "the members of group %s have different subscriptions, so some messages reach nobody: %s; give "
+                        "all members the same subscriptions, or each kind of consumer a group of its own "
+                        "(docs/guides/consumers.md, One group, one subscription)",
                         group,
                         text,
                     )

@@ -27,6 +27,7 @@ from skylark.mqcommon.errors import (
     InvalidArgument,
     NoNameServer,
     NotNameServer,
+    NotRocketMQ,
     RemotingError,
     SkylarkError,
     UserError,
@@ -227,14 +228,14 @@ class NameServers:
 
         When a NameServer does not answer, or answers with a code in ``not_known`` (it may just have started), or is
         another kind of server, the next NameServer is asked. When all fail, the last BrokerError with such a code is
-        raised, else the last failure to answer, else NotNameServer.
+        raised, else the last failure to answer, else NotNameServer or NotRocketMQ.
         """
         deadline = trio.current_time() + timeout_ms / 1000
         addrs = self._addrs or await self.wait_known(timeout_ms)
         first = addrs.index(self._good)
         failure: RemotingError | None = None
         unknown: BrokerError | None = None
-        stranger: NotNameServer | None = None
+        stranger: NotNameServer | NotRocketMQ | None = None
         for number in range(len(addrs)):
             addr = addrs[(first + number) % len(addrs)]
             left_ms = (deadline - trio.current_time()) * 1000
@@ -244,13 +245,13 @@ class NameServers:
             try_ms = max(left_ms / (len(addrs) - number), MIN_TRY_MS)
             try:
                 answer = await call(self.at(addr, try_ms))
-            except RemotingError as error:
-                logger.info("NameServer failed, trying the next: %s", error)
-                failure = error
-            except NotNameServer as error:
+            except (NotNameServer, NotRocketMQ) as error:
                 stranger = error
                 if len(addrs) > 1:  # otherwise the error is raised
                     logger.warning("%s", error)
+            except RemotingError as error:
+                logger.info("NameServer failed, trying the next: %s", error)
+                failure = error
             except BrokerError as error:
                 if error.code not in not_known:
                     self._answers(addr)

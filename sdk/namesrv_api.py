@@ -58,6 +58,11 @@ async def cluster_info(namesrv: Endpoint) -> ClusterInfo:
     return (await call(namesrv, requests.GET_BROKER_CLUSTER_INFO)).body()
 
 
+async def topic_names(namesrv: Endpoint) -> list[str]:
+    """The names of all topics."""
+    return (await call(namesrv, requests.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)).body().topic_list
+
+
 class RouteNews(NamedTuple):
     """A NameServer's answer to a client that watches routes."""
 

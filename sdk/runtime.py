@@ -10,11 +10,12 @@ unexpected errors of a client's tasks; `off_loop` runs work that would block the
 import logging
 import os
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import sniffio
 import trio
@@ -78,6 +79,50 @@ def check_trio() -> None:
             f"the classes of skylark need trio, but this is {library}: use the classes of {others}, which have the same"
             " methods"
         )
+
+
+def check_asyncio() -> None:
+    """Raise RuntimeError when the caller does not run in asyncio."""
+    try:
+        library = sniffio.current_async_library()
+    except sniffio.AsyncLibraryNotFoundError:
+        library = "no running event loop"
+    if library != "asyncio":
+        others = "skylark" if library == "trio" else "skylark.blocking"
+        raise RuntimeError(
+            f"the classes of skylark.aio need asyncio, but this is {library}: use the classes of {others}, which have"
+            " the same methods"
+        )
+
+
+def warn_of_blocking() -> None:
+    """Log that calls will block the event loop of the caller, if there is one. A notebook has one for itself."""
+    try:
+        library = sniffio.current_async_library()
+    except sniffio.AsyncLibraryNotFoundError:
+        return
+    if "ipykernel" not in sys.modules:
+        logger.warning(
+            "calls of skylark.blocking block the event loop of this thread (%s): use the classes of %s there, which "
+            "have the same methods",
+            library,
+            "skylark.aio" if library == "asyncio" else "skylark",
+        )
+
+
+class AsyncOnly:
+    """A base class for clients that are opened by ``async with``: a plain ``with`` raises an error with the remedy."""
+
+    # Type checkers know of the mistake without these.
+    if not TYPE_CHECKING:
+
+        def __enter__(self) -> NoReturn:
+            """TypeError: this class has no such method."""
+            name = type(self).__name__
+            raise TypeError(f"open this {name} by 'async with'; for threads there is skylark.blocking.{name}")
+
+        def __exit__(self, *error: object) -> None:
+            """Python looks for this method before it calls the other one."""
 
 
 @contextmanager

@@ -13,7 +13,15 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from skylark.mqcommon.arguments import check_milliseconds
-from skylark.mqcommon.errors import BrokerError, NoNameServer, NotNameServer, RemotingError, RouteNotFound, SkylarkError
+from skylark.mqcommon.errors import (
+    BrokerError,
+    NoNameServer,
+    NotNameServer,
+    NotRocketMQ,
+    RemotingError,
+    RouteNotFound,
+    SkylarkError,
+)
 from skylark.mqcommon.names import MASTER_ID
 from skylark.remoting.protocol.requests.routes import ClusterInfo
 from skylark.sdk import namesrv_api
@@ -125,6 +133,8 @@ class Start:
             while True:
                 try:
                     return await ask()
+                except NotRocketMQ:
+                    raise
                 except SkylarkError as error:
                     if not isinstance(error, RemotingError) and not (
                         isinstance(error, BrokerError) and is_transient(error)

@@ -9,11 +9,16 @@ skylark.spark       the data source ``rocketmq`` of Spark, and how far its queri
 skylark.testing     a cluster inside of a test process
 skylark.integrations.faststream, .kombu, .otel: FastStream, Celery, OpenTelemetry
 Names are imported on first use, so that `mqadmin --help` does not load the event loop. The packages broker, sdk and so
-on stand here as links to the folders at the top of the repository: docs/architecture.md says why.
+on stand here as links to the folders at the top of the repository: docs/how/architecture.md says why.
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+# pip refuses older versions, but nothing does where a clone is imported as it is.
+if sys.version_info < (3, 11):  # noqa: UP036
+    raise ImportError("Skylark needs Python 3.11 or later, and this is %s" % sys.version.split()[0])  # noqa: UP031
 
 if TYPE_CHECKING:
     from skylark.mqcommon.errors import (
@@ -146,9 +151,9 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from importlib.metadata import version
+        from skylark.mqcommon.version import VERSION
 
-        return version("skylark-mq")
+        return VERSION
     for home, names in _HOMES.items():
         if name in names:
             return getattr(import_module(home), name)

@@ -1,4 +1,4 @@
-"""Requests of administrators: queries and changes. See docs/sdk.md."""
+"""Requests of administrators: queries and changes. See docs/reference/sdk.md."""
 
 from skylark.sdk.admin.client import Admin
 from skylark.sdk.admin.dead_letters import DeadLetterChoice

@@ -1,4 +1,4 @@
-"""Producer, PushConsumer, SimpleConsumer, PullConsumer, Admin and Client for threads. See docs/sdk.md."""
+"""Producer, PushConsumer, SimpleConsumer, PullConsumer, Admin and Client for threads. See docs/reference/sdk.md."""
 
 from skylark.sdk.blocking import *
 from skylark.sdk.blocking import __all__ as __all__

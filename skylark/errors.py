@@ -1,4 +1,7 @@
-"""Errors that the SDK raises; the most used ones are in `skylark`, too. See docs/sdk.md, "Results and errors"."""
+"""Errors that the SDK raises; the most used ones are in `skylark`, too.
+
+See docs/reference/sdk.md, "Results and errors".
+"""
 
 from skylark.mqcommon.errors import (
     BrokerError,
@@ -12,6 +15,7 @@ from skylark.mqcommon.errors import (
     NoController,
     NoNameServer,
     NotNameServer,
+    NotRocketMQ,
     PlainSignatureOnly,
     ProtocolError,
     RemotingError,
@@ -39,6 +43,7 @@ __all__ = [
     "NoController",
     "NoNameServer",
     "NotNameServer",
+    "NotRocketMQ",
     "PlainSignatureOnly",
     "ProtocolError",
     "RemotingError",

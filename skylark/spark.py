@@ -1,4 +1,7 @@
-"""The data source ``rocketmq`` of Spark, and how far its queries are behind (extra ``spark``). See docs/spark.md."""
+"""The data source ``rocketmq`` of Spark, and how far its queries are behind (extra ``spark``).
+
+See docs/guides/spark.md.
+"""
 
 from skylark.spark_connector import VERSION, RocketMQDataSource, register
 from skylark.spark_connector.lag import Lag, LagListener, TopicLag, lag, prometheus

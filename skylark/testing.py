@@ -1,4 +1,4 @@
-"""A cluster for tests: NameServers and brokers inside of the test process. See docs/testing.md."""
+"""A cluster for tests: NameServers and brokers inside of the test process. See docs/guides/test-your-service.md."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -11,14 +11,15 @@ jobs/, lag.py  programs for ``spark-submit``; how far queries are behind
 schema.py      columns, in Spark's and in Arrow's types, and in the styles of other sources
 offsets.py     ranges of offsets; tasks.py groups them into tasks: pure. parallelism.py: how many tasks run at once
 styles.py      columns of stored records in those styles; sdk/arrow decodes them
-worker_pickle.py   pickling, with a clear error when a worker runs another Python, or another version (version.py)
+worker_pickle.py   pickling, with a clear error when a worker runs another Python, or another version
 one_line.py    errors without the traceback of Spark's workers
 """
 
 import sys
 
+from skylark.mqcommon.extras import install_line
+from skylark.mqcommon.version import VERSION
 from skylark.sdk.last_resort import print_warnings_of
-from skylark.spark_connector.version import VERSION
 
 try:
     from skylark.spark_connector.source import RocketMQDataSource, register
@@ -26,7 +27,7 @@ except ModuleNotFoundError as error:
     if (error.name or "").split(".")[0] not in ("numpy", "pyarrow", "pyspark"):
         raise
     raise ModuleNotFoundError(
-        f"{error}: {sys.executable} lacks it. Install Skylark with its extra spark there; or, when that is a Python"
+        f"{error}: {sys.executable} lacks it. Type {install_line('spark')} there; or, when that is a Python"
         " worker of Spark, set PYSPARK_PYTHON to a Python that has it before the session starts",
         name=error.name,
     ) from None

@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark import cloudpickle
 
-from skylark.spark_connector.version import VERSION
+from skylark.mqcommon.version import VERSION
 
 Packed = tuple[Callable[..., Any], tuple[str, str, bytes, str, str]]
 
@@ -40,7 +40,7 @@ def unpack(module: str, name: str, state: bytes, driver: str, version: str) -> A
             f"{error}. This Spark worker runs {sys.executable} (Python {python}), the driver {driver}. Before the"
             " session starts, set PYSPARK_PYTHON (or spark.pyspark.python) to a Python that has Skylark with its extra"
             " spark, of the driver's version; where the executors have none, ship one with --archives, or Skylark alone"
-            " with --py-files (scripts/spark_package makes the zip), see docs/spark.md"
+            " with --py-files (scripts/spark_package makes the zip), see docs/guides/spark.md"
         ) from None
     thing = cls.__new__(cls)
     thing.__dict__.update(fields)

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from configparser import ConfigParser
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
@@ -90,3 +91,11 @@ def test_a_project_may_have_files_and_folders_of_our_names(tmp_path: Path) -> No
     assert (done.stdout, done.stderr, done.returncode) == ("b'a cup of tea'\n", "", 0)
     command = [sys.executable, "-m", "skylark.broker", "--version"]
     assert subprocess.run(command, cwd=tmp_path, capture_output=True, check=False).stdout.startswith(b"broker, version")
+
+
+def test_an_old_python_is_told_which_one_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "version_info", (3, 10, 13, "final", 0))
+    spec = spec_from_file_location("skylark_elsewhere", ROOT / "skylark" / "__init__.py")
+    assert spec is not None and spec.loader is not None
+    with pytest.raises(ImportError, match=r"Skylark needs Python 3\.11 or later, and this is 3\."):
+        spec.loader.exec_module(module_from_spec(spec))

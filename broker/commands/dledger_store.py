@@ -2,7 +2,7 @@
 
 The messages stay where they are: an entry of the group's log is made for each piece of the commit log. The member is
 alone in its group at first; the others start with empty stores, join and copy the log.
-Neighbours: replication/dledger/ (the files), docs/dledger.md (the steps).
+Neighbours: replication/dledger/ (the files), docs/operate/dledger.md (the steps).
 """
 
 from zlib import crc32
@@ -11,7 +11,8 @@ import click
 
 from skylark.broker.commands.offline import absolute, errors_on_one_line, locked
 from skylark.broker.replication.dledger.entry_index import IN_LOG
-from skylark.broker.replication.dledger.log_disk import first_state, is_group_store, open_index
+from skylark.broker.replication.dledger.group_store import is_group_store
+from skylark.broker.replication.dledger.log_disk import first_state, open_index
 from skylark.broker.replication.dledger.proposing import pieces
 from skylark.broker.store.checkpoint import read_checkpoint
 from skylark.broker.store.log.commitlog import CommitLog

@@ -233,7 +233,8 @@ class ClientHandlers(Part):
         for name in [name for name in found if name not in self._divided][:MAX_DIVIDED]:
             self._divided[name] = None
             logger.warning(
-                "the members of group %s have different subscriptions, so some messages reach nobody: %s",
+                "the members of group %s have different subscriptions, so some messages reach nobody: %s; give all "
+                "members the same subscriptions, or each kind of consumer a group of its own",
                 name,
                 found[name].differences,
             )

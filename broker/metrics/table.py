@@ -1,4 +1,4 @@
-"""All metrics of a broker: names, kinds, units and labels. docs/metrics.md is made from this.
+"""All metrics of a broker: names, kinds, units and labels. docs/reference/metrics.md is made from this.
 
 Names with ``rocketmq_`` are RocketMQ 5's metrics, with its labels. Metrics of features that this broker lacks are left
 out (`LEFT_OUT`). All have the labels ``cluster``, ``node_type`` and ``node_id`` (the broker's name) besides these.

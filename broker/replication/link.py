@@ -32,6 +32,8 @@ from skylark.broker.replication.hello import (
 from skylark.mqcommon.addresses import split_address
 from skylark.mqcommon.errors import ProtocolError
 
+# A new confirm offset is sent to a slave after this time, if nothing else is sent to the slave before.
+CONFIRM_S = 0.1
 RESYNC = "to copy the master's log from the start, stop this slave and run: broker resyncSlave STORE_DIR"
 NO_HELLO = (
     "it sent no hello, and this master does not serve plain peers: give both the same haSharedSecret, or list the"

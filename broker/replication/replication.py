@@ -19,7 +19,7 @@ from typing import Protocol
 import trio
 
 from skylark.broker.part import Part
-from skylark.broker.replication.autoswitch.link import CONFIRM_S
+from skylark.broker.replication.link import CONFIRM_S
 from skylark.broker.replication.master import HaServer
 from skylark.broker.replication.role import Role, RoleKind, RoleMachine
 from skylark.broker.replication.slave_sync import SlaveSync

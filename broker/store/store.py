@@ -91,8 +91,8 @@ SYNC_TOGETHER = 100
 # What to do about damage that stops a start.
 REMEDY = (
     "To examine the store, run: broker verifyStore {directory}. If another broker of its set has the messages, let this"
-    " one copy them again: broker resyncSlave {directory} (in a DLedger group: docs/dledger.md). Otherwise keep every"
-    " sound message, and save the damaged bytes: broker verifyStore --repair {directory}"
+    " one copy them again: broker resyncSlave {directory} (in a DLedger group: docs/operate/dledger.md). Otherwise keep"
+    " every sound message, and save the damaged bytes: broker verifyStore --repair {directory}"
 )
 
 QueueStep = tuple[ConsumeQueue, QueueWrite]

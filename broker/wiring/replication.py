@@ -2,70 +2,39 @@
 
 import logging
 import math
-import os
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
-from typing import Protocol
 
 import trio
 
-from skylark.broker.options import BrokerOptions
 from skylark.broker.part import Part
 from skylark.broker.registration.heartbeats import Heartbeats
 from skylark.broker.registration.pre_online import PreOnline
-from skylark.broker.replication.autoswitch.enrolment import Enrolment
-from skylark.broker.replication.autoswitch.frames import SlaveHello
-from skylark.broker.replication.autoswitch.link import ElectedLog, MasterEnd
-from skylark.broker.replication.autoswitch.log_epochs import EpochHandlers, LogEpochs
-from skylark.broker.replication.autoswitch.member import MemberLog, Membership, MemberState
-from skylark.broker.replication.autoswitch.promised_end import PromisedEnd
-from skylark.broker.replication.autoswitch.session import SlaveLog, SwitchDialogue, switch_sessions
 from skylark.broker.replication.copied_deletions import CopiedDeletions
-from skylark.broker.replication.copying import CopiedLog
-from skylark.broker.replication.dledger.agreed_tables import AgreedTables
-from skylark.broker.replication.dledger.begin_anew import until_others_are_whole
-from skylark.broker.replication.dledger.followers import FollowerReport
-from skylark.broker.replication.dledger.following import Following
-from skylark.broker.replication.dledger.gate import GroupGate
-from skylark.broker.replication.dledger.log_disk import GroupLog, LogDisk, check_kind
-from skylark.broker.replication.dledger.member import GroupMember, GroupPort, LeadershipEffects
-from skylark.broker.replication.dledger.proposing import Proposing
-from skylark.broker.replication.find_master import MasterFinder, SwitchFinder
-from skylark.broker.replication.hello import NONCE_BYTES, VERSION, Hello, LinkTerms
+from skylark.broker.replication.dledger.group_store import check_kind
+from skylark.broker.replication.find_master import MasterFinder
+from skylark.broker.replication.hello import VERSION, Hello
 from skylark.broker.replication.known_master import KnownMaster
-from skylark.broker.replication.link import Claim, Newcomer
-from skylark.broker.replication.master import HaServer
 from skylark.broker.replication.members import Members
 from skylark.broker.replication.offset_hand_over import OffsetHandOver
-from skylark.broker.replication.plain_dialogue import PlainDialogue, bounds_of, compare_logs, plain_sessions
+from skylark.broker.replication.plain_dialogue import PlainDialogue, compare_logs, plain_sessions
 from skylark.broker.replication.replica import Replica
-from skylark.broker.replication.replication import HaPort, LogCopier, LogServer, Replication
+from skylark.broker.replication.replication import Replication
 from skylark.broker.replication.role import Role, RoleKind
-from skylark.broker.replication.session import Dialogue, Examine, MasterTarget, NewMasterSide, Peer
+from skylark.broker.replication.session import Dialogue
 from skylark.broker.replication.set_requests import MemberHandlers, SlaveRefusals
-from skylark.broker.replication.slave import HaClient, MasterAccess
 from skylark.broker.replication.slave_sync import SlaveSync, adopt_topics
 from skylark.broker.replication.stats import HaHandlers, ReplicationStats, SlaveProgress
 from skylark.broker.replication.watch_metadata import MetadataWatch
-from skylark.broker.tasks.truncate import LogTruncation
 from skylark.broker.wiring.core import Core
+from skylark.broker.wiring.link_parts import Copier, Link, ha_port, ha_slaves, link_terms
 from skylark.broker.writing.admission import Reason
-from skylark.broker.writing.elected import Elected
-from skylark.mqcommon.addresses import format_address, server_address, split_address
-from skylark.mqcommon.errors import ConfigError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.polling import poll_until
-from skylark.remoting.net.client import RemotingClient, open_client
-from skylark.remoting.net.limits import ServerLimits
-from skylark.remoting.net.tls.options import DaemonTls
+from skylark.remoting.net.client import RemotingClient
 from skylark.remoting.net.transport import Listener
-from skylark.remoting.raft.group import NodeOptions
 
 logger = logging.getLogger(__name__)
 
-# A Skylark slave says hello at once; a RocketMQ slave reports its offset with its first heartbeat, after about 5 s.
-HELLO_S = 3.0
-PLAIN_HELLO_S = 10.0
 # How often a slave in Controller mode checks whether it copies its master's log; only then it copies tables.
 POLL_S = 0.02
 
@@ -100,9 +69,14 @@ def wire_replication(
     deletions = CopiedDeletions(metadata.topics, core.removal, lambda: store.log.end)
     listening = listeners, listen
     if options.enable_dleger_commit_log:
-        link = _group_link(core, known, listeners, deletions.add_one)
+        # Here and below: imported when it is needed, as most brokers need neither.
+        from skylark.broker.wiring.group_link import group_link
+
+        link = group_link(core, known, listeners, deletions.add_one)
     elif core.elected is not None:
-        link = _controlled_link(core, known, progress, *listening)
+        from skylark.broker.wiring.controlled_link import controlled_link
+
+        link = controlled_link(core, known, progress, *listening)
     else:
         link = _plain_link(core, known, progress, *listening, acting.prepare)
     slaves: list[Copier] = []
@@ -160,59 +134,6 @@ def wire_replication(
     return Replicated(log, others, known, link.by_namesrv, members, stats, acting.heartbeats, link.prepare)
 
 
-class Copier(LogCopier, Protocol):
-    """Copies the log from the master."""
-
-    @property
-    def following(self) -> str:
-        """The master whose log is being copied; "" when there is none."""
-
-
-@lazy_dataclass(frozen=True)
-class _Link:
-    """The objects that depend on how the set chooses its master; see also `Replicated`."""
-
-    #: Called when another broker is the master.
-    changed: Callable[[], None]
-    server: LogServer
-    new_slave: Callable[[Replica], Copier]
-    before_leading: Callable[[], Awaitable[bool]]
-    by_namesrv: KnownMaster
-    prepare: Callable[[RemotingClient], Awaitable[None]] | None
-    parts: tuple[Part, ...] = ()
-    #: What keeps members of a DLedger group from getting entries; "" if nothing does.
-    problem: Callable[[], str] = str
-
-
-def _copied(core: Core, replica: Replica) -> CopiedLog:
-    sync_flush = core.options.flush_disk_type == "SYNC_FLUSH"
-    return CopiedLog(replica, core.turn_end, core.flusher.one_at_a_time, core.flusher.flush if sync_flush else None)
-
-
-def _ha_slaves(
-    core: Core,
-    known: KnownMaster,
-    progress: SlaveProgress,
-    find: Callable[[], Awaitable[MasterTarget]],
-    new_dialogue: Callable[[Replica], Dialogue],
-) -> Callable[[Replica], Copier]:
-    def new_slave(replica: Replica) -> Copier:
-        master = MasterAccess(find, new_dialogue(replica), lambda: known.ask_again(), core.tls.connect)
-        return HaClient(_copied(core, replica), master, progress, core.clock)
-
-    return new_slave
-
-
-def _ha_port(
-    core: Core,
-    listeners: list[Listener],
-    listen: Callable[[], Awaitable[list[Listener]]],
-    new_session: NewMasterSide,
-    examine: Examine,
-) -> HaPort:
-    return HaPort(HaServer(core.store.log, new_session, examine, lambda: _ha_rate(core.options)), listeners, listen)
-
-
 def _plain_link(
     core: Core,
     known: KnownMaster,
@@ -220,7 +141,7 @@ def _plain_link(
     listeners: list[Listener],
     listen: Callable[[], Awaitable[list[Listener]]],
     prepare: Callable[[RemotingClient], Awaitable[None]] | None,
-) -> _Link:
+) -> Link:
     options, who = core.options, core.identity
     terms = link_terms(options, core.tls)
     finder = MasterFinder(known, options, core.open_client, has_secret=bool(terms.secret))
@@ -236,10 +157,10 @@ def _plain_link(
         )
 
     sessions, examine = plain_sessions(core.store.log, core.acks, terms), compare_logs(core.store.log)
-    return _Link(
+    return Link(
         finder.changed,
-        _ha_port(core, listeners, listen, sessions, examine),
-        _ha_slaves(core, known, progress, finder.find, new_dialogue),
+        ha_port(core, listeners, listen, sessions, examine),
+        ha_slaves(core, known, progress, finder.find, new_dialogue),
         _is_to_lead,
         known,
         prepare,
@@ -298,254 +219,3 @@ def _acting(core: Core, known: KnownMaster, members: Members) -> _Acting:
     members.on_change += [members_changed, hand_over.changed]
     role.observe(role_changed)
     return _Acting((hand_over, requests), hand_over, heartbeats, prepare)
-
-
-def link_terms(options: BrokerOptions, tls: DaemonTls) -> LinkTerms:
-    """The options that both ends of the link need. ConfigError when a slave cannot be distinguished from a stranger."""
-    secret = options.ha_shared_secret.encode()
-    if not secret and options.has_access_control and (inner := options.inner_credentials) is not None:
-        # Members of a set have the same account.
-        secret = f"{inner.access_key}\n{inner.secret_key}".encode()
-    knows_slaves = secret or options.allow_plain_peers or options.plain_hosts or tls.requires_certificates
-    if options.elects_master and options.has_access_control and not knows_slaves:
-        raise ConfigError(
-            "haSharedSecret: access control is on, and nothing tells the brokers of this set from strangers who want to"
-            " copy the log. Set haSharedSecret or innerClientAuthenticationCredentials to the same on all of them, or"
-            " have TLS ask for certificates (tls.server.mode=enforcing, tls.server.need.client.auth=require)"
-        )
-    return LinkTerms(
-        cluster=options.broker_cluster_name,
-        broker=options.broker_name,
-        secret=secret,
-        allow_plain=options.allow_plain_peers,
-        plain_hosts=options.plain_hosts,
-        must_prove=options.has_access_control and not options.allow_plain_peers and not tls.requires_certificates,
-        heartbeat_s=options.ha_send_heartbeat_interval / 1000,
-        timeout_s=options.ha_housekeeping_interval / 1000,
-        hello_s=PLAIN_HELLO_S if options.allow_plain_peers or options.plain_hosts else HELLO_S,
-        plain_chunk_bytes=options.ha_transfer_batch_size,
-        reached_at=options.reached_at({_ha_address(options)}),
-    )
-
-
-def _ha_address(options: BrokerOptions) -> str:
-    """The address to which slaves should connect; its port is 0 when the system chooses the port."""
-    port = options.ha_listen_port or (options.listen_port + 1 if options.listen_port else 0)
-    return server_address(format_address(options.broker_ip2, port))
-
-
-def _ha_rate(options: BrokerOptions) -> int:
-    """Most bytes a second to each slave; 0: no limit."""
-    limit = options.max_ha_transfer_byte_in_second if options.ha_flow_control_enable else 0
-    return min([rate for rate in (options.ha_max_transfer_rate, limit) if rate], default=0)
-
-
-EPOCH_FILE, IDENTITY_FILE, PROMISED_FILE = "epochFileCheckpoint", "brokerIdentity", "promisedEnd"
-
-
-def _controlled_link(
-    core: Core,
-    known: KnownMaster,
-    progress: SlaveProgress,
-    listeners: list[Listener],
-    listen: Callable[[], Awaitable[list[Listener]]],
-) -> _Link:
-    """Make the link of a set with Controllers. ``known`` gets the master's address.
-
-    StoreCorrupt when the file of epochs is damaged, ConfigError when the store belongs to another broker.
-    """
-    by_namesrv, terms = KnownMaster(), link_terms(core.options, core.tls)
-    elected = core.elected
-    assert elected is not None
-    options, identity, log, fs = core.options, core.identity, core.store.log, core.fs
-    root = options.store_path_root_dir
-    epochs = LogEpochs(fs, options.store_path_epoch_file or f"{root}/{EPOCH_FILE}", log)
-    epochs.load()
-    path = options.store_path_broker_identity or f"{root}/{IDENTITY_FILE}"
-    enrolment = Enrolment(fs, path, identity, core.clock)
-    enrolment.check()
-    promised = PromisedEnd(fs, f"{root}/{PROMISED_FILE}")
-    if (lost := promised.open(log.raw_end)) and fs.exists(path):
-        logger.error(
-            "%s: it takes a new id, so that it is not elected with less than it confirmed. Its log stays, and the rest"
-            " is copied from the master; until a broker leads that has everything, nobody does (docs/controller.md)",
-            lost,
-        )
-        enrolment.remove()
-    elected.observers.insert(0, promised.promise)
-
-    sync_flush = options.flush_disk_type == "SYNC_FLUSH"
-
-    began = _began(core)
-    membership = Membership(
-        options,
-        identity,
-        enrolment,
-        MemberState(core.role, elected, known),
-        MemberLog(epochs, core.acks, lambda: log.flushed if sync_flush else log.end, began),
-        core.open_client,
-    )
-
-    cut_log = _cut(core, elected)
-
-    async def cut(offset: int) -> None:
-        promised.cut(offset)
-        await cut_log(offset)
-
-    def master_end(peer: Peer) -> MasterEnd:
-        served = ElectedLog(lambda: bounds_of(log), epochs.now, epochs.last, lambda: elected.confirm_offset)
-        return MasterEnd(terms, served, os.urandom(NONCE_BYTES), peer.addr, peer.since)
-
-    async def examine(newcomer: Claim) -> str:
-        assert isinstance(newcomer, Newcomer)
-        return await membership.registered_replicas.objection(newcomer)
-
-    def new_dialogue(replica: Replica) -> Dialogue:
-        return SwitchDialogue(
-            SlaveLog(replica, epochs, cut, elected.confirmed, promised.promise),
-            terms,
-            lambda: SlaveHello(options.sync_from_last_file, options.async_learner, core.role.now.broker_id),
-            identity.addr,
-            lambda: membership.known_epoch,
-            sync_flush=sync_flush,
-        )
-
-    # Slaves ask for the HA port with 906. The same request can also announce a master; here only Controllers may do
-    # that, so announcements go to an object that nobody reads.
-    requests = MemberHandlers(core.role, identity, core.store, by_namesrv, membership.ask_soon)
-    finder = SwitchFinder(
-        known, core.open_client, options.plain_hosts, must_prove=terms.must_prove or bool(terms.secret)
-    )
-    known.ask_again = membership.ask_soon
-    sessions = switch_sessions(master_end, membership.followers)
-    return _Link(
-        finder.changed,
-        _ha_port(core, listeners, listen, sessions, examine),
-        _ha_slaves(core, known, progress, finder.find, new_dialogue),
-        membership.prepare_to_lead,
-        by_namesrv,
-        membership.wait_enrolled,
-        (membership, EpochHandlers(identity, epochs, log), requests, promised),
-    )
-
-
-def _began(core: Core) -> Callable[[int], None]:
-    """The function to call with the epoch when this broker is elected."""
-
-    def began(epoch: int) -> None:
-        # NameServers believe the broker with the highest state version.
-        topics = core.metadata.topics
-        topics.adopt_version(replace(topics.data_version.next(core.clock.now_ms()), state_version=epoch))
-
-    return began
-
-
-def _cut(core: Core, elected: Elected) -> Callable[[int], Awaitable[None]]:
-    """A function that cuts the log at an offset, and updates all that depends on the log's end."""
-    cutter = LogTruncation(core.fs, core.options.store_path_root_dir, core.store, core.flusher)
-
-    async def cut(offset: int) -> None:
-        core.metadata.topics.deletions.log_is_cut(offset)
-        await cutter.cut(offset)
-        elected.cut(offset)
-        # The next master's log may have new topics from ``offset`` on.
-        core.metadata.topics_to.put(min(core.metadata.topics_to.value, offset))
-
-    return cut
-
-
-def _group_name(options: BrokerOptions) -> str:
-    return options.d_leger_group or options.broker_name
-
-
-def _group_gate(options: BrokerOptions, tls: DaemonTls) -> GroupGate:
-    hosts = None
-    if not (options.ha_allow_plain_peers == "true" or tls.requires_certificates):
-        hosts = {split_address(addr)[0] for addr in options.group_peers.values()} | options.plain_hosts
-    return GroupGate(
-        _group_name(options),
-        link_terms(options, tls).secret,
-        hosts,
-        options.plain_signature_addresses,
-        options.plain_codes,
-    )
-
-
-async def until_others_lead(options: BrokerOptions, tls: DaemonTls) -> None:
-    """Return when the other members of this broker's DLedger group are a whole majority, with a leader."""
-    gate = _group_gate(options, tls)
-    async with open_client(credentials=gate.credentials, connect=tls.connect) as client:
-        await until_others_are_whole(client, _group_name(options), options.group_peers, options.d_leger_self_id)
-
-
-def _group_link(
-    core: Core, known: KnownMaster, listeners: list[Listener], deleted: Callable[[str, int], None]
-) -> _Link:
-    """Make the link of a DLedger group. ``deleted``: see `AgreedTables`."""
-    options, log, elected = core.options, core.store.log, core.elected
-    assert elected is not None
-    sync_flush, peers, group = options.flush_disk_type == "SYNC_FLUSH", options.group_peers, _group_name(options)
-    disk = LogDisk(
-        core.fs, options.store_path_root_dir, GroupLog(log, core.flusher.flush, _cut(core, elected), sync_flush)
-    )
-    gate = _group_gate(options, core.tls)
-    port = GroupPort(
-        listeners,
-        gate.guarded,
-        gate.guarded_slow,
-        core.client_opener(gate.credentials),
-        ServerLimits(max_frame_bytes=options.frame_max_length),
-        options.reached_at({server_address(peers[options.d_leger_self_id])}),
-    )
-    tables = AgreedTables(core.metadata, lambda: core.is_master, lambda: elected.is_leased, deleted)
-    core.persister.agreed = tables.wait
-    followers = FollowerReport(core.acks, disk.index, lambda: log.start)
-    member = GroupMember(
-        NodeOptions(
-            group,
-            options.d_leger_self_id,
-            peers,
-            max_uncommitted_bytes=1 << 62,
-            tells_commits=False,
-            calls_turn=True,
-            client_addr=core.identity.addr,
-            problem=lambda: member.problem,
-        ),
-        disk,
-        LeadershipEffects(
-            core.role,
-            elected,
-            known,
-            options.group_follower_id,
-            _began(core),
-            tables,
-            followers,
-            lambda: options.preferred_leaders,
-            lambda: options.flush_interval_commit_log / 1000,
-        ),
-        port,
-        core.clock,
-    )
-    proposing = Proposing(
-        log,
-        lambda: member.node,
-        lambda: core.is_master,
-        lambda: disk.entries.position,
-        lambda: elected.confirm_offset,
-        lambda: gate.refusals,
-        tables,
-    )
-
-    def new_slave(replica: Replica) -> Copier:
-        return Following(_copied(core, replica), disk, lambda: member.leader)
-
-    return _Link(
-        lambda: None,
-        proposing,
-        new_slave,
-        member.prepare_to_lead,
-        KnownMaster(),
-        None,
-        (member,),
-        lambda: member.problem,
-    )

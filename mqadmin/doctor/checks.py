@@ -137,7 +137,7 @@ def registrations_are_guarded(facts: Facts) -> Iterator[Finding]:
                 FAIL,
                 one.addr,
                 f"anybody may register brokers here, while these have access control: {few(guarded)}",
-                "set registrationUsers in its conf file (docs/security-cluster.md), and restart it",
+                "set registrationUsers in its conf file (docs/operate/security-cluster.md), and restart it",
             )
 
 
@@ -344,7 +344,7 @@ def _risks_with_controllers(config: Mapping[str, str]) -> Iterator[tuple[str, st
             f"allAckInSyncStateSet=false, minInSyncReplicas={least} (RocketMQ's choice): acknowledged messages are "
             "lost when all brokers die at once and a broker that lagged is back first"
         )
-        yield INFO, text, "allAckInSyncStateSet=true (docs/controller.md says what each choice loses)"
+        yield INFO, text, "allAckInSyncStateSet=true (docs/operate/controller.md says what each choice loses)"
         return
     text = "allAckInSyncStateSet=true: an acknowledged message is on all of the SyncStateSet"
     if least == "0":
@@ -421,7 +421,7 @@ def groups_have_majorities(facts: Facts) -> Iterator[Finding]:
     """All members of each DLedger group answer: without a majority the group takes no messages."""
     for broker in facts.brokers:
         if problem := broker.info.get(_GROUP_PROBLEM):
-            remedy = "if it stays, move the store of the member that is damaged away, and start it: see docs/dledger.md"
+            remedy = "if it stays, move the damaged member's store away, and start it: see docs/operate/dledger.md"
             yield Finding(FAIL, broker.where, problem, remedy)
     for name, brokers in facts.sets.items():
         size = max((broker.group_size for broker in brokers), default=0)

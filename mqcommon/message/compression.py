@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from skylark.mqcommon.errors import InvalidArgument, ProtocolError
+from skylark.mqcommon.extras import missing_extra
 from skylark.mqcommon.message.flags import (
     COMPRESSED,
     COMPRESSION_LZ4,
@@ -33,17 +34,14 @@ _MODULES = {COMPRESSION_LZ4: "lz4.frame", COMPRESSION_ZSTD: "zstandard"}
 
 
 class MissingPackage(ProtocolError):
-    """A body cannot be read here, since a package is not installed: the text says which, and what to do."""
+    """A body cannot be read here, since a package is not installed: the text says which, and how to install it."""
 
 
-def _module(kind: int) -> Any:
-    name = _MODULES[kind]
+def _module(kind: int, what: str) -> Any:
     try:
-        return import_module(name)
-    except ImportError:
-        package = name.partition(".")[0]
-        text = f"the package {package} is not installed: pip install 'skylark-mq[compression]'"
-        raise MissingPackage(text) from None
+        return import_module(_MODULES[kind])
+    except ImportError as error:
+        raise MissingPackage(missing_extra(what, "compression", error)) from None
 
 
 def check_compression(name: str, value: str) -> None:
@@ -53,18 +51,18 @@ def check_compression(name: str, value: str) -> None:
     kind = COMPRESSIONS[value] & COMPRESSION_MASK
     if kind in _MODULES:
         try:
-            _module(kind)
+            _module(kind, f"{name}={value!r}")
         except MissingPackage as missing:
-            raise InvalidArgument(f"{name}={value!r}: {missing}") from None
+            raise InvalidArgument(str(missing)) from None
 
 
 def compressed(body: bytes, sys_flag: int, level: int = LEVEL) -> bytes:
     """``body``, compressed as the bits of ``sys_flag`` say, at ``level`` (not LZ4). For any thread."""
     kind = sys_flag & COMPRESSION_MASK
     if kind == COMPRESSION_LZ4:
-        packed: bytes = _module(kind).compress(body)
+        packed: bytes = _module(kind, "compression with LZ4").compress(body)
     elif kind == COMPRESSION_ZSTD:
-        packed = _module(kind).ZstdCompressor(level=level).compress(body)
+        packed = _module(kind, "compression with Zstandard").ZstdCompressor(level=level).compress(body)
     else:
         packed = zlib.compress(body, level)
     return packed
@@ -81,10 +79,7 @@ def decompressed(body: bytes, sys_flag: int, most: int | None = None) -> bytes:
         return inflated(body, most)
     if kind not in _MODULES:
         raise ProtocolError(f"the body is compressed in a way that is not known (sysFlag {sys_flag:#x})")
-    try:
-        module = _module(kind)
-    except MissingPackage as missing:
-        raise MissingPackage(f"the body is compressed, and {missing}") from None
+    module = _module(kind, "the compressed body")
     try:
         return _unpacked(module, body, kind, most)
     except (RuntimeError, ValueError, EOFError) as error:

@@ -173,7 +173,8 @@ def _joined(keys: str | Iterable[str]) -> str:
     if isinstance(keys, str):
         return keys
     if isinstance(keys, bytes | Mapping) or not isinstance(keys, Iterable):
-        raise wrong_type("keys", "a str or an iterable of str", keys)
+        hint = ": decode it, as in keys.decode()" if isinstance(keys, bytes) else ""
+        raise wrong_type("keys", "a str or an iterable of str", keys, hint)
     listed = list(keys)
     for number, key in enumerate(listed):
         check_text(f"keys[{number}]", key)

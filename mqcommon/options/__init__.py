@@ -2,5 +2,5 @@
 
 fields.py         declares an option, and reads its value from text
 conf_file.py      conf files; getBrokerConfig and updateBrokerConfig
-command_line.py   flags, and the table in docs/conf.md
+command_line.py   flags, and the table in docs/reference/conf.md
 """

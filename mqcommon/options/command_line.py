@@ -1,4 +1,4 @@
-"""Options on command lines, and the table in docs/conf.md."""
+"""Options on command lines, and the table in docs/reference/conf.md."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -90,11 +90,17 @@ def _flag_help(o: Option) -> str:
 
 
 def _description(o: Option) -> str:
+    notes = notes_text(o, "`")
+    return f"{o.help} ({notes})" if notes else o.help
+
+
+def notes_text(o: Option, quote: str = "") -> str:
+    """The unit, the values and the environment variable of an option; names stand between ``quote``."""
     notes = []
     if o.unit:
         notes.append(f"unit: {o.unit}")
     if o.choices:
-        notes.append("one of " + ", ".join(f"`{choice}`" for choice in o.choices))
+        notes.append("one of " + ", ".join(f"{quote}{choice}{quote}" for choice in o.choices))
     if o.minimum is not None and o.maximum is not None:
         notes.append(f"{o.minimum} to {o.maximum}")
     elif o.minimum is not None:
@@ -102,7 +108,7 @@ def _description(o: Option) -> str:
     elif o.maximum is not None:
         notes.append(f"at most {o.maximum}")
     if o.env:
-        notes.append(f"environment: `{o.env}`")
+        notes.append(f"environment: {quote}{o.env}{quote}")
     if o.mutable:
         notes.append("may change while running")
-    return f"{o.help} ({'; '.join(notes)})" if notes else o.help
+    return "; ".join(notes)

@@ -246,7 +246,8 @@ def _read_entries(
 def _unknown(key: str, options: Mapping[str, Option]) -> str:
     lower = {known.lower(): known for known in options}
     near = difflib.get_close_matches(key.lower(), lower, n=1)
-    return f"unknown key; did you mean {lower[near[0]]}?" if near else "unknown key; docs/conf.md lists all keys"
+    advice = f"did you mean {lower[near[0]]}?" if near else "docs/reference/conf.md lists all keys"
+    return f"unknown key; {advice}"
 
 
 def _escape(text: str) -> str:

@@ -3,7 +3,7 @@
 Terms rise by one an election, and entries come one after another. A number that is far ahead of this node's term and
 index is forged or damaged. So is a message that contradicts itself: a log whose last entry has an absurd term counts as
 newer than every other log, and its node would never vote for another node again. Forged messages with small numbers are
-not recognised: docs/raft.md says how to keep strangers from the port.
+not recognised: docs/how/raft.md says how to keep strangers from the port.
 Neighbours: raft.py checks each message with this module; the leader compares answers with what it has sent.
 """
 

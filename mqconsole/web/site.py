@@ -33,6 +33,7 @@ from skylark.mqconsole.showing.previews import one_line, printable
 from skylark.mqconsole.watching.checkup import Checkup
 from skylark.mqconsole.watching.collector import Collector
 from skylark.mqconsole.web.asking import Asked, Done, Download, Fields, NoSuchThing, View
+from skylark.mqconsole.web.compiled_templates import compiled_templates
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.sdk.admin.failures import explain
 
@@ -110,6 +111,7 @@ class Site:
         self.app = app = QuartTrio("skylark.mqconsole", static_folder=None, template_folder="templates")
         app.config["MAX_CONTENT_LENGTH"] = MOST_BODY_BYTES
         app.config["RESPONSE_TIMEOUT"] = None
+        app.jinja_env.bytecode_cache = app.jinja_env.bytecode_cache or compiled_templates()
         app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
         app.jinja_env.filters |= {
             "count": texts.count,

@@ -53,6 +53,7 @@ from skylark.remoting.http2.frames import (
 )
 from skylark.remoting.http2.header_blocks import TOO_LARGE, HeaderDecoder
 from skylark.remoting.http2.limits import Allowance, Http2Limits
+from skylark.remoting.protocol.foreign import REMOTING, foreign_protocol
 
 _KEEPALIVE_PING: Final = b"keepaliv"
 _LEAVING_PING: Final = b"leaving\0"
@@ -199,7 +200,9 @@ class ServerConnection:
         at, end = 0, len(data)
         if not self._has_preface:
             if not PREFACE.startswith(data[: len(PREFACE)]):
-                raise Http2Error(ErrorCode.PROTOCOL_ERROR, "the peer does not speak HTTP/2")
+                is_remoting = foreign_protocol(data) == REMOTING
+                spoken = f"speaks {REMOTING}, not HTTP/2" if is_remoting else "does not speak HTTP/2"
+                raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"the peer {spoken}")
             if end >= len(PREFACE):
                 self._has_preface = True
                 at = len(PREFACE)

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from skylark.mqcommon.errors import UserError
+from skylark.mqcommon.extras import missing_extra
 from skylark.mqcommon.metrics.metric import Column
 from skylark.mqcommon.metrics.options import MetricsOptions
 from skylark.mqcommon.metrics.prometheus_text import TextFormat, format_for, page
-from skylark.remoting.metrics.health import HEALTH_PAGES, Health, missing, serve_pages
+from skylark.remoting.metrics.health import HEALTH_PAGES, Health, serve_pages
 from skylark.remoting.net.steps import Stepper, Steps
 
 if TYPE_CHECKING:
@@ -92,7 +94,7 @@ class Exporter:
         try:
             from skylark.remoting.metrics.otlp import Push
         except ImportError as error:
-            raise missing("metricsExporterType=OTLP_GRPC", "metrics", error) from None
+            raise UserError(missing_extra("metricsExporterType=OTLP_GRPC", "metrics", error)) from None
         timeout_s = options.metric_grpc_exporter_time_out_in_mills / 1_000
         push = Push(options.push_url, options.push_headers, timeout_s, self._common, in_delta=options.metrics_in_delta)
         logger.info("metrics are pushed to %s, by OTLP over HTTP", options.push_url)

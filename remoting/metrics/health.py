@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from skylark.mqcommon.errors import UserError
+from skylark.mqcommon.extras import missing_extra
 from skylark.mqcommon.metrics.options import MetricsOptions
 from skylark.remoting.net.sockets import listen
 
@@ -67,7 +68,7 @@ async def serve_pages(
     try:
         from skylark.remoting.metrics.http_pages import PageServer
     except ImportError as error:
-        raise missing(key, extra, error) from None
+        raise UserError(missing_extra(key, extra, error)) from None
     listeners = await listen(host.strip() or DEFAULT_HOST, port, key)
     logger.info("%s at http://%s%s", extra, listeners[0].address, ", ".join(pages))
     server = PageServer(pages, cheap)
@@ -75,8 +76,3 @@ async def serve_pages(
         for listener in listeners:
             nursery.start_soon(server.serve, listener)
         task_status.started()
-
-
-def missing(key: str, extra: str, error: ImportError) -> UserError:
-    """The error when a library for option ``key`` is missing; it says what to install."""
-    return UserError(f"{key}: the library {error.name} is missing; pip install 'skylark-mq[{extra}]'")

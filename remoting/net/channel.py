@@ -9,6 +9,7 @@ Bounds: bytes in the outbox, requests in flight, size of a frame. A channel over
 import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from math import inf
 from typing import Any
@@ -22,6 +23,7 @@ from skylark.mqcommon.errors import (
     TLS_GUESS,
     ConnectionLost,
     FrameTooLarge,
+    NotRocketMQ,
     ProtocolError,
     RemotingError,
     RequestTimeout,
@@ -33,6 +35,7 @@ from skylark.remoting.net.transport import MAX_PIECES, DirectCalls, MustQueue, T
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.command import CBOR, FLAG_ONEWAY, FLAG_RESPONSE, OFFER_CBOR, OFFER_FIELD, Command
 from skylark.remoting.protocol.connection import Connection
+from skylark.remoting.protocol.foreign import ANSWER_TO_HTTP, GRPC, HTTP, TLS, foreign_protocol
 from skylark.remoting.protocol.frame import MAX_HEADER_BYTES, encode, encode_head
 from skylark.remoting.protocol.signature import WholeSignatures
 
@@ -124,6 +127,8 @@ class Channel:
         self._cancel_scope = trio.CancelScope()
         self.local, self.remote = transport.local, transport.remote
         self.closed_reason: str | None = None
+        #: The protocol of a server that has never sent a frame of RocketMQ's; "" when it is unknown.
+        self.foreign: str | None = None
         #: The limit that the peer exceeded, if it was closed for that: a key of `limits.REFUSALS`.
         self.exceeded = ""
         self.blocked_since = 0.0
@@ -361,7 +366,7 @@ class Channel:
         Raises ConnectionLost when the channel is closed, TooManyRequests at the limit, FrameTooLarge.
         """
         if self.closed_reason is not None:
-            raise ConnectionLost(self.remote, self.closed_reason)
+            raise self._lost(self.closed_reason)
         if len(self._pending) >= MAX_IN_FLIGHT:
             raise TooManyRequests(self.remote, MAX_IN_FLIGHT)
         opaque = command.opaque = self.take_opaque()
@@ -527,9 +532,27 @@ class Channel:
                 self._hands_over = hands_over
 
     def _explained(self, reason: str) -> str:
-        """The reason why the connection ended, with a guess if the peer has never said anything."""
-        is_strange = self._pending and not self._has_read and not self.is_encrypted
-        return f"{reason} {TLS_GUESS}" if is_strange else reason
+        """The reason why the connection ended, with a guess if the peer has never said anything but a TLS alert."""
+        is_strange = self._pending and not self.is_encrypted
+        if is_strange and (not self._has_read or self._connection.protocol_of_pending == TLS):
+            return f"{reason} {TLS_GUESS}"
+        return reason
+
+    def _refuse_bytes(self, data: bytes, reason: str) -> None:
+        """Close the channel of a peer that has sent ``data``, which are no frames of RocketMQ's."""
+        found = foreign_protocol(data)
+        if found:
+            reason = f"the peer speaks {found}"
+        if self._backpressure:
+            if found in (HTTP, GRPC) and not self._outbox and not self._sending:
+                with suppress(trio.BrokenResourceError):
+                    self._try_send([ANSWER_TO_HTTP])
+        elif found == TLS:
+            reason = f"{CLOSED_BY_PEER} {TLS_GUESS}"
+        # With every request of this client unanswered, the bytes are the first that the server has sent.
+        elif found or (self._pending and len(self._pending) == self._next_opaque):
+            self.foreign = found
+        self.close(reason, "bad_frames")
 
     def close(self, reason: str, exceeded: str = "") -> None:
         """Close now; requests in flight end in ConnectionLost(``reason``). ``exceeded`` as the attribute."""
@@ -548,7 +571,11 @@ class Channel:
             pending, self._pending = self._pending, {}
             # A copy: a callback may cancel tasks that wait for other answers, which removes their rows.
             for _, _, _, answered, _ in list(pending.values()):
-                _call_back(answered, ConnectionLost(self.remote, reason))
+                _call_back(answered, self._lost(reason))
+
+    def _lost(self, reason: str) -> RemotingError:
+        """The error of requests on this channel, which is closed for ``reason``."""
+        return ConnectionLost(self.remote, reason) if self.foreign is None else NotRocketMQ(self.remote, self.foreign)
 
     async def _read(self, dispatch: Dispatch, after_turn: Callable[[], None] | None) -> None:
         receive = self._transport.receive
@@ -570,7 +597,7 @@ class Channel:
             try:
                 commands = connection.receive_data(data)
             except ProtocolError as error:
-                self.close(str(error), "bad_frames")
+                self._refuse_bytes(data, str(error))
                 return
             received = len(data)
             # The parser has its own copy of an incomplete frame; this buffer would stay alive while the turn waits.

@@ -328,7 +328,8 @@ class RemotingClient:
         except* Exception as group:
             logger.error("connection to %s closed after an error", peer.addr, exc_info=group)
         finally:
-            if channel.exceeded:
+            # A server with another protocol is an error of the requests to it.
+            if channel.exceeded and channel.foreign is None:
                 logger.warning("connection to %s closed: %s", peer.addr, channel.closed_reason)
             # After `close` the next connection may be open before this task runs again.
             if peer.channel is channel:

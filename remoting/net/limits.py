@@ -49,7 +49,7 @@ MIB = 1024 * 1024
 class LimitOptions:
     """Part of the options of both daemons."""
 
-    # --- limits; docs/operations.md tells what happens at each
+    # --- limits; docs/operate/limits.md tells what happens at each
     max_connections_per_address: int = option(
         0, "most connections from one address, or one /64 of IPv6; 0: no limit", minimum=0
     )

@@ -8,6 +8,7 @@ bytes are not returned: to the peer they look like requests that were lost with 
 
 from skylark.mqcommon.errors import ProtocolError
 from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.foreign import REMOTING, foreign_protocol
 from skylark.remoting.protocol.frame import DECODERS, MAX_FRAME_BYTES, MAX_HEADER_BYTES, PREFIX
 
 _unpack_prefix = PREFIX.unpack_from
@@ -32,6 +33,12 @@ class Connection:
     def pending_bytes(self) -> int:
         """The bytes of memory that an incomplete frame takes: its buffer grows ahead of what has arrived."""
         return self._pending.__alloc__()
+
+    @property
+    def protocol_of_pending(self) -> str:
+        """The protocol that the incomplete frame seems to be of, if it is another than RocketMQ's; see foreign.py."""
+        found = foreign_protocol(bytes(self._pending[:16]))
+        return "" if found == REMOTING else found
 
     def release(self) -> None:
         """Free the buffer: the connection has ended."""
@@ -84,6 +91,9 @@ class Connection:
             ):
                 raise ProtocolError(_fault(size, word, self._max_frame_bytes, self._max_header_bytes))
             if frame_end > end:
+                # No codec has an empty header: the peer speaks another protocol, and may wait for an answer.
+                if not header_bytes:
+                    raise ProtocolError("a header has no bytes")
                 needed = frame_end - at
                 break
             command = decode_header(data[at + _PREFIX_BYTES : header_end])

@@ -510,7 +510,7 @@ class Running:
             self._lost = True
             logger.error(
                 "%s takes no part in its group any more: %s. While the other nodes are a majority and whole, stop this "
-                "node, remove the directory of its Raft log and start it: it joins them anew (docs/raft.md)",
+                "node, remove the directory of its Raft log and start it: it joins them anew (docs/how/raft.md)",
                 self.raft.node,
                 error,
             )
@@ -521,7 +521,7 @@ class Running:
             self._quiet_until = now + ABSURD_LOG_S
             logger.error(
                 "%s dropped a message in the name of %s: %s. Somebody who is no member writes to the group's port;"
-                " see docs/raft.md, On the wire",
+                " see docs/how/raft.md, On the wire",
                 self.raft.node,
                 message.sender,
                 reason,

@@ -151,7 +151,7 @@ class FileStorage:
             f"{reason}: {f'node {self.node}' if self.node else 'this node'} has forgotten what it promised, and must "
             "not go on. While the other nodes are a majority and whole, move the directory "
             f"{self._directory} away: the node joins them anew. Otherwise put a copy of the directory back "
-            "(docs/raft.md)",
+            "(docs/how/raft.md)",
         )
 
     def _read_marks(self) -> list[tuple[bytes, int]]:

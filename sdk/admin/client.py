@@ -101,6 +101,7 @@ from skylark.sdk.endpoint import Endpoint
 from skylark.sdk.nameservers import NameServerSource
 from skylark.sdk.namespaces import Namespace, takes_plain_names
 from skylark.sdk.routes import master_of
+from skylark.sdk.runtime import AsyncOnly
 
 logger = logging.getLogger(__name__)
 
@@ -127,7 +128,7 @@ class Rollback:
 
 @checked_methods
 @takes_plain_names
-class Admin:
+class Admin(AsyncOnly):
     """Asks NameServers and brokers; ``async with Admin("127.0.0.1:9876") as admin: ...``.
 
     ``nameserver`` says where the NameServers are, or is a shared `Client`; by default $NAMESRV_ADDR. Without

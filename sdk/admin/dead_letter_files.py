@@ -109,7 +109,7 @@ class JsonLines:
 
 
 class Parquet:
-    """STORY and the columns of record batches (docs/arrow.md), a row group for each part."""
+    """STORY and the columns of record batches (docs/guides/arrow.md), a row group for each part."""
 
     def __init__(self, file: BinaryIO) -> None:
         import pyarrow as pa

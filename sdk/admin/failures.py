@@ -11,6 +11,7 @@ from skylark.mqcommon.errors import (
     ConnectFailed,
     ConnectionLost,
     NotNameServer,
+    NotRocketMQ,
     PlainSignatureOnly,
     RequestTimeout,
     RouteNotFound,
@@ -46,7 +47,7 @@ _SEND_REMEDY = "look at the topic's perm with mqadmin topicRoute and at the brok
 def explain(error: BaseException) -> str:
     """One line for ``error``."""
     match error:
-        case UserError() | TlsFailed() | PlainSignatureOnly() | NotNameServer():
+        case UserError() | TlsFailed() | PlainSignatureOnly() | NotNameServer() | NotRocketMQ():
             text = str(error)
         case ConnectFailed():
             text = f"{error}; check that a server listens there and that the address is right (-n, -b, NAMESRV_ADDR)"

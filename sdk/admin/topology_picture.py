@@ -19,8 +19,8 @@ _BOX = (WIDTH - 2 * _MARGIN - (_ACROSS - 1) * _GAP) / _ACROSS
 # Where the columns of the bars begin, and how long the longest bar is.
 _QUEUES_AT, _BAR_AT, _BAR, _NAMES_AT = 330, 510, 240, 830
 _GOOD, _BAD, _LAG = "#2e7d32", "#c62828", "#c8553d"
-# XML has no form for these, escaped or not.
-_NOT_XML = re.compile("[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+# XML has no form for these, escaped or not. Compiled at its first use, which takes milliseconds.
+_NOT_XML = "[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 
 
 def picture(topology: Topology, top: int) -> str:
@@ -174,7 +174,7 @@ def _n(count: int, noun: str) -> str:
 
 def _text(x: float, y: float, text: str, room: float, *, bold: bool = False, fill: str = "") -> str:
     """A text that is cut to ``room`` pixels; its tooltip has all of it."""
-    text = _NOT_XML.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    text = re.sub(_NOT_XML, lambda found: f"\\u{ord(found[0]):04x}", text)
     fits = max(int(room / _CHAR), 1)
     shown = text if len(text) <= fits else f"{text[: fits - 1]}\N{HORIZONTAL ELLIPSIS}"
     style = (' font-weight="bold"' if bold else "") + (f' fill="{fill}"' if fill else "")

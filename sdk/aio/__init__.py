@@ -4,7 +4,7 @@
         await producer.send(Message("orders", b"a cup of tea"))
 
 The methods are the same as in the trio classes. Each object has one background thread with a trio loop, or shares the
-thread of a `Client`. Calls and results cross between the two loops in batches. See docs/asyncio.md.
+thread of a `Client`. Calls and results cross between the two loops in batches. See docs/guides/asyncio.md.
 
 portal.py    a client in its thread, called from asyncio, and the crossing between the two loops
 facade.py    the base class of the asyncio classes, and `Client`; handlers.py: handlers of consumers

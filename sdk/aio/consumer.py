@@ -187,8 +187,8 @@ class PullConsumer(Facade[TrioPullConsumer], of=TrioPullConsumer):
     ) -> BatchStream[RecordBatch]:
         """Like `stream`, in pyarrow.RecordBatches: a row for each message, at most ``max_count`` rows.
 
-        ``columns`` are the batches' columns, by default all but the properties: docs/arrow.md has the list. Fewer
-        columns cost less. Bodies are decompressed, and not compared with their CRC. This method needs the extra
+        ``columns`` are the batches' columns, by default all but the properties: docs/guides/arrow.md has the list.
+        Fewer columns cost less. Bodies are decompressed, and not compared with their CRC. This method needs the extra
         ``arrow``.
         """
         return batches_of(

@@ -38,6 +38,8 @@ class AsyncioHandlers(ForeignHandlers):
         self._tasks: list[asyncio.Task[None]] = []
         self._idle: list[asyncio.Future[None]] = []
         self._is_stopping = False
+        # When trio asked the loop for a sign of life that has not come yet.
+        self._asked_at: float | None = None
 
     def bind(self) -> None:
         """Let handlers run in the present loop and context."""
@@ -68,6 +70,15 @@ class AsyncioHandlers(ForeignHandlers):
     def running(self) -> Sequence[Job]:
         return list(self._running)
 
+    def blocked_s(self, now: float) -> float:
+        if self._loop is None or self._loop.is_closed():
+            return 0.0
+        if self._asked_at is not None:
+            return now - self._asked_at
+        self._asked_at = now
+        self._to_asyncio(self._is_alive)
+        return 0.0
+
     def cancel(self, job: Job) -> None:
         self._to_asyncio(lambda: self._cancel(job))
 
@@ -94,6 +105,10 @@ class AsyncioHandlers(ForeignHandlers):
                 job.ended(job)
 
     # --- in asyncio
+
+    def _is_alive(self) -> None:
+        """The sign of life that `blocked_s` asks for."""
+        self._asked_at = None
 
     def _make_tasks(self) -> None:
         assert self._loop is not None

@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from skylark.mqcommon.errors import UserError
+from skylark.mqcommon.extras import missing_extra
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch as RecordBatch
@@ -35,6 +36,5 @@ def check_arrow(what: str) -> None:
     for package in ("numpy", "pyarrow"):
         try:
             import_module(package)
-        except ImportError:
-            text = f"{what} needs the package {package}, which is not installed: pip install 'skylark-mq[arrow]'"
-            raise UserError(text) from None
+        except ImportError as error:
+            raise UserError(missing_extra(what, "arrow", error)) from None

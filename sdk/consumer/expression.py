@@ -14,7 +14,7 @@ class Sql:
     """Messages whose properties fulfil an SQL92 condition: ``Sql("amount > 5 AND shop = 'north'")``.
 
     The broker checks the messages; it needs ``enablePropertyFilter=true``. Raises InvalidArgument, which names the
-    place of the mistake, when the condition has a syntax error. See docs/consumers.md for the language.
+    place of the mistake, when the condition has a syntax error. See docs/guides/consumers.md for the language.
     """
 
     text: str
@@ -39,7 +39,9 @@ def check_expression(name: str, value: object) -> None:
 def check_subscriptions(name: str, value: object) -> None:
     """TypeError unless ``value`` maps texts to expressions."""
     if not isinstance(value, Mapping):
-        raise wrong_type(name, "a mapping of topics to expressions", value)
+        topic = value if isinstance(value, str) else "orders"
+        hint = f': for all messages of a topic: {{{topic!r}: "*"}}'
+        raise wrong_type(name, "a mapping of topics to expressions", value, hint)
     for key, each in value.items():
         check_text(f"a key of {name}", key)
         check_expression(f"{name}[{key!r}]", each)

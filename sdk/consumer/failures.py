@@ -247,7 +247,14 @@ class Failures:
             fate = Fate.DROP
         if fate is Fate.RETRY and message.reconsume_times >= settings.max_reconsume_times:
             return after_last_try(settings, message)
-        return fate.value
+        return fate.value if fate is not Fate.RETRY else f"{fate.value}, {self._tries_left(message)}"
+
+    def _tries_left(self, message: MessageExt) -> str:
+        """For the log: how often a message that has failed is delivered before it is given up."""
+        left = self._settings.max_reconsume_times - message.reconsume_times
+        times = "once more" if left == 1 else f"up to {left} times"
+        then = "it is dropped" if self._settings.broadcast else f"it goes to {dlq_topic(self._settings.group)}"
+        return f"{times}; then {then}"
 
     @enable_ki_protection
     async def failed(self, batch: Takable, start: int, end: int, failure: Failure) -> None:

@@ -41,6 +41,7 @@ from skylark.remoting.protocol.body import LONG, Body, map_by_queue, member
 from skylark.remoting.protocol.dialect import decode_body, encode_body
 from skylark.sdk import broker_api
 from skylark.sdk.client import ClientHandle
+from skylark.sdk.consumer.late_start import LateStart
 from skylark.sdk.consumer.outcome import ConsumeFrom, check_timestamp
 from skylark.sdk.consumer.replicas import Replicas
 from skylark.sdk.consumer.settings import PushSettings
@@ -430,8 +431,12 @@ class PullStart:
         check_timestamp(self.consume_from, self.consume_timestamp_ms)
 
 
-async def first_offset(mq: MessageQueue, choice: StartChoice, offsets: OffsetStore, replicas: Replicas) -> Position:
+async def first_offset(
+    mq: MessageQueue, choice: StartChoice, offsets: OffsetStore, replicas: Replicas, late: LateStart
+) -> Position:
     """The offset of the first message to consume, as RocketMQ's clients choose it but for one difference.
+
+    ``late`` is told how many messages lie before it, when a new group begins at the end of a queue.
 
     For a queue without a committed offset whose first message is still in memory, RocketMQ's clients ask in a way that
     gives 0, for FIRST_OFFSET and TIMESTAMP, too; so their TIMESTAMP reads everything. Here only LAST_OFFSET asks in
@@ -446,7 +451,11 @@ async def first_offset(mq: MessageQueue, choice: StartChoice, offsets: OffsetSto
     if is_retry or choice.consume_from is ConsumeFrom.FIRST_OFFSET:
         return await replicas.ask(mq, lambda at: broker_api.min_offset(at, mq.topic, mq.queue_id))
     if is_last:
-        return await replicas.ask(mq, lambda at: broker_api.max_offset(at, mq.topic, mq.queue_id))
+        end = await replicas.ask(mq, lambda at: broker_api.max_offset(at, mq.topic, mq.queue_id))
+        if end.offset and not choice.broadcast:
+            start = await replicas.ask(mq, lambda at: broker_api.min_offset(at, mq.topic, mq.queue_id))
+            late.passes(mq, end.offset - start.offset)
+        return end
     timestamp_ms = choice.consume_timestamp_ms
     assert timestamp_ms is not None
     return await replicas.ask(mq, lambda at: broker_api.search_offset(at, mq.topic, mq.queue_id, timestamp_ms))

@@ -12,14 +12,16 @@ from trio.lowlevel import enable_ki_protection
 
 from skylark.mqcommon.clock import Clock
 from skylark.mqcommon.message.message import MessageExt
+from skylark.mqcommon.message.queue import MessageQueue
 from skylark.sdk.consumer.decompression import drop_contents
 from skylark.sdk.consumer.failures import DEAD, KEPT_S, Counters, HandlerErrors, Returns, after_last_try, count_drop
 from skylark.sdk.consumer.outcome import ConsumeResult, Later, Result, failure_of
 from skylark.sdk.consumer.process_queue import FlowControl, ProcessQueue
 from skylark.sdk.consumer.retry_policy import Failure, Fate
 from skylark.sdk.consumer.settings import PushSettings
+from skylark.sdk.consumer.slow_handlers import WATCH_S, SlowHandlers
 from skylark.sdk.consumer.window import Batch
-from skylark.sdk.consumer.workers import call_handler
+from skylark.sdk.consumer.workers import ForeignHandlers, call_handler
 
 
 class Orderly:
@@ -42,6 +44,24 @@ class Orderly:
         self._clock = clock
         self._limiter = trio.CapacityLimiter(settings.concurrency)
         self._most = 1 if settings.handler is not None else settings.batch_size
+        # Of each running call: when it began, and its first message.
+        self._calls: dict[MessageQueue, tuple[float, MessageExt]] = {}
+
+    @enable_ki_protection
+    async def watch(self) -> None:
+        """Log slow handlers, and handlers that block their event loop."""
+        handlers = self._settings.handler or self._settings.batch_handler
+        foreign = handlers if isinstance(handlers, ForeignHandlers) else None
+        slow = SlowHandlers(self._settings, "trio.to_thread.run_sync" if foreign is None else "asyncio.to_thread")
+        told: dict[MessageQueue, float] = {}
+        while True:
+            due = trio.current_time() + WATCH_S
+            await trio.sleep_until(due)
+            now = trio.current_time()
+            slow.blocked(now - due if foreign is None else foreign.blocked_s(now))
+            late = {mq: call for mq, call in self._calls.items() if now - call[0] >= slow.slow_s}
+            slow.slow([message for mq, (began, message) in late.items() if told.get(mq) != began])
+            told = {mq: began for mq, (began, _) in late.items()}
 
     def put(self, batch: Batch) -> None:
         """Have the messages of ``batch`` handled after the earlier ones of its queue."""
@@ -84,7 +104,11 @@ class Orderly:
             left = {number: batch.messages[number] for number in range(start, end) if not batch.done[number]}
             messages = list(left.values())
             totals, began = queue.window.totals, trio.current_time()
-            outcome = await self._call(messages)
+            self._calls[queue.mq] = began, messages[0]
+            try:
+                outcome = await self._call(messages)
+            finally:
+                self._calls.pop(queue.mq, None)
             totals.add_calls(1, 0, began, trio.current_time())
             drop_contents(messages)
         queue.consumed_ms = self._clock.now_ms()

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from enum import Enum
-from inspect import signature
+from inspect import isasyncgen, iscoroutine, isgenerator, signature
 
 from skylark.mqcommon.arguments import check_int, check_text, shown, wrong_type
 from skylark.mqcommon.errors import InvalidArgument
@@ -42,7 +42,12 @@ class Later:
 def check_handler(name: str, handler: object) -> None:
     """TypeError unless ``handler`` can be called with one argument, as far as Python can tell."""
     if not callable(handler):
-        raise wrong_type(name, "a function", handler)
+        hint = ""
+        if iscoroutine(handler):
+            # Closed, as otherwise Python warns that it was never awaited: this error says more.
+            handler.close()
+            hint = f": it is called already, give {handler.__name__} without parentheses"
+        raise wrong_type(name, "a function", handler, hint)
     try:
         signature(handler).bind(None)
     except TypeError as error:
@@ -73,7 +78,17 @@ def check_result(result: object) -> Result:
     """``result`` if it is what a handler may return, else TypeError."""
     if result is None or isinstance(result, ConsumeResult | Later):
         return result
-    raise TypeError(f"a handler returns None, a ConsumeResult or Later(...), not {result!r}")
+    raise TypeError(f"a handler returns None, a ConsumeResult or Later(...), not {result!r}{_hint_about(result)}")
+
+
+def _hint_about(result: object) -> str:
+    if isinstance(result, bool):
+        return ": return None when the message is consumed, and ConsumeResult.LATER to get it again"
+    if isgenerator(result) or isasyncgen(result):
+        return ": it has a yield, so nothing of it has run"
+    if callable(result):
+        return ": a function was returned and not called"
+    return ""
 
 
 def failure_of(result: Result) -> Failure:

@@ -19,6 +19,7 @@ from skylark.sdk import broker_api
 from skylark.sdk.client import ClientHandle
 from skylark.sdk.consumer.context import PushContext
 from skylark.sdk.consumer.expression import Sql
+from skylark.sdk.consumer.late_start import LateStart
 from skylark.sdk.consumer.offsets import OffsetStore, first_offset
 from skylark.sdk.consumer.process_queue import FlowControl, ProcessQueue, Ready
 from skylark.sdk.consumer.replicas import Replicas
@@ -64,6 +65,7 @@ class QueueOwnership:
         self._settings = settings
         self._replicas = replicas
         self._offsets = offsets
+        self._late = LateStart(settings.group)
         self._flow = flow
         self._ready = ready
         self._serve = serve
@@ -120,6 +122,7 @@ class QueueOwnership:
         async with trio.open_nursery() as nursery:
             for mq in taken:
                 nursery.start_soon(self._acquire, mq, wanted[mq], unanswering)
+        self._late.log()
         if given_up or taken:
             logger.info("group %s: owning %d queues", self._settings.group, len(self.owned))
         await self.commit(repeat=True)
@@ -213,7 +216,7 @@ class QueueOwnership:
                     if mq not in locked:
                         return
                     is_locked = True
-                start = await first_offset(mq, self._settings, self._offsets, self._replicas)
+                start = await first_offset(mq, self._settings, self._offsets, self._replicas, self._late)
             except SkylarkError as error:
                 logger.warning("%s cannot be read now: %s", mq, error)
                 self._failed_to_take[mq] = None

@@ -11,6 +11,7 @@ from inspect import iscoroutinefunction
 import trio
 
 from skylark.mqcommon.arguments import shown
+from skylark.mqcommon.errors import SkylarkError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.sdk.consumer.outcome import check_handler
 
@@ -30,7 +31,9 @@ class Problem:
     error: Exception
 
     def __str__(self) -> str:
-        return f"{self.what}: {self.error}"
+        # The text of a KeyError, for instance, is the key alone.
+        kind = "" if isinstance(self.error, SkylarkError) else f"{type(self.error).__name__}: "
+        return f"{self.what}: {kind}{self.error}"
 
 
 OnProblem = Callable[[Problem], object]

@@ -36,6 +36,7 @@ from skylark.sdk.consumer.assigned import STREAM_BYTES, STREAM_COUNT, STREAM_WAI
 from skylark.sdk.consumer.decompression import keep_contents
 from skylark.sdk.consumer.expression import Expression, Sql
 from skylark.sdk.consumer.given import GivenOffsets
+from skylark.sdk.consumer.late_start import LateStart
 from skylark.sdk.consumer.member import PullMember
 from skylark.sdk.consumer.offsets import Commits, GroupOffsets, PullStart, first_offset
 from skylark.sdk.consumer.outcome import ConsumeFrom
@@ -52,7 +53,7 @@ from skylark.sdk.position import OffsetSpan, Position
 from skylark.sdk.producer.producer import traces_of
 from skylark.sdk.retry import until_answered
 from skylark.sdk.routes import TopicQueues
-from skylark.sdk.runtime import Home, survived
+from skylark.sdk.runtime import AsyncOnly, Home, survived
 from skylark.sdk.starting import START_TIMEOUT_MS, Start
 from skylark.sdk.traces.sink import Trace
 
@@ -65,7 +66,7 @@ PULLS_AT_ONCE = 64
 
 
 @checked_methods
-class PullConsumer:
+class PullConsumer(AsyncOnly):
     """``async with PullConsumer("127.0.0.1:9876", group="g") as consumer: ...``
 
     ``nameserver`` says where the NameServers are, or is a shared `Client`; by default $NAMESRV_ADDR. Offsets are
@@ -95,7 +96,7 @@ class PullConsumer:
         trace_topic: TopicName | None = None,
         start_timeout_ms: Milliseconds | None = START_TIMEOUT_MS,
     ) -> None:
-        beginning = PullStart(consume_from, consume_timestamp_ms)
+        self._beginning = PullStart(consume_from, consume_timestamp_ms)
         self.group = group
         self._client = client = ClientHandle(
             nameserver, timeout_ms=timeout_ms, namespace=namespace, credentials=credentials, tls=tls
@@ -112,14 +113,15 @@ class PullConsumer:
         self._tracing = None if traces is None else Tracing(traces, lambda: self._instance.client_id)
         self._replicas = Replicas(client)
         self._commits = Commits(client, self._replicas, wire_group)
-        self._offsets = offsets = GroupOffsets(self._replicas, self._commits, wire_group)
+        self._offsets = GroupOffsets(self._replicas, self._commits, wire_group)
+        self._late = LateStart(wire_group)
         self._reader = Reader(client, self._replicas, wire_group)
         self._given = GivenOffsets()
         self._arrow = ArrowReader(client, self._reader, self._listen_to)
         self._assigned = AssignedQueues(
             client,
             self._reader,
-            lambda mq: first_offset(mq, beginning, offsets, self._replicas),
+            self._first_offset,
             self._commit,
             self._given.note_read,
         )
@@ -383,11 +385,11 @@ class PullConsumer:
     ) -> ArrowBatches:
         """Like `stream`, in pyarrow.RecordBatches: a row for each message, at most ``max_count`` rows.
 
-        ``columns`` are the batches' columns, by default all but the properties: docs/arrow.md has the list. Fewer
-        columns cost less. Bodies are decompressed, and not compared with their CRC. This method needs the extra
+        ``columns`` are the batches' columns, by default all but the properties: docs/guides/arrow.md has the list.
+        Fewer columns cost less. Bodies are decompressed, and not compared with their CRC. This method needs the extra
         ``arrow``.
         """
-        check_arrow("arrow")
+        check_arrow("PullConsumer.arrow")
         from skylark.sdk.arrow.schema import schema_of
 
         mq = self._names.queue(mq)
@@ -517,6 +519,11 @@ class PullConsumer:
         await keep_contents(result.messages)
         self._trace(result.messages)
         return result
+
+    async def _first_offset(self, mq: MessageQueue) -> Position:
+        start = await first_offset(mq, self._beginning, self._offsets, self._replicas, self._late)
+        self._late.log()
+        return start
 
     async def _commit(self, mq: MessageQueue, position: Position) -> None:
         await self._commits.commit(mq, position)

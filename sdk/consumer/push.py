@@ -65,7 +65,7 @@ from skylark.sdk.nameservers import NameServerSource
 from skylark.sdk.namespaces import Namespace
 from skylark.sdk.producer.producer import traces_of
 from skylark.sdk.retry import Outcome, outcome_of
-from skylark.sdk.runtime import FORKS, survived
+from skylark.sdk.runtime import FORKS, AsyncOnly, survived
 from skylark.sdk.starting import START_TIMEOUT_MS, Start, raise_if_final
 from skylark.sdk.traces.sink import Trace
 from skylark.sdk.values.handlers import reading_values
@@ -84,18 +84,18 @@ YIELD_EVERY = 64
 
 
 @checked_methods
-class PushConsumer:
+class PushConsumer(AsyncOnly):
     """``async with PushConsumer("127.0.0.1:9876", group="g", subscriptions={"orders": "*"}, handler=handle): ...``
 
     ``nameserver`` says where the NameServers are, or is a shared `Client`; by default $NAMESRV_ADDR. ``subscriptions``
     maps topics to the tags to read, ``"*"`` or ``"A || B"``, or to an `Sql`. Names are in ``namespace``, by default the
-    `Client`'s namespace. See docs/consumers.md for the other arguments.
+    `Client`'s namespace. See docs/guides/consumers.md for the other arguments.
 
     A handler gets a `MessageExt`. If its argument is annotated with another type, the handler gets the body as a value
-    of that type, and the message as its second argument if it has two: see docs/values.md. A handler returns None or
-    ``ConsumeResult.SUCCESS`` when its messages are consumed. ``ConsumeResult.LATER``, ``Later(delay_level)`` and an
-    exception have the messages delivered again, unless ``retry`` says otherwise; ``ConsumeResult.SUSPEND`` is for
-    ``orderly``. Any other value is a TypeError, which is logged and counts as an exception.
+    of that type, and the message as its second argument if it has two: see docs/guides/values.md. A handler returns
+    None or ``ConsumeResult.SUCCESS`` when its messages are consumed. ``ConsumeResult.LATER``, ``Later(delay_level)``
+    and an exception have the messages delivered again, unless ``retry`` says otherwise; ``ConsumeResult.SUSPEND`` is
+    for ``orderly``. Any other value is a TypeError, which is logged and counts as an exception.
 
     Opening it raises NoNameServer when no NameServer answers within ``start_timeout_ms``, and BrokerError when brokers
     refuse its credentials, permissions, group or subscriptions; with None the consumer starts and goes on trying. A
@@ -183,7 +183,8 @@ class PushConsumer:
         self._start_timeout_ms = start_timeout_ms
         for topic, expression in subscriptions.items():
             self._add_subscription(topic, expression)
-        self._yield_in = YIELD_EVERY
+        # The first message notes that somebody iterates, and later ones cost nothing for that.
+        self._yield_in = 0
 
     # --- life
 
@@ -201,6 +202,8 @@ class PushConsumer:
         # The child of a fork has a copy of the parent's consumer: the child must not commit for the parent, nor leave
         # the group.
         if self._client.forks == FORKS.count:
+            if error[0] is None:
+                self._parts.warn_of_early_end()
             with survived("stopping the consumer"), trio.CancelScope(shield=True):
                 await self._parts.stop()
         await self._client.__aexit__(*error)
@@ -218,6 +221,7 @@ class PushConsumer:
         # would cost more than all other work.
         if not self._yield_in:
             self._yield_in = YIELD_EVERY
+            self._parts.is_iterated = True
             await trio.lowlevel.checkpoint()
         self._yield_in -= 1
         message = await self._parts.next_message()
@@ -233,6 +237,7 @@ class PushConsumer:
         """
         # Only the wait for the first message can be cancelled, before any message is taken: so no message is lost.
         self._client.check_open()
+        self._parts.is_iterated = True
         taken: list[StreamMessage] = []
         try:
             message: StreamMessage | None = await self._parts.next_message()
@@ -333,6 +338,8 @@ def _policy(retry: RetryPolicy | None, max_reconsume_times: int) -> RetryPolicy:
     return retry
 
 
+# A consumer that ends within this time, without an error or a message, may be a mistake.
+EARLY_S = 1.0
 # How long the last commits may take.
 LAST_COMMITS_S = 5.0
 
@@ -373,7 +380,7 @@ class PushParts:
         self.failures = Failures(settings, self.ready, returns, self.counters, self.popping.give_back)
         self._handed_out = HandedOut(settings, self.failures, self.counters)
         self._workers = make_workers(settings, self.ready, self.failures, self.counters, errors)
-        ordered = Orderly(settings, self.flow, returns, self.counters, errors, clock)
+        self._ordered = ordered = Orderly(settings, self.flow, returns, self.counters, errors, clock)
         put = ordered.put if settings.orderly else self.ready.put
         intake = PullLoop(context, self.reader, self.flow, put, lambda offsets: self.ownership.reset(offsets))
         # Each owned queue has a task that pulls and, with ``orderly``, a task that handles messages.
@@ -393,6 +400,11 @@ class PushParts:
             self.ownership.reset,
             self._rates,
         )
+        # Whether somebody takes the messages of a stream.
+        self.is_iterated = not settings.is_stream
+        # Whether the log says that nobody does.
+        self._is_unread = False
+        self._opened_at = 0.0
         self._rebalancing = trio.CancelScope()
         self._handled = trio.Event()
         self._is_stopping = False
@@ -420,6 +432,7 @@ class PushParts:
         if self._local is not None:
             await self._local.open()
         self._client.instance.tell_brokers()
+        self._opened_at = trio.current_time()
         nursery = self._client.nursery
         # The nurseries of queues must be open before the first round of the rebalancer gives them queues.
         await nursery.start(self.ownership.run)
@@ -429,6 +442,8 @@ class PushParts:
         nursery.start_soon(self._run_rebalance)
         if self._settings.is_stream:
             await nursery.start(self._handed_out.watch)
+        if self._settings.orderly:
+            nursery.start_soon(self._ordered.watch)
         nursery.start_soon(self._commit_often)
         nursery.start_soon(self._sample_often)
 
@@ -500,6 +515,29 @@ class PushParts:
             await self._local.close()
         if self.tracing is not None:
             await self.tracing.close()
+
+    def warn_of_early_end(self) -> None:
+        """Log that the consumer ends before it can have worked, as in a script that has nothing to wait for."""
+        self._warn_if_unread()
+        open_s = trio.current_time() - self._opened_at
+        if not self._is_unread and not self.counters.pulled and open_s < EARLY_S:
+            logger.warning(
+                "the consumer of group %s ends %.1f s after its start, and no message has come: messages are handled "
+                "inside of its 'async with' block (or 'with' block) only. Keep the block open, as by `await "
+                "trio.sleep_forever()`, `await asyncio.Event().wait()` or `threading.Event().wait()`",
+                self._settings.group,
+                open_s,
+            )
+
+    def _warn_if_unread(self) -> None:
+        """Log, once, that nobody takes the messages of a stream."""
+        if not self.is_iterated and not self._is_unread:
+            self._is_unread = True
+            logger.warning(
+                "nobody takes the messages of group %s: its consumer has no handler, and no `async for message in "
+                "consumer` runs",
+                self._settings.group,
+            )
 
     def subscriptions_changed(self) -> None:
         """Send the new subscriptions to the brokers, and divide the queues again."""
@@ -584,6 +622,7 @@ class PushParts:
             await trio.sleep(SAMPLE_S)
             self._rates.sample(trio.current_time())
             self.flow.sample_progress()
+            self._warn_if_unread()
 
 
 # How many messages cross at a time. More are in memory anyway; messages that were not iterated over are never

@@ -33,6 +33,7 @@ from skylark.sdk.endpoint import DEFAULT_TIMEOUT_MS, Endpoint
 from skylark.sdk.nameservers import NameServerSource
 from skylark.sdk.namespaces import Namespace
 from skylark.sdk.retry import is_transient, until_answered
+from skylark.sdk.runtime import AsyncOnly
 from skylark.sdk.starting import START_TIMEOUT_MS, Start
 
 logger = logging.getLogger(__name__)
@@ -132,7 +133,7 @@ class _Place(NamedTuple):
 
 
 @checked_methods
-class SimpleConsumer:
+class SimpleConsumer(AsyncOnly):
     """``async with SimpleConsumer("127.0.0.1:9876", group="g", subscriptions={"orders": "*"}) as consumer: ...``
 
     ``subscriptions``: topic → ``"*"``, or tags separated by ``||``. A received message is hidden from the group's other

@@ -3,14 +3,15 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from skylark.mqcommon.extras import missing_extra
+
 
 @contextmanager
-def extra(name: str, *packages: str) -> Iterator[None]:
-    """The block imports modules that need the extra ``name``, which installs ``packages``."""
+def extra(what: str, name: str, *packages: str) -> Iterator[None]:
+    """The block imports modules of ``what`` that need the extra ``name``, which installs ``packages``."""
     try:
         yield
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in packages:
             raise
-        text = f"{error.msg}: this needs Skylark's extra {name}: pip install 'skylark-mq[{name}]'"
-        raise ModuleNotFoundError(text, name=error.name) from None
+        raise ModuleNotFoundError(missing_extra(what, name, error), name=error.name) from None

@@ -1,6 +1,6 @@
 """Sending messages.
 
-producer.py  Producer: what users call; the steps of a send are in docs/architecture.md, The way of a send
+producer.py  Producer: what users call; the steps of a send are in docs/how/architecture.md, The way of a send
 lane.py      the queue of sends to one topic (or queue): waiting sends become a request; lanes.py: the choice of a lane
 pending.py   one waiting send; backlog.py: sends of `send_nowait`; waiting_sends.py: sends that have no lane yet
 foreign_thread.py  sends from other threads than the loop's brokers.py   the state of brokers: refreshes routes, probes

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from skylark.mqcommon.arguments import wrong_type
+from skylark.mqcommon.arguments import hint_for_bytes, wrong_type
 from skylark.mqcommon.clock import Clock
 from skylark.mqcommon.errors import InvalidArgument
 from skylark.mqcommon.message.batch import OVERHEAD
@@ -105,7 +105,7 @@ def check_messages(topic: str, chunk: Sequence[bytes | Message], max_bytes: int,
 def _check_one(topic: str, name: str, each: bytes | Message, max_bytes: int) -> None:
     if not isinstance(each, Message):
         if not isinstance(each, bytes):
-            raise wrong_type(name, "bytes or a Message", each)
+            raise wrong_type(name, "bytes or a Message", each, hint_for_bytes(name, each))
         check_body(name, each, max_bytes)
         return
     if each.topic != topic:

@@ -45,7 +45,7 @@ from skylark.sdk.producer.waiting_sends import WaitingSends
 from skylark.sdk.producer.wire import send_request
 from skylark.sdk.retry import until_answered
 from skylark.sdk.routes import TopicRoute
-from skylark.sdk.runtime import FORKS, Home, local_ip, raise_or_log, survived
+from skylark.sdk.runtime import FORKS, AsyncOnly, Home, local_ip, raise_or_log, survived
 from skylark.sdk.starting import START_TIMEOUT_MS, Start, check_start_timeout
 from skylark.sdk.traces.entries import Recalled
 from skylark.sdk.traces.sink import SinkWriter, Trace, TraceSink, check_trace
@@ -56,6 +56,8 @@ from skylark.sdk.values.values import Values, values_of
 T = TypeVar("T", bound=PendingSend)
 DEFAULT_GROUP = "DEFAULT_PRODUCER"
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
+# The end of the error about an argument that is no message.
+NO_MESSAGE = ', such as Message("orders", b"a cup of tea")'
 # How many messages are checked (in about 0.1 ms) before other tasks may run.
 CHECKED_AT_ONCE = 10_000
 # Properties that exclude a message from the fast path of `send_nowait`, and from batches.
@@ -100,7 +102,7 @@ class Ticket(PendingSend):
         await trio.lowlevel.wait_task_rescheduled(abort)
 
 
-class Producer:
+class Producer(AsyncOnly):
     """``async with Producer("127.0.0.1:9876") as producer: ...``
 
     ``nameserver`` says where the NameServers are, or is a shared `Client`; by default $NAMESRV_ADDR. Topics and the
@@ -119,7 +121,7 @@ class Producer:
     an exception.
 
     ``value`` is the type of the values that `message` and `send_value` take; ``value_format`` (``json`` or ``cbor``) is
-    the format in which they are sent: see docs/values.md.
+    the format in which they are sent: see docs/guides/values.md.
 
     Opening it raises NoNameServer when no NameServer answers within ``start_timeout_ms``, and BrokerError when a broker
     refuses its credentials; with None the start checks nothing.
@@ -255,7 +257,7 @@ class Producer:
         """Store one message; returns when a broker has acknowledged it.
 
         With ``deliver_at`` (a time with a time zone) or ``delay`` consumers get the message at that time, see
-        docs/delivery.md.
+        docs/how/delivery.md.
 
         ``queue``, ``selector`` or a sharding key choose the queue; messages with the same key keep their order. Raises
         SendFailed when no broker stored the message in time, RouteNotFound for an unknown topic, TypeError or
@@ -289,7 +291,7 @@ class Producer:
         own_key: bytes | None = None
         if type(message) is not Message:
             if not isinstance(message, Message):
-                raise wrong_type("message", "a Message", message)
+                raise wrong_type("message", "a Message", message, NO_MESSAGE)
             own_key = message.encoded_key if isinstance(message, OwnKeyMessage) else None
         if timeout_ms is not None:
             check_milliseconds("timeout_ms", timeout_ms)
@@ -624,7 +626,7 @@ class Producer:
     ) -> tuple[T, Message]:
         """Check the arguments. Returns the send, which wakes ``waiter`` at its end, and the message. In any thread."""
         if not isinstance(message, Message):
-            raise wrong_type("message", "a Message", message)
+            raise wrong_type("message", "a Message", message, NO_MESSAGE)
         if timeout_ms is not None:
             check_milliseconds("timeout_ms", timeout_ms)
         # The check covers the topic's name, too; the topic of an open lane has passed the check.

@@ -35,8 +35,8 @@ from skylark.spark_connector.formats.plain_values import writer_of
 try:
     import fastavro
     import fastavro.schema
-except ModuleNotFoundError:
-    raise missing("fastavro", "avro") from None
+except ModuleNotFoundError as error:
+    raise missing("avro", error) from None
 
 _PRIMITIVES: Mapping[str, DataType] = MappingProxyType(
     {

@@ -6,6 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from skylark.mqcommon.errors import SkylarkError, UserError
+from skylark.mqcommon.extras import missing_extra
 
 _SHOWN = 60
 
@@ -39,9 +40,6 @@ def shown(value: object) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
-def missing(package: str, kind: str) -> UserError:
+def missing(kind: str, error: ImportError) -> UserError:
     """The error when the package that reads and writes the format ``kind`` is not installed."""
-    return UserError(
-        f"option valueFormat: {kind} needs the package {package}, here and on all executors: install Skylark with its"
-        " extra formats, as in pip install 'skylark-mq[spark,formats]'"
-    )
+    return UserError(f"{missing_extra(f'valueFormat={kind}', 'spark,formats', error)}, here and on all executors")

@@ -37,8 +37,8 @@ try:
     from google.protobuf.descriptor_pool import DescriptorPool
     from google.protobuf.message import DecodeError, Message
     from google.protobuf.message_factory import GetMessageClass
-except ModuleNotFoundError:
-    raise missing("protobuf", "protobuf") from None
+except ModuleNotFoundError as error:
+    raise missing("protobuf", error) from None
 
 # Descriptors: their classes belong to the C library, or to the library in Python.
 _Field = Any

@@ -2,8 +2,8 @@
 
 Both have all options, since Spark asks for the columns before it says which of the two it is. Names of Kafka's source
 and of rocketmq-spark are accepted where the meaning is the same: `ALIASES`.
-Neighbours: connection.py (parsing, and the options that writing has, too), docs/spark.md (its table is made from here),
-reading/planning.py (topics, queues and times), stream/offsets.py (limits).
+Neighbours: connection.py (parsing, and the options that writing has, too), docs/guides/spark.md (its table is made
+from here), reading/planning.py (topics, queues and times), stream/offsets.py (limits).
 """
 
 import json

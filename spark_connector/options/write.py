@@ -1,7 +1,7 @@
 """The options of ``df.write`` and ``df.writeStream``, checked before anything is sent.
 
-Neighbours: connection.py (parsing, and the options that reading has, too), docs/spark.md (its table is made
-from here).
+Neighbours: connection.py (parsing, and the options that reading has, too), docs/guides/spark-writing.md (its
+table is made from here).
 """
 
 from dataclasses import dataclass

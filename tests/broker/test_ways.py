@@ -1,4 +1,4 @@
-"""docs/architecture.md names the functions through which a send, a pop and the end of a transaction pass.
+"""docs/how/architecture.md names the functions through which a send, a pop and the end of a transaction pass.
 
 Those are on the call stack when a record is appended, messages are read, or an answer begins to wait or is sent.
 """
@@ -63,7 +63,7 @@ async def test_a_request_passes_the_functions_that_its_way_names(what: str, most
         answer = await client.invoke(addr, request)
         sys.setprofile(None)
     assert answer.code == 0, answer.remark
-    named = set(re.findall(r"`([\w.]+)`", (ROOT / "docs/architecture.md").read_text()))
+    named = set(re.findall(r"`([\w.]+)`", (ROOT / "docs/how/architecture.md").read_text()))
     names = {name for each in named for name in (each, each.rpartition(".")[2])}
     assert [each for each in stacks.functions if each.rpartition(".")[2] not in names] == []
     assert len(stacks.functions) <= most

@@ -1,4 +1,4 @@
-"""Controllers whose Raft logs are damaged: each refuses to go on under its old id, and joins anew (docs/raft.md)."""
+"""Controllers whose Raft logs are damaged: each refuses its old id, and joins anew (docs/how/raft.md)."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""A set of a master and two slaves moves to Controller mode and back, as docs/controller.md says, under load.
+"""A set of a master and two slaves moves to Controller mode and back, as docs/operate/controller.md says, under load.
 
 One broker at a time is stopped and started with another conf.
 """

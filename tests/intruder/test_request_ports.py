@@ -154,7 +154,7 @@ async def try_hellos(addr: str, targets: Targets) -> None:
 
 
 async def try_pages(ports: Ports) -> None:
-    """By HTTP to whoever is on this machine (docs/operations.md, "Ports"): figures, no messages."""
+    """By HTTP to whoever is on this machine (docs/operate/ports.md): figures, no messages."""
     for addr, paths in ports.pages.items():
         assert split_address(addr)[0] == "127.0.0.1" and paths == {"/metrics", "/healthz", "/readyz"}
         for path in sorted(paths):

@@ -25,7 +25,7 @@ def row_of(param: click.Option, section: str) -> bool:
     def is_named(cell: str) -> bool:
         return re.search(rf"{param.opts[-1]}(?![A-Za-z])", cell) is not None
 
-    return any(line.startswith("| `") and is_named(line.split(" | ")[0]) for line in section.splitlines())
+    return any(line.startswith(("| `", "| <code>")) and is_named(line.split(" | ")[0]) for line in section.splitlines())
 
 
 def test_options_of_all_are_told_once() -> None:

@@ -51,6 +51,27 @@ def test_a_wrong_value_is_shown_in_one_short_line() -> None:
         assert len(text) < 400 and "\n" not in text
 
 
-def test_text_for_a_body_says_what_to_do() -> None:
-    with pytest.raises(TypeError, match=r"body must be bytes, not str 'a': encode it, as in body\.encode\(\)"):
-        arguments.as_bytes("body", "a")
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("a", "body must be bytes, not str 'a': encode it, as in body.encode()"),
+        (5, "body must be bytes, not int 5: encode it, as in str(body).encode()"),
+        (None, 'body must be bytes, not None: b"" is an empty one'),
+        (
+            {"a": 1},
+            "body must be bytes, not dict {'a': 1}: encode it, as in json.dumps(body).encode(), or let "
+            "Producer(value=...) and send_value do it",
+        ),
+    ],
+)
+def test_what_is_no_body_says_what_to_do(body: object, says: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        arguments.as_bytes("body", body)
+    assert str(caught.value) == says
+
+
+def test_bytes_for_text_and_for_bytes_say_what_to_do() -> None:
+    with pytest.raises(TypeError, match=r"tags must be a str, not bytes b'a': decode it, as in tags\.decode\(\)$"):
+        arguments.check_text("tags", b"a")
+    with pytest.raises(TypeError, match=r"data must be bytes, not .*: copy it, as in bytes\(data\)$"):
+        arguments.check_bytes("data", bytearray(b"a"))

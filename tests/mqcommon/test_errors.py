@@ -49,8 +49,11 @@ def test_errors_say_what_happened(error: Exception, text: str) -> None:
 @pytest.mark.parametrize(
     ("cause", "advice"),
     [
-        (errors.ConnectFailed("h:1", "refused"), ": start one there, or give the right addresses"),
-        (errors.RequestTimeout("h:1", 105, 3000.0), ": start one there, or give the right addresses"),
+        (
+            errors.ConnectFailed("h:1", "refused"),
+            ": start one there (for development: skylark dev), or give the right addresses",
+        ),
+        (errors.RequestTimeout("h:1", 105, 3000.0), ": something listens there and says nothing; is it a NameServer"),
         (errors.TlsFailed("h:1", "not trusted: trust its CA"), "not trusted: trust its CA)"),
         (errors.ConnectionLost("h:1"), ": something listens there, so look at its log; a server that takes TLS only"),
     ],
@@ -61,3 +64,8 @@ def test_the_advice_fits_the_reason_why_no_nameserver_answers(cause: errors.Remo
     text = str(error)
     assert advice in text and text.startswith("no NameServer of h:1 answers (")
     assert ("start one there" in text) == ("start one there" in advice)
+
+
+def test_an_address_server_is_told_from_a_nameserver() -> None:
+    text = str(errors.NoNameServer("http://h:9876", "refused"))
+    assert text.endswith(": such a URL names a server that lists NameServers; a NameServer is given as host:port")

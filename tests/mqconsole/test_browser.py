@@ -1,6 +1,6 @@
 """Chromium walks through the console, as a person does: mouse, forms, live figures, dark mode, a phone's width.
 
-With CONSOLE_PICTURES=DIRECTORY the pictures of docs/console.md are written there.
+With CONSOLE_PICTURES=DIRECTORY the pictures of docs/operate/console.md are written there.
 """
 
 import json

@@ -80,7 +80,7 @@ async def test_a_name_server_that_was_frozen_hears_its_brokers_first(
 async def test_an_absurd_version_holds_a_brokers_place_no_longer_than_its_connection(
     nursery: trio.Nursery, tmp_path: Path
 ) -> None:
-    """A NameServer without access control: docs/security.md says what a stranger can do there."""
+    """A NameServer without access control: docs/operate/security.md says what a stranger can do there."""
     served = await serve(nursery, tmp_path)
     forger, honest = await served.peer(), await served.peer()
     far = (1 << 63) - 1

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -10,9 +11,11 @@ import pytest
 import trio
 
 import skylark
+import skylark.aio
+import skylark.blocking
 from skylark.mqcommon.message.message import Message
 from skylark.sdk.producer.routing import Turns
-from skylark.sdk.runtime import FORKS, Home, check_trio, make_client_id, off_loop, survived
+from skylark.sdk.runtime import FORKS, Home, check_trio, make_client_id, off_loop, survived, warn_of_blocking
 from tests.sdk.fakes import queue
 from tests.sdk.producer.test_producer import bodies, two_brokers
 from tests.support.forks import in_child
@@ -190,3 +193,45 @@ async def test_threads_are_as_many_as_processors_and_count_until_they_end() -> N
     finally:
         goes_on.set()
     assert await off_loop(lambda: 5) == 5
+
+
+@pytest.mark.parametrize("cls", ["Client", "Producer", "PullConsumer", "Admin"])
+def test_a_plain_with_and_an_async_with_are_not_mistaken_for_each_other(cls: str) -> None:
+    in_trio, in_asyncio, in_threads = (
+        getattr(module, cls)("127.0.0.1:1") for module in (skylark, skylark.aio, skylark.blocking)
+    )
+    for made in (in_trio, in_asyncio):
+        with pytest.raises(TypeError, match=f"open this {cls} by 'async with'; for threads there is skylark.blocking"):
+            made.__enter__()
+    with pytest.raises(TypeError, match=f"open this {cls} by 'with'; asyncio has skylark.aio.{cls}, trio skylark."):
+        trio.run(in_threads.__aenter__)
+
+
+def test_the_classes_for_asyncio_say_in_trio_what_to_use() -> None:
+    async def use() -> None:
+        async with skylark.aio.Producer("127.0.0.1:1"):
+            pass
+
+    with pytest.raises(
+        RuntimeError, match=r"the classes of skylark\.aio need asyncio, but this is trio: use the classes"
+    ):
+        trio.run(use)
+
+
+def test_the_classes_for_threads_warn_of_an_event_loop_that_they_block(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def use() -> None:
+        warn_of_blocking()
+
+    warn_of_blocking()
+    assert caplog.messages == []
+    asyncio.run(use())
+    trio.run(use)
+    assert [line.partition(": ")[2] for line in caplog.messages] == [
+        "use the classes of skylark.aio there, which have the same methods",
+        "use the classes of skylark there, which have the same methods",
+    ]
+    monkeypatch.setitem(sys.modules, "ipykernel", sys)
+    asyncio.run(use())
+    assert len(caplog.messages) == 2, "a notebook has a loop that nobody else uses"

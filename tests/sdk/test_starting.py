@@ -1,6 +1,7 @@
 """What cannot work raises where a producer or consumer starts; what may pass does not keep it from starting."""
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from skylark import (
     aio,
     blocking,
 )
-from skylark.mqcommon.errors import BrokerError, NoNameServer, NotNameServer
+from skylark.mqcommon.errors import BrokerError, NoNameServer, NotNameServer, NotRocketMQ
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.requests.groups import ConsumerIdList
 from skylark.sdk.starting import check_start_timeout
@@ -65,6 +66,21 @@ async def test_the_address_of_a_broker_is_refused_as_that_of_a_nameserver(name: 
         with trio.fail_after(DEADLINE_S), pytest.raises(NotNameServer, match=f"{broker.addr} is no NameServer"):
             async with TRIO[name](broker.addr, **KINDS[name]):
                 raise AssertionError("it starts")
+
+
+@pytest.mark.parametrize("name", KINDS)
+async def test_a_server_that_speaks_http_is_refused_at_once(name: str) -> None:
+    async def answer(stream: trio.SocketStream) -> None:
+        await stream.receive_some()
+        await stream.send_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    async with trio.open_nursery() as nursery:
+        (listener,) = await nursery.start(partial(trio.serve_tcp, answer, 0, host="127.0.0.1"))
+        addr = f"127.0.0.1:{listener.socket.getsockname()[1]}"
+        with pytest.raises(NotRocketMQ, match=f"{addr} speaks HTTP, not RocketMQ's: give the address of a NameServer"):
+            async with TRIO[name](addr, start_timeout_ms=DEADLINE_S * 1000, **KINDS[name]):
+                raise AssertionError("it starts")
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_nameserver_that_does_not_answer_is_waited_for_until_the_deadline() -> None:

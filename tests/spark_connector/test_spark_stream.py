@@ -21,6 +21,7 @@ from skylark.mqcommon.message.queue import MessageQueue
 from skylark.sdk.blocking import Admin, Producer, PullConsumer
 from skylark.sdk.testing import Cluster
 from skylark.spark_connector.lag import lag
+from tests.support.manual import blocks, where
 from tests.support.spark import patient
 from tests.support.waiting import until
 from tests.tidy.tree import ROOT
@@ -158,17 +159,48 @@ def test_the_example_of_the_manual(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    text = (ROOT / "docs" / "spark.md").read_text()
-    section = text[text.index("## Streams\n") : text.index("## Data loss\n")]
+    text = (ROOT / "docs" / "guides" / "spark-streams.md").read_text()
     monkeypatch.chdir(tmp_path)
     send(cluster, range(10))
     names: dict[str, Any] = {"spark": spark}
-    for block in section.split("```python\n")[1:]:
+    for block in text.split("```python\n")[1:]:
         code = block[: block.index("```")].replace("127.0.0.1:9876", cluster.nameserver)
         patient(partial(exec, code.replace('"flights/', f'"{tmp_path}{os.sep}flights/'), names))
     spark.streams.removeListener(names["listener"])
     assert capsys.readouterr().out == "0 messages are waiting, the oldest for 0 ms\n"
     assert spark.read.parquet(f"{tmp_path}/flights/messages").count() == 10
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("pages", [("spark", "spark-streams", "spark-writing"), ("spark-from-kafka",)])
+def test_the_blocks_of_the_guide_run(
+    pages: tuple[str, ...], spark: SparkSession, cluster: Cluster, tmp_path: Path
+) -> None:
+    for topic in ("orders", "copies", "flights-late"):
+        cluster.create_topic(topic)
+    send(cluster, range(10))
+    with Producer(cluster.nameserver) as producer:
+        for topic in ("orders", "flights-late"):
+            producer.send(Message(topic, b'{"id": 1, "price": 2.5, "at": "2026-01-31 12:00:10"}', tags="late"))
+    store = cluster.brokers[0].directory
+    replaced = {
+        '"flights/': f'"{tmp_path}{os.sep}flights/',
+        "127.0.0.1:9876": cluster.nameserver,
+        "namesrv-1:9876;namesrv-2:9876": cluster.nameserver,
+        "/backup/broker-a/store": str(store),
+        "/var/lib/skylark/{broker}/store": f"{store.parent}/{{broker}}",
+    }
+    names: dict[str, Any] = {"spark": spark}
+    typed = [block for page in pages for block in blocks(f"docs/guides/{page}.md") if block.language == "python"]
+    for block in typed:
+        if block.not_run or block.title:
+            continue
+        code = block.text
+        for old, new in replaced.items():
+            code = code.replace(old, new)
+        patient(partial(exec, compile(code, where(block), "exec"), names))
+    if "listener" in names:
+        spark.streams.removeListener(names["listener"])
 
 
 def test_mistakes_are_the_first_line_of_the_error(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:

@@ -1,18 +1,16 @@
 import subprocess
 import sys
-from configparser import ConfigParser
 
 import pytest
 from pyspark import cloudpickle
 
 from skylark.mqcommon.errors import UserError
+from skylark.mqcommon.extras import install_line
 from skylark.spark_connector.options.read import ReadOptions
 from skylark.spark_connector.reading.batch_reader import RocketMQBatchReader
 from skylark.spark_connector.schema import spark_schema
 from skylark.spark_connector.source import RocketMQDataSource, check_worker_python
-from skylark.spark_connector.version import VERSION
 from skylark.spark_connector.worker_pickle import pack
-from tests.tidy.tree import ROOT
 
 # a worker whose Python has pyspark, but none of ours
 _WORKER = """
@@ -60,12 +58,6 @@ def test_a_worker_with_another_version_says_so(monkeypatch: pytest.MonkeyPatch) 
     assert "--py-files" in str(caught.value)
 
 
-def test_the_version_is_that_of_the_distribution() -> None:
-    setup = ConfigParser()
-    setup.read(ROOT / "setup.cfg")
-    assert setup["metadata"]["version"] == VERSION
-
-
 def test_this_python_can_be_a_worker() -> None:
     check_worker_python(sys.executable)
 
@@ -108,4 +100,4 @@ def test_a_python_without_the_extra_says_so_at_import(missing: str) -> None:
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     said = found.stderr.splitlines()[-1]
     assert found.returncode == 1
-    assert f"{sys.executable} lacks it. Install Skylark with its extra spark there" in said
+    assert f"{sys.executable} lacks it. Type {install_line('spark')} there" in said

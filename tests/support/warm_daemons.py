@@ -2,20 +2,22 @@
 
 A process of tests starts some hundred daemons, and two thirds of a start is the import of modules. A forked daemon has
 its own session, log, environment and process id as an executed daemon, and dies by signals as an executed daemon does.
-tests/e2e/test_start.py, the quickstart and the guide run the commands themselves.
+tests/e2e/test_start.py and the quickstart run the commands themselves. The Python programs of the manual start so, too.
 """
 
 import gc
 import json
 import os
+import runpy
 import selectors
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import IO
 
@@ -27,6 +29,8 @@ COMMANDS = {
     "controller": ("skylark.namesrv.controller.cli", "skylark.namesrv.controller.controller"),
     "namesrv": ("skylark.namesrv.cli", "skylark.namesrv.namesrv"),
 }
+# The command of a program that has its file as the first argument.
+PYTHON = "python"
 MAX_BYTES = 1 << 17
 # In the environment of a daemon: a module whose ``install`` gives it another disk.
 DISK = "SKYLARK_TEST_DISK"
@@ -63,33 +67,44 @@ class Forked:
 
 
 class WarmDaemons:
-    """Starts daemons. Its process begins with the first of them, and ends with the process of the tests."""
+    """Starts daemons. Its process begins with the first of them, and ends with the process of the tests.
 
-    def __init__(self) -> None:
+    With ``imported``, names of modules, it starts Python programs instead, which find these modules imported.
+    """
+
+    def __init__(self, *imported: str) -> None:
+        self._imported = imported
         self._asks: socket.socket | None = None
 
-    def start(self, command: Sequence[str], log: IO[bytes], cwd: Path) -> Process:
+    def start(
+        self, command: Sequence[str], log: IO[bytes], cwd: Path, environment: Mapping[str, str] = os.environ
+    ) -> Process:
         """Start a program in a session of its own, with its output in ``log``.
 
         Programs that are not warm are executed.
         """
-        path = Path(command[0])
-        if path.parent != Path(sys.executable).parent or path.name not in COMMANDS:
-            return execute(command, log, cwd)
+        if not self._is_warm(command):
+            return execute(command, log, cwd, environment)
         if self._asks is None:
             self._asks, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             with theirs:
                 subprocess.Popen(
-                    [sys.executable, "-m", __name__, str(theirs.fileno())],
+                    [sys.executable, "-m", __name__, str(theirs.fileno()), *self._imported],
                     pass_fds=[theirs.fileno()],
                     cwd=cwd,
                     start_new_session=True,
                 )
         reports, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            what = json.dumps([command, dict(os.environ), str(cwd)]).encode()
+            what = json.dumps([command, dict(environment), str(cwd)]).encode()
             socket.send_fds(self._asks, [what], [theirs.fileno(), log.fileno()])
         return Forked(command, reports)
+
+    def _is_warm(self, command: Sequence[str]) -> bool:
+        if self._imported:
+            return command[0] == PYTHON
+        path = Path(command[0])
+        return path.parent == Path(sys.executable).parent and path.name in COMMANDS
 
     def close(self) -> None:
         """End that process, and the daemons that still run."""
@@ -97,14 +112,13 @@ class WarmDaemons:
             self._asks.close()
 
 
-def serve(asks: socket.socket) -> None:
+def serve(asks: socket.socket, modules: Iterable[str]) -> None:
     """Fork a daemon for each packet, and report how each ends, until the tests close the socket.
 
     Daemons that run then are killed: the tests may have been killed themselves, and nobody else would end them.
     """
-    for modules in COMMANDS.values():
-        for module in modules:
-            import_module(module)
+    for module in modules:
+        import_module(module)
     # A daemon would else look through all objects of all modules when it ends, and copy their pages by that.
     gc.freeze()
     running: set[int] = set()
@@ -155,6 +169,11 @@ def _become(command: Sequence[str], environment: Mapping[str, str], cwd: str, *,
     os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.argv = list(command)
+    if command[0] == PYTHON:
+        sys.argv = list(command[1:])
+        sys.path[0] = cwd
+        runpy.run_path(command[1], run_name="__main__")
+        sys.exit()
     if DISK in environment:
         import_module(environment[DISK]).install(environment)
     module, _ = COMMANDS[Path(command[0]).name]
@@ -162,4 +181,4 @@ def _become(command: Sequence[str], environment: Mapping[str, str], cwd: str, *,
 
 
 if __name__ == "__main__":
-    serve(socket.socket(fileno=int(sys.argv[1])))
+    serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:] or chain.from_iterable(COMMANDS.values()))

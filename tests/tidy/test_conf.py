@@ -87,7 +87,7 @@ def test_three_brokers_of_a_set_with_controllers_can_run_on_one_machine() -> Non
 
 
 def test_the_list_of_missing_features_in_docs_is_what_a_broker_refuses(tmp_path: Path) -> None:
-    text = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "operate" / "install.md").read_text(encoding="utf-8")
     (listed,) = re.findall(r"a key for a feature that is missing\s+\(([^)]*)\)", text)
     lines = [line if "=" in line else f"{line}=true" for line in re.findall(r"`([^`]+)`", listed)]
     path = tmp_path / "broker.conf"
@@ -106,5 +106,5 @@ def test_the_list_of_missing_features_in_docs_is_what_a_broker_refuses(tmp_path:
 
 def test_guides_start_daemons_with_copies_of_the_shipped_conf_files() -> None:
     """A daemon writes changes of its options into its conf file."""
-    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *CONF]
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *CONF]
     assert [page.name for page in pages if re.search(r" -c conf/", page.read_text(encoding="utf-8"))] == []

@@ -33,7 +33,6 @@ ONE_SUBCLASS: Mapping[str, str] = {
     "RocketMQStreamReader": "PySpark 4.2 and newer take limits only from a reader of their own class",
     "StoreReader": "Spark takes filters only from a reader that has pushFilters",
     "TopicConfig": "RocketMQ's answer to 351 has the fields of a topic and its mapping side by side",
-    "Timestamp": "a parameter of mqadmin; a reset takes two words besides",
     "_Fields": "a NamedTuple cannot have slots and methods of its own at once",
 }
 #: Classes whose base class has a base class.

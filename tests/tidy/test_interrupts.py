@@ -11,6 +11,7 @@ ELSEWHERE = {
     "self._watch.run": [("sdk/route_watch.py", "run")],
     "self.ready.run": [("sdk/consumer/process_queue.py", "run")],
     "self._handed_out.watch": [("sdk/consumer/stream_message.py", "watch")],
+    "self._ordered.watch": [("sdk/consumer/orderly.py", "watch")],
     "self.ownership.run": [("sdk/consumer/ownership.py", "run")],
     "self.popping.run": [("sdk/consumer/popping.py", "run")],
     "self._failures.failed": [("sdk/consumer/failures.py", "failed")],

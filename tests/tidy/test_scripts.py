@@ -3,6 +3,7 @@
 import fcntl
 import os
 import pty
+import re
 import struct
 import subprocess
 import termios
@@ -11,7 +12,8 @@ from tempfile import gettempdir
 
 import pytest
 
-from scripts.mutants import MUTANTS, Mutant, copy_tree, is_noticed
+from scripts.mutants import MUTANTS, Mutant, is_noticed
+from scripts.packages import copy_tree
 from tests import conftest
 from tests.tidy.tree import ROOT
 
@@ -118,6 +120,24 @@ def test_a_version_of_python_whose_shim_does_not_run_is_looked_for_among_those_o
     run = bash("find_version 3.12", PATH=path, PYENV_ROOT=str(tmp_path / "pyenv"))
     assert run.stdout == f"{versions}/3.12.1/bin/python\n"
     assert bash("find_version 3.99", PATH=path, PYENV_ROOT=str(tmp_path / "pyenv")).returncode == 1
+
+
+def test_contributors_find_each_script() -> None:
+    table = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("\n## Scripts\n")[2]
+    named = re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)
+    scripts = [path.relative_to(ROOT).as_posix() for path in SCRIPTS if path.suffix == ""]
+    assert sorted(named) == sorted(scripts)
+
+
+@pytest.mark.parametrize("name", ["setup", "release", "quickstart", "spark_package"])
+def test_a_script_says_how_it_is_used_before_it_does_anything(name: str) -> None:
+    run = subprocess.run([ROOT / "scripts" / name, "--help"], capture_output=True, text=True, cwd="/")
+    assert (run.returncode, run.stderr) == (0, "") and run.stdout.startswith(f"usage: scripts/{name}")
+
+
+def test_an_unknown_argument_of_setup_installs_nothing() -> None:
+    run = subprocess.run([ROOT / "scripts" / "setup", "--quick"], capture_output=True, text=True, cwd="/")
+    assert (run.returncode, run.stdout) == (2, "") and "unknown argument --quick" in run.stderr
 
 
 def test_files_that_conftest_names_exist() -> None:

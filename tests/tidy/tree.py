@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = (
-    *("mqcommon", "remoting", "namesrv", "broker", "sdk", "mqadmin", "spark_connector", "mqproxy", "mqconsole"),
+    *("mqcommon", "remoting", "namesrv", "broker", "sdk", "mqadmin", "spark_connector", "mqproxy", "mqconsole", "cli"),
     "skylark",
 )
 

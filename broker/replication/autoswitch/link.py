@@ -30,6 +30,7 @@ from skylark.broker.replication.autoswitch.frames import (
 from skylark.broker.replication.frames import CHUNK_BYTES
 from skylark.broker.replication.hello import MAGIC, Hello, LinkTerms, LogClaim
 from skylark.broker.replication.link import (
+    CONFIRM_S,
     NO_HELLO,
     RESYNC,
     LinkToMaster,
@@ -42,8 +43,6 @@ from skylark.broker.replication.link import (
 from skylark.mqcommon.errors import ProtocolError, ReplicationRefused
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
-# A new confirm offset is sent to a slave after this time, if nothing else is sent to the slave before.
-CONFIRM_S = 0.1
 # Most bytes that a peer may send before the owner has judged it: a hello and a few reports.
 MAX_EARLY_BYTES = 4096
 

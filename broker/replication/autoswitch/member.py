@@ -319,7 +319,7 @@ class Membership(Part):
             self._epoch_logged_at = now
             logger.error(
                 "the Controllers name a master of epoch %d, but this broker knows epoch %d: they have lost their state,"
-                " or controllerAddr names another group; restore the Controllers, see docs/controller.md",
+                " or controllerAddr names another group; restore the Controllers, see docs/operate/controller.md",
                 epoch,
                 ours,
             )

@@ -1,7 +1,8 @@
-"""DLedger mode: a group of brokers whose commit log is agreed by Raft. docs/dledger.md says why it is as it is.
+"""DLedger mode: a group of brokers whose commit log is agreed by Raft. docs/operate/dledger.md says why it is as it is.
 
 entry_index.py    the side file: term, place and CRC of each entry
 log_entries.py    the entries as mqcommon/raft sees them: references to bytes of the CommitLog
+group_store.py    how to tell the store of a member
 log_disk.py       what a member keeps on disk, and how entries travel
 mending.py        a damaged entry is written again as another member has it
 begin_anew.py     a member that has lost promised entries: its store is moved aside

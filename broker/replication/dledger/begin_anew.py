@@ -12,7 +12,7 @@ from datetime import datetime
 
 import trio
 
-from skylark.broker.replication.dledger.log_disk import DIRECTORY
+from skylark.broker.replication.dledger.group_store import DIRECTORY
 from skylark.broker.store.aside import move_aside
 from skylark.mqcommon.clock import Clock
 from skylark.mqcommon.disk.files import FileSystem

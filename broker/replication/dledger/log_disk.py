@@ -23,6 +23,7 @@ import trio
 
 from skylark.broker.replication.copying import QueueBuilding, add_file
 from skylark.broker.replication.dledger.entry_index import IN_LOG, EntryIndex, IndexedEntry
+from skylark.broker.replication.dledger.group_store import DIRECTORY, LostDisk, has_entries
 from skylark.broker.replication.dledger.log_entries import (
     REFERENCE,
     LogEntries,
@@ -36,7 +37,7 @@ from skylark.broker.replication.replica import Replica
 from skylark.broker.store.log.commitlog import CommitLog
 from skylark.mqcommon.disk.atomic import read_with_crc, write_with_crc
 from skylark.mqcommon.disk.files import FileSystem
-from skylark.mqcommon.errors import ConfigError, DiskFull, OutOfDescriptors, StoreCorrupt, StoreError
+from skylark.mqcommon.errors import DiskFull, OutOfDescriptors, StoreCorrupt, StoreError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.raft.log import RaftLog
 from skylark.mqcommon.raft.membership import Members
@@ -55,7 +56,6 @@ from skylark.remoting.raft.disk import Loaded
 
 logger = logging.getLogger(__name__)
 
-DIRECTORY = "dledger"
 # Version 1 may have no mark.
 _VERSION_WITHOUT_MARK, _VERSION = 1, 2
 _POSITION = Struct(">Q")
@@ -67,20 +67,6 @@ UNREAD_LOG_S = 10.0
 MAX_RECEIVERS = 100
 # The pause when no file descriptor is left.
 PAUSE_DESCRIPTORS_S = 1.0
-
-
-class LostDisk(StoreCorrupt):
-    """This member has fewer entries than it promised to other members: it must not speak for its id any more.
-
-    It must neither stand for election nor vote, since it would do so with the shorter log.
-    """
-
-    def __str__(self) -> str:
-        return (
-            f"{self.file}: {self.reason}. This member has forgotten what it promised, and must not go on. While the"
-            " other members are a majority and whole, it joins them anew by itself, and keeps its store aside."
-            " Otherwise put a copy of the store back (docs/dledger.md)"
-        )
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -704,33 +690,6 @@ def first_state(fs: FileSystem, directory: str, node: str, addr: str, term: int,
     mark.close()
     first = Snapshot(0, 0, Members({node: addr}), b"")
     _write_state(fs, f"{directory}/{DIRECTORY}/state", node, HardState(term), first)
-
-
-def has_entries(fs: FileSystem, directory: str) -> bool:
-    """Whether ``directory`` of a member has files of entries."""
-    return bool(fs.listdir(f"{directory}/entries"))
-
-
-def is_group_store(fs: FileSystem, directory: str) -> bool:
-    """Whether the store in ``directory`` belongs to a member of a DLedger group; it may be damaged."""
-    return fs.exists(f"{directory}/{DIRECTORY}/state") or has_entries(fs, f"{directory}/{DIRECTORY}")
-
-
-def check_kind(fs: FileSystem, directory: str, log: CommitLog, *, in_group: bool) -> None:
-    """ConfigError when the store of one kind is opened as the other kind."""
-    is_of_group = is_group_store(fs, directory)
-    if is_of_group and not in_group:
-        raise ConfigError(
-            f"enableDLegerCommitLog: {directory} is the store of a member of a DLedger group: set it to true. To leave"
-            f" the group for good, remove the directory {directory}/{DIRECTORY} first (docs/dledger.md)"
-        )
-    if in_group and not is_of_group and log.raw_end > log.start:
-        raise ConfigError(
-            f"enableDLegerCommitLog: {directory} has messages, and nothing of a DLedger group. If it was a member of"
-            " one, move it away: with an empty storePathRootDir this broker joins the group anew. To make the store of"
-            f" an ordinary broker the first member of a new group, run: broker dledger-init {directory}"
-            " (docs/dledger.md)"
-        )
 
 
 def _new_entries(raft: Raft, request: AppendRequest) -> tuple[RaftEntry, ...]:

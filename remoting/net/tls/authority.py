@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from ipaddress import ip_address
 
 from skylark.mqcommon.errors import UserError
+from skylark.mqcommon.extras import missing_extra
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
 # Both have to be renewed together: the CA's key is not kept.
@@ -26,8 +27,8 @@ def make_certificates(hosts: Sequence[str]) -> Certificates:
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes, serialization
         from cryptography.hazmat.primitives.asymmetric import ec
-    except ImportError:
-        raise UserError("certificates need a package: pip install 'skylark-mq[tls]', or give --no-tls") from None
+    except ImportError as error:
+        raise UserError(f"{missing_extra('a certificate', 'tls', error)}, or give --no-tls") from None
     now = datetime.datetime.now(datetime.UTC)
     ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     ca_name, name = (

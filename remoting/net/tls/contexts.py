@@ -4,6 +4,7 @@ import ssl
 from collections.abc import Sequence
 
 from skylark.mqcommon.errors import UserError
+from skylark.mqcommon.extras import missing_extra
 from skylark.remoting.net.tls.settings import NONE, OPTIONAL, ServerTls, Tls
 
 # How long the certificate is valid; a restart makes a new one.
@@ -96,10 +97,10 @@ def self_signed() -> tuple[bytes, bytes]:
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes, serialization
         from cryptography.hazmat.primitives.asymmetric import ec
-    except ImportError:
+    except ImportError as error:
         raise UserError(
-            "tls.test.mode.enable makes a certificate, which needs a package: pip install 'skylark-mq[tls]', or set"
-            " tls.server.certPath and tls.server.keyPath"
+            f"{missing_extra('the certificate of tls.test.mode.enable', 'tls', error)}, or set tls.server.certPath and"
+            " tls.server.keyPath"
         ) from None
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "skylark test")])

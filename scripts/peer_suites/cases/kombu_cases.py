@@ -4,7 +4,7 @@ import os
 from typing import Any
 
 import kombu
-import kombu.serialization  # finds Skylark's transport: docs/celery.md
+import kombu.serialization  # finds Skylark's transport: docs/guides/celery.md
 import pytest
 from t.integration import common
 

@@ -1,4 +1,4 @@
-"""RocketMQ for FastStream: ``broker = RocketBroker("127.0.0.1:9876", group="shop")``. See docs/faststream.md.
+"""RocketMQ for FastStream: ``broker = RocketBroker("127.0.0.1:9876", group="shop")``. See docs/guides/faststream.md.
 
 broker.py       `RocketBroker`: connections, subscribers' life, publish and request
 registrator.py  `subscriber` and `publisher` of brokers and routers; `RocketRouter`
@@ -13,7 +13,7 @@ It uses base classes of FastStream that may change between its minor versions, s
 
 from skylark.sdk.integrations.extra import extra
 
-with extra("faststream", "faststream", "fast_depends"):
+with extra("skylark.integrations.faststream", "faststream", "faststream", "fast_depends"):
     from skylark.sdk.integrations.faststream.broker import RocketBroker
     from skylark.sdk.integrations.faststream.message import RocketMessage
     from skylark.sdk.integrations.faststream.producing import RocketPublishCommand, RocketResponse, ValueCodec

@@ -71,7 +71,7 @@ class RocketRegistrator(Registrator[Any, RocketBrokerConfig]):
         another. ``broadcast``: every process gets every message. ``batch``: lists of up to ``batch_size`` messages.
         ``max_workers``: how many handlers run at once. ``consume_from``: where a new group begins. ``retry``: which
         failures are tried again, when and how often. ``consumer_options``: further arguments of `PushConsumer`, without
-        handlers of `SimpleConsumer`. docs/faststream.md says more; the others are FastStream's.
+        handlers of `SimpleConsumer`. docs/guides/faststream.md says more; the others are FastStream's.
         """
         config = self._config
         consuming = ConsumeOptions(

@@ -1,4 +1,4 @@
-"""A transport of kombu, so that Celery works with RocketMQ's brokers (extra ``celery``). See docs/celery.md.
+"""A transport of kombu, so that Celery works with RocketMQ's brokers (extra ``celery``). See docs/guides/celery.md.
 
     broker_url = "rocketmq://namesrv:9876,other:9876/"
 
@@ -12,7 +12,7 @@ names.py      what names, URLs and times of kombu are in RocketMQ (pure)
 
 from skylark.sdk.integrations.extra import extra
 
-with extra("celery", "kombu", "celery"):
+with extra("skylark.integrations.kombu", "celery", "kombu", "celery"):
     from skylark.sdk.integrations.kombu.transport import Transport
 
 __all__ = ["Transport"]

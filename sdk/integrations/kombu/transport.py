@@ -34,6 +34,7 @@ from skylark.mqcommon.errors import (
     UserError,
 )
 from skylark.mqcommon.message.message import Message, MessageExt
+from skylark.mqcommon.version import VERSION
 from skylark.sdk.integrations.kombu import names
 from skylark.sdk.integrations.kombu.feed import Feed, Prefetch
 from skylark.sdk.integrations.kombu.mailbox import Mailbox, Parcel, Unsettled
@@ -452,9 +453,7 @@ class Transport(VirtualTransport):  # type: ignore[misc]
         self.no_ack: set[str] = set()
 
     def driver_version(self) -> str:
-        from skylark import __version__
-
-        return str(__version__)
+        return VERSION
 
     def as_uri(self, uri: str, include_password: bool = False, mask: str = "**") -> str:
         """Show the addresses of all NameServers. kombu's own functions read one host and one port."""

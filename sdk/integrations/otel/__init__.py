@@ -1,4 +1,4 @@
-"""OpenTelemetry for the SDK: spans and metrics by its conventions for messaging. See docs/opentelemetry.md.
+"""OpenTelemetry for the SDK: spans and metrics by its conventions for messaging. See docs/guides/opentelemetry.md.
 
     SkylarkInstrumentor().instrument()    # or opentelemetry-instrument, which finds it by its entry point
 
@@ -11,7 +11,7 @@ telemetry.py     the tracer, the meter, and what spans and metrics are called
 
 from skylark.sdk.integrations.extra import extra
 
-with extra("otel", "opentelemetry"):
+with extra("skylark.integrations.otel", "otel", "opentelemetry"):
     from skylark.sdk.integrations.otel.instrumentor import SkylarkInstrumentor, processing
 
 __all__ = ["SkylarkInstrumentor", "processing"]

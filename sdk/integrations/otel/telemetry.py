@@ -5,7 +5,6 @@ package keeps them in modules that may change at any time.
 """
 
 from collections.abc import Iterable, Sequence
-from importlib.metadata import version
 from threading import Lock
 from time import perf_counter
 from weakref import WeakSet
@@ -16,6 +15,7 @@ from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
 from opentelemetry.trace import Link, Span, SpanKind, StatusCode, TracerProvider
 
 from skylark.mqcommon.message.message import MessageExt
+from skylark.mqcommon.version import VERSION
 from skylark.sdk.consumer.push import PushConsumer
 from skylark.sdk.integrations.otel.carried import Carried
 
@@ -70,9 +70,8 @@ class Telemetry:
     """The tracer and the instruments of one instrumentation. ``None``: the providers of the process."""
 
     def __init__(self, tracer_provider: TracerProvider | None, meter_provider: MeterProvider | None) -> None:
-        release = version("skylark-mq")
-        self.tracer = trace.get_tracer("skylark.integrations.otel", release, tracer_provider, SCHEMA_URL)
-        meter = metrics.get_meter("skylark.integrations.otel", release, meter_provider, SCHEMA_URL)
+        self.tracer = trace.get_tracer("skylark.integrations.otel", VERSION, tracer_provider, SCHEMA_URL)
+        meter = metrics.get_meter("skylark.integrations.otel", VERSION, meter_provider, SCHEMA_URL)
         self._durations = meter.create_histogram(
             "messaging.client.operation.duration", "s", "Duration of an operation of a producer or consumer."
         )

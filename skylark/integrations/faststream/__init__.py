@@ -1,4 +1,4 @@
-"""RocketMQ for FastStream (extra ``faststream``). See docs/faststream.md."""
+"""RocketMQ for FastStream (extra ``faststream``). See docs/guides/faststream.md."""
 
 from skylark.sdk.integrations.faststream import *
 from skylark.sdk.integrations.faststream import __all__ as __all__

@@ -152,7 +152,9 @@ async def test_members_with_different_subscriptions_are_told_and_logged_once(cap
         desk.client_handlers.tick()
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert warnings == [
-        "the members of group g have different subscriptions, so some messages reach nobody: " + text[2:]
+        "the members of group g have different subscriptions, so some messages reach nobody: "
+        + text[2:]
+        + "; give all members the same subscriptions, or each kind of consumer a group of its own"
     ]
 
 

@@ -224,7 +224,7 @@ async def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> No
         with pytest.raises(BaseExceptionGroup) as failed:
             async with running(**options):
                 pass
-        assert failed.group_contains(UserError, match=rf"h11 is missing; pip install 'skylark-mq\[{extra}\]'")
+        assert failed.group_contains(UserError, match=rf"needs Skylark's extra {extra} \(.*h11")
 
 
 async def test_metrics_in_the_log(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,4 +1,4 @@
-"""Servers and clients of RocketMQ at servers with access control, by the lines that docs/security-clients.md has.
+"""Servers and clients of RocketMQ at servers with access control, by the lines of docs/operate/security-clients.md.
 
 The requests are recorded ones, but for 21 and 3004, and signed as RocketMQ signs.
 """
@@ -23,7 +23,7 @@ from tests.broker.security.wire import connected
 from tests.namesrv.peer import serve
 from tests.sdk.test_golden import recorded
 
-DOCS = Path(__file__).parents[3] / "docs" / "security-clients.md"
+DOCS = Path(__file__).parents[3] / "docs" / "operate" / "security-clients.md"
 GET_USER = Command(AUTH_GET_USER.code, {"username": "ada"})
 
 

@@ -87,7 +87,7 @@ async def test_a_captured_request_is_served_nowhere_else(kind: str, codec: int, 
 async def test_a_request_with_rocketmqs_signature_can_be_replayed_as_clients_requests_only(
     kind: str, tmp_path: Path
 ) -> None:
-    """docs/security-clients.md says so: it is served again, but cut anew into a request of administrators it is not."""
+    """As security-clients.md says, it is served again, but not cut anew into an administrator's request."""
     request, made = requests(kind)
     async with guarded(kind, tmp_path) as addr, connected(addr, plain=True) as client, connected(addr) as thief:
         assert (await client.ask(request, WHO, SECRET)).code == ResponseCode.SUCCESS

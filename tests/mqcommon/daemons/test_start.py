@@ -61,7 +61,8 @@ def test_every_command_is_imported_by_start() -> None:
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")
     scripts = [line.split(" = ") for line in setup["options.entry_points"]["console_scripts"].split("\n") if line]
-    assert [name for name, _ in scripts] == ["namesrv", "controller", "broker", "mqadmin", "mqproxy", "mqconsole"]
+    old = ["namesrv", "controller", "broker", "mqadmin", "mqproxy", "mqconsole"]
+    assert [name for name, _ in scripts] == ["skylark", *old]
     entries = [place.split(":")[0].replace(".", "/") + ".py" for _, place in scripts]
     for path in [*entries, "scripts/demo/__main__.py"]:
         nodes = ast.walk(ast.parse((ROOT / path).read_text()))

@@ -90,7 +90,7 @@ def test_an_empty_environment_variable_is_none() -> None:
         ("listenProt=1", "1: listenProt: unknown key; did you mean listenPort?"),
         ("LISTENPORT=1", "1: LISTENPORT: unknown key; did you mean listenPort?"),
         ("brokerIp1=x", "1: brokerIp1: unknown key; did you mean brokerIP1?"),
-        ("zzz=1", "1: zzz: unknown key; docs/conf.md lists all keys"),
+        ("zzz=1", "1: zzz: unknown key; docs/reference/conf.md lists all keys"),
         ("\n\nlistenPort=abc", "3: listenPort: 'abc' is not an integer; give a number from 0 to 65535"),
         ("listenPort=", "1: listenPort: '' is not an integer; give a number from 0 to 65535"),
         ("listenPort=1_0", "1: listenPort: '1_0' is not an integer; give a number from 0 to 65535"),
@@ -109,8 +109,8 @@ def test_an_empty_environment_variable_is_none() -> None:
         ("autoCreateTopicEnable=yes", "1: autoCreateTopicEnable: 'yes' is not a boolean; give true or false"),
         ("flushDiskType=X", "1: flushDiskType: 'X' is not a choice; give ASYNC_FLUSH or SYNC_FLUSH"),
         ("# a\\\nratio=1\\\n\\\nx\nzzz=1", "2: ratio: '1x' is not a number; give a number from 0.0 to 1.0"),
-        ("ratio=\\\n1\nzzz=1", "3: zzz: unknown key; docs/conf.md lists all keys"),
-        ("ratio=1\r\nzzz=1", "2: zzz: unknown key; docs/conf.md lists all keys"),
+        ("ratio=\\\n1\nzzz=1", "3: zzz: unknown key; docs/reference/conf.md lists all keys"),
+        ("ratio=1\r\nzzz=1", "2: zzz: unknown key; docs/reference/conf.md lists all keys"),
         ("ratio=1\nbrokerIP1=\\u12", "2: Invalid \\u escape sequence: \\u12; write \\u and four hexadecimal digits"),
     ],
 )
@@ -293,7 +293,7 @@ def test_update_accepts_the_whole_configuration_back() -> None:
         ("listenPort", "1", "listenPort: cannot change while running; set it in the conf file and restart"),
         ("intervalMS", "1", "intervalMS: unknown key; did you mean intervalMs?"),
         ("ratio", "2", "ratio: 2 is too large; give a number from 0.0 to 1.0"),
-        ("useEpollNativeSelector", "true", "useEpollNativeSelector: unknown key; docs/conf.md lists all keys"),
+        ("useEpollNative", "true", "useEpollNative: unknown key; docs/reference/conf.md lists all keys"),
     ],
 )
 def test_update_refuses_and_changes_nothing(key: str, value: str, error: str) -> None:

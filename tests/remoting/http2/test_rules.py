@@ -9,6 +9,8 @@ from skylark.remoting.http2.connection import ServerConnection
 from skylark.remoting.http2.errors import ErrorCode, Http2Error
 from skylark.remoting.http2.events import DataReceived, Event, PingAnswered, RequestReceived, StreamReset
 from skylark.remoting.http2.limits import Http2Limits
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.frame import encode
 from tests.remoting.http2.peer import HEAD_BLOCK, REQUEST, REQUEST_BYTES, TRAILERS_BLOCK
 from tests.remoting.http2.raw import FIELDS, Raw, request
 from tests.support.http2 import (
@@ -98,6 +100,13 @@ def test_another_protocol_is_refused_at_once(first: bytes) -> None:
     raw.server = ServerConnection(Http2Limits())
     assert raw.receive(first[:1]) == []
     assert raw.error_of(first[1:]) == (PROTOCOL, "the peer does not speak HTTP/2")
+
+
+def test_a_client_of_rocketmq_4_is_told_what_it_speaks() -> None:
+    raw = Raw()
+    raw.server = ServerConnection(Http2Limits())
+    found = raw.error_of(encode(Command(105, {"topic": "t"})))
+    assert found == (PROTOCOL, "the peer speaks RocketMQ's remoting protocol, not HTTP/2")
 
 
 @pytest.mark.parametrize("first", [b"GET / HTTP/1.1", b"\x16\x03\1"])

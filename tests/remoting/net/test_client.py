@@ -1,16 +1,19 @@
 """Connecting: what counts as a server that does not listen, and who a server says that it is."""
 
+import logging
 import socket
+from functools import partial
 
 import pytest
 import trio
 
-from skylark.mqcommon.errors import ConnectFailed
+from skylark.mqcommon.errors import ConnectFailed, ConnectionLost, NotRocketMQ
 from skylark.remoting.net import sockets
 from skylark.remoting.net.channel import Channel
 from skylark.remoting.net.client import open_client
 from skylark.remoting.net.server import Server
 from skylark.remoting.protocol.command import BROKER_NAME_FIELD, Command
+from skylark.remoting.protocol.frame import encode
 
 
 async def test_a_connection_to_itself_is_a_server_that_does_not_listen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,4 +53,54 @@ async def test_the_name_of_the_broker_is_known_as_long_as_the_connection_lives()
         assert client.broker_name_at(addr) == ""
         await client.invoke(addr, Command(2))
         assert client.broker_name_at(addr) == "", "another broker may listen there by now"
+        nursery.cancel_scope.cancel()
+
+
+SETTINGS = bytes.fromhex("000000040000000000")
+
+
+@pytest.mark.parametrize(
+    ("said", "protocol"), [(b"HTTP/1.1 400 \r\n\r\n", "HTTP"), (SETTINGS, "gRPC"), (b"\n\n\n\n\n\n\n\n\n", "")]
+)
+async def test_a_server_with_another_protocol_is_named(
+    said: bytes, protocol: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def answer(stream: trio.SocketStream) -> None:
+        await stream.receive_some()
+        await stream.send_all(said)
+        await trio.sleep_forever()
+
+    async with trio.open_nursery() as nursery, open_client() as client:
+        (listener,) = await nursery.start(partial(trio.serve_tcp, answer, 0, host="127.0.0.1"))
+        addr = f"127.0.0.1:{listener.socket.getsockname()[1]}"
+        with pytest.raises(NotRocketMQ) as raised:
+            await client.invoke(addr, Command(105))
+        assert raised.value.protocol == protocol
+        assert str(raised.value).startswith(f"{addr} speaks {protocol or 'another protocol'}, not RocketMQ's: give ")
+        nursery.cancel_scope.cancel()
+    assert [record for record in caplog.records if record.levelno > logging.INFO] == [], "the error says it"
+
+
+@pytest.mark.parametrize("alert", ["1503030002020a", "1503030002020a" * 2])
+async def test_an_alert_of_tls_means_that_tls_is_missing(alert: str) -> None:
+    async def answer(stream: trio.SocketStream) -> None:
+        await stream.receive_some()
+        await stream.send_all(bytes.fromhex(alert))
+
+    async with trio.open_nursery() as nursery, open_client() as client:
+        (listener,) = await nursery.start(partial(trio.serve_tcp, answer, 0, host="127.0.0.1"))
+        with pytest.raises(ConnectionLost, match=r"if that port expects TLS, turn TLS on$"):
+            await client.invoke(f"127.0.0.1:{listener.socket.getsockname()[1]}", Command(105))
+        nursery.cancel_scope.cancel()
+
+
+async def test_garbage_after_an_answer_is_a_lost_connection() -> None:
+    def answer(channel: Channel, request: Command) -> None:
+        channel.queue(encode(request.respond()) if request.code == 1 else bytes(9))
+
+    async with trio.open_nursery() as nursery, open_client() as client:
+        addr = await nursery.start(Server({1: answer, 2: answer}).serve, "127.0.0.1", 0)
+        await client.invoke(addr, Command(1))
+        with pytest.raises(ConnectionLost):
+            await client.invoke(addr, Command(2))
         nursery.cancel_scope.cancel()

@@ -126,7 +126,7 @@ async def test_bad_frames_are_counted_and_logged_once(caplog: pytest.LogCaptureF
     async with serving(ServerLimits()) as served:
         for _ in range(20):
             bad = await served.stream()
-            await bad.send_all(b"GET / HTTP/1.1\r\n\r\n")
+            await bad.send_all(b"BREW / HTTP/1.1\r\n\r\n")
             assert await bad.receive(1) == b""
         await until(lambda: served.server.refusals.counts["bad_frames"] == 20, "all are counted")
         assert await ask(await served.stream(), Command(ECHO)) == [0]

@@ -19,6 +19,7 @@ from skylark.mqcommon.errors import (
     RequestTimeout,
     UserError,
 )
+from skylark.remoting.http2 import frames
 from skylark.remoting.net.channel import Channel
 from skylark.remoting.net.client import RemotingClient, open_client
 from skylark.remoting.net.limits import ConnectionBudget, ServerLimits
@@ -225,7 +226,7 @@ async def test_a_port_in_use_is_a_users_mistake_with_a_remedy() -> None:
 
 @pytest.mark.parametrize(
     "garbage",
-    [b"GET / HTTP/1.1\r\n\r\n", bytes(64), b"\xff" * 64, struct.pack(">II", 1 << 30, 5), b"\x16\x03\x01" * 40],
+    [b"BREW / HTTP/1.1\r\n\r\n", bytes(64), b"\xff" * 64, struct.pack(">II", 1 << 30, 5), b"\x16\x03\x01" * 40],
 )
 async def test_garbage_costs_its_sender_the_connection_and_nobody_else(garbage: bytes) -> None:
     async with pair() as (client, addr, served):
@@ -515,3 +516,20 @@ async def test_a_push_that_a_client_refuses_leaves_a_line_in_the_log(caplog: pyt
         channel.push(Command(ECHO, flag=FLAG_ONEWAY))
         await until(lambda: f"oneway request {ECHO} of " in caplog.text, "the push is in the log")
         assert "[17] no such thing" in caplog.text
+
+
+@pytest.mark.parametrize("first", [b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", frames.PREFACE])
+async def test_a_browser_and_a_grpc_client_are_told_which_ports_are_theirs(
+    first: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serve(Server({})) as served:
+        stream = await served.stream()
+        await stream.send_all(first)
+        answer = b""
+        while received := await stream.receive(10_000):
+            answer += received
+    assert answer.startswith(b"HTTP/1.1 400 Bad Request\r\n") and b"8088" in answer and b"8081" in answer
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.endswith(b"Content-Length: %d" % len(body))
+    spoken = "gRPC" if first == frames.PREFACE else "HTTP"
+    assert f"connection closed: the peer speaks {spoken}" in caplog.text

@@ -96,6 +96,7 @@ def test_mutated_frames(command: Command, place: int, value: int) -> None:
         (PREFIX.pack(-1, 0), "does not fit"),
         (PREFIX.pack(3, 0), "does not fit"),
         (PREFIX.pack(10, 7), "does not fit"),
+        (PREFIX.pack(10, 0), "a header has no bytes"),
     ],
 )
 def test_impossible_prefixes_are_refused_before_the_frame_is_here(prefix: bytes, reason: str) -> None:

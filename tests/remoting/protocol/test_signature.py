@@ -165,7 +165,7 @@ def test_a_captured_whole_signature_is_no_signature_of_rocketmq() -> None:
     head = dumps((CBOR, 310, 0, request.version, "PYTHON", None))
     hashed = int(number).to_bytes(8, "big") + head + dumps(ext) + b"body"
     key = hmac.digest(b"SKcap", b"skylark: requests of one connection, with the challenge a challenge", "sha256")
-    assert hmac.digest(key, hashed, "sha256").hex() == mac, "docs/wire.md says so"
+    assert hmac.digest(key, hashed, "sha256").hex() == mac, "docs/reference/wire.md says so"
     before, _, after = hashed.partition(b"AKcap")
     for signature in (mac, b2a_base64(bytes.fromhex(mac), newline=False).decode(), f"{number}:{mac}"):
         forged = Command(310, {"A": before, "AccessKey": "AKcap", "Signature": signature}, after, codec=CBOR)

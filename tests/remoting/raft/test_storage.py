@@ -284,7 +284,7 @@ def test_a_node_that_was_stopped_before_its_first_snapshot_begins_again() -> Non
             assert storage.load() is not None
 
 
-# --- the table of docs/raft.md: each file, each position
+# --- the table of docs/how/raft.md: each file, each position
 
 
 @pytest.mark.parametrize("name", ["log", "snapshot", "mark"])

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, cast
 
+import pytest
 import trio
 import trio.testing
 
@@ -101,3 +102,29 @@ async def test_a_message_beside_a_dead_letter_that_was_refused_has_all_its_tries
     await handle_all(handle, [0] * 4, returns)
     assert dead_after == [(0, 3), (1, 4), (2, 4), (3, 3)]
     assert trio.current_time() - began > KEPT_S
+
+
+async def test_a_handler_that_holds_up_its_queue_is_logged_once(
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def handle(messages: list[MessageExt]) -> None:
+        await trio.sleep(100)
+
+    settings = settings_of(None, batch_handler=handle, batch_size=3, orderly=True, consume_timeout_ms=900_000.0)
+    flow = FlowControl(settings, SystemClock(), Rates())
+    returns, errors = cast(Returns, FakeReturns()), HandlerErrors(Problems())
+    orderly = Orderly(settings, flow, returns, Counters(), errors, SystemClock())
+    mine = flow.own(queue(), "*", Position(0))
+    mine.locked_until = trio.current_time() + 1_000
+    batch = mine.window.add(decode_messages(record("t", 0, 0, b"x")), 1, 1)
+    flow.added(batch)
+    orderly.put(batch)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(orderly.serve, mine)
+        nursery.start_soon(orderly.watch)
+        await trio.sleep(55)
+        assert caplog.messages == []
+        await trio.sleep(200)
+        nursery.cancel_scope.cancel()
+    (line,) = caplog.messages
+    assert "handle still works on message" in line and mine.window.offset == 1

@@ -16,6 +16,7 @@ from skylark.mqcommon.errors import SkylarkError
 from skylark.remoting.protocol.requests.topics import TopicConfig
 from skylark.sdk.consumer import rebalance
 from skylark.sdk.consumer.failures import Failures, HandlerErrors
+from skylark.sdk.consumer.outcome import check_handler, check_result
 from skylark.sdk.consumer.problems import MAX_PROBLEMS, QUIET_S, Problems
 from skylark.sdk.consumer.retry_policy import RetryPolicy
 from skylark.sdk.testing import Cluster, cluster_fixture
@@ -128,7 +129,8 @@ async def test_a_handler_that_raises_or_returns_what_it_may_not_is_a_problem_unt
         await until(lambda: consumer.consumed == 1, "it succeeds in the end")
         assert consumer.problem is None
     assert [str(problem) for problem in told] == [
-        "the handler: a handler returns None, a ConsumeResult or Later(...), not True"
+        "the handler: TypeError: a handler returns None, a ConsumeResult or Later(...), not True: return None when the "
+        "message is consumed, and ConsumeResult.LATER to get it again"
     ]
     assert "TypeError: a handler returns None" in caplog.text and "ZeroDivisionError: x" in caplog.text
 
@@ -136,8 +138,9 @@ async def test_a_handler_that_raises_or_returns_what_it_may_not_is_a_problem_unt
 @pytest.mark.parametrize(
     ("times", "broadcast", "error", "says"),
     [
-        (0, False, ValueError(), "the message is delivered again later"),
-        (1, False, None, "the message is delivered again later"),
+        (0, False, ValueError(), "the message is delivered again later, up to 2 times; then it goes to %DLQ%g"),
+        (1, False, None, "the message is delivered again later, once more; then it goes to %DLQ%g"),
+        (1, True, None, "the message is delivered again later, once more; then it is dropped"),
         (2, False, ValueError(), "the message goes to %DLQ%g, after 3 failures"),
         (2, False, None, "the message goes to %DLQ%g, after 3 failures"),
         (2, True, ValueError(), "the message is dropped, after 3 failures"),
@@ -275,3 +278,28 @@ async def test_many_new_groups_of_one_client_start_together(cluster: Servers) ->
     async with Client(cluster.nameserver) as client, trio.open_nursery() as nursery:
         for number in range(count):
             nursery.start_soon(start, client, number)
+
+
+@pytest.mark.parametrize(
+    ("result", "says"),
+    [
+        (False, "not False: return None when the message is consumed, and ConsumeResult.LATER to get it again"),
+        (print, "not <built-in function print>: a function was returned and not called"),
+        ((each for each in ()), ": it has a yield, so nothing of it has run"),
+        ("id", "not 'id'"),
+    ],
+)
+def test_a_wrong_result_of_a_handler_is_explained(result: object, says: str) -> None:
+    with pytest.raises(TypeError) as raised:
+        check_result(result)
+    assert str(raised.value).startswith("a handler returns None, a ConsumeResult or Later(...), not ")
+    assert str(raised.value).endswith(says)
+
+
+def test_a_handler_that_is_called_already_is_refused() -> None:
+    async def handle() -> None: ...
+
+    with pytest.raises(
+        TypeError, match=r"handler must be a function, not coroutine .*: it is called already, give handle"
+    ):
+        check_handler("handler", handle())

@@ -360,3 +360,66 @@ async def test_a_handler_that_outlives_its_cancellation_takes_no_other_message_w
         workers.stop()
     assert failures.seen == [(0, 1, 0)]
     assert handled == [0, 1, 2]
+
+
+async def test_a_handler_that_does_not_end_is_logged_before_its_time_is_over(
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def never(_: MessageExt) -> None:
+        await trio.sleep_forever()
+
+    ready, window = Ready(), Window(queue(0), 0)
+    settings = settings_of(never, consume_timeout_ms=900_000.0)
+    working = Workers(settings, ready, cast(Failures, FakeFailures()), Counters(), HandlerErrors(Problems()))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(working.run)
+        ready.put(window.add(cast(Any, [FakeMessage(0), FakeMessage(1)]), 2, 1))
+        await trio.sleep(58)
+        assert not caplog.records
+        await trio.sleep(800)
+        nursery.cancel_scope.cancel()
+    (line,) = caplog.messages
+    assert line.startswith(
+        "the handler test_a_handler_that_does_not_end_is_logged_before_its_time_is_over.<locals>.never"
+    )
+    assert " still works on message id of MessageQueue(" in line
+    assert line.endswith(
+        " and 1 more after 60 s; after 900 s (consume_timeout_ms) it has failed, and the message is delivered again"
+    )
+
+
+async def test_a_handler_outside_of_trio_that_does_not_end_is_logged_once(
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = Bench(consume_timeout_ms=100_000.0)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bench.workers.run)
+        bench.put(1)
+        await trio.testing.wait_all_tasks_blocked()
+        bench.handlers.slow = [job := bench.handlers.jobs.popleft()]
+        await trio.sleep(90)
+        assert [line for line in caplog.messages if "still works on message id" in line] == caplog.messages[:1]
+        bench.handlers.slow = []
+        bench.handlers.end(job)
+        bench.workers.stop()
+
+
+async def test_a_handler_that_blocks_the_event_loop_is_named(
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    def block(_: MessageExt) -> None:
+        autojump_clock.jump(30)
+
+    ready, window = Ready(), Window(queue(0), 0)
+    settings = settings_of(block, consume_timeout_ms=900_000.0)
+    working = Workers(settings, ready, cast(Failures, FakeFailures()), Counters(), HandlerErrors(Problems()))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(working.run)
+        await trio.testing.wait_all_tasks_blocked()
+        ready.put(window.add(cast(Any, [FakeMessage(0)]), 1, 1))
+        await trio.sleep(100)
+        working.stop()
+    (line,) = caplog.messages
+    assert "block ran nothing for" in line and line.endswith(
+        "Call what blocks by trio.to_thread.run_sync, or use the PushConsumer of skylark.blocking"
+    )

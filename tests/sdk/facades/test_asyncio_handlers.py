@@ -2,6 +2,8 @@
 
 import asyncio
 import contextvars
+import logging
+import threading
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -9,11 +11,13 @@ import pytest
 
 from skylark import MessageExt, MessageQueue, aio
 from skylark.sdk.aio.handlers import AsyncioHandlers
+from skylark.sdk.consumer import slow_handlers
 from skylark.sdk.consumer.window import Window
 from skylark.sdk.consumer.workers import Job
 from skylark.sdk.testing import Cluster
 from tests.sdk.facades.adapter import Facades, in_asyncio
 from tests.sdk.facades.test_handlers import Counted
+from tests.support.waiting import DEADLINE_S
 
 Fill = Callable[..., MessageQueue]
 Consumers = Callable[..., Any]
@@ -46,6 +50,39 @@ async def test_a_handler_that_takes_too_long_is_cancelled(
         await other.wait()
         assert consumer.failed == 1
     assert "has worked on message" in caplog.text
+
+
+class Told(logging.Handler):
+    """Sets ``seen`` when a line with ``text`` is logged."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self._text = text
+        self.seen = threading.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._text in record.getMessage():
+            self.seen.set()
+
+
+@in_asyncio
+async def test_a_handler_that_blocks_the_loop_is_named_while_it_does(
+    fill: Fill, consumer_of: Consumers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slow_handlers, "BLOCKED_S", 0.05)
+    fill(1)
+    told, handled = Told("handle ran nothing for"), asyncio.Event()
+    slow_handlers.logger.addHandler(told)
+
+    async def handle(message: MessageExt) -> None:
+        assert told.seen.wait(DEADLINE_S)
+        handled.set()
+
+    try:
+        async with consumer_of(handler=handle, consume_timeout_ms=1_000):
+            await handled.wait()
+    finally:
+        slow_handlers.logger.removeHandler(told)
 
 
 @pytest.mark.parametrize("tasks", [False, True])

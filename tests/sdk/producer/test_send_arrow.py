@@ -115,7 +115,7 @@ async def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, packa
     async with two_brokers() as (names, _, _b), Producer(names) as producer:
         table = pa.table({"body": ["x"]})
         monkeypatch.setitem(sys.modules, package, None)
-        said = rf"send_arrow needs the package {package}, .*: pip install 'skylark-mq\[arrow\]'"
+        said = rf"send_arrow needs Skylark's extra arrow \(.*{package}"
         with pytest.raises(UserError, match=said):
             await producer.send_arrow("t", table)
 

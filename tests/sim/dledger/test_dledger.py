@@ -9,7 +9,8 @@ import trio
 
 from skylark.broker.replication.dledger import log_disk
 from skylark.broker.replication.dledger.entry_index import EntryIndex
-from skylark.broker.replication.dledger.log_disk import LogDisk, LostDisk
+from skylark.broker.replication.dledger.group_store import LostDisk
+from skylark.broker.replication.dledger.log_disk import LogDisk
 from skylark.mqcommon.errors import RaftError
 from tests.sim.dledger.history import AsyncHistory, History
 from tests.support.histories import BLOCK, run

@@ -82,5 +82,5 @@ def test_descriptors_that_cannot_be_columns_are_refused(descriptors: bytes, mess
 def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "google.protobuf.descriptor", None)
     monkeypatch.delitem(sys.modules, "skylark.spark_connector.formats.protobuf_format", raising=False)
-    with pytest.raises(UserError, match=r"protobuf needs the package protobuf.* extra formats"):
+    with pytest.raises(UserError, match=r"valueFormat=protobuf needs .*google.*, here and on all executors"):
         ORDER.type_of_schema()

@@ -12,7 +12,7 @@ from skylark.broker.registration import registrar as registrar_module
 from skylark.broker.replication import slave as slave_module
 from skylark.broker.replication.mark import Mark, boot_of
 from skylark.broker.replication.slave_sync import SlaveSync
-from skylark.broker.wiring.replication import link_terms
+from skylark.broker.wiring.link_parts import link_terms
 from skylark.mqcommon.disk.atomic import write_atomic
 from skylark.mqcommon.errors import BrokerError, ConfigError
 from skylark.remoting.net.call import Remote, call

@@ -1,4 +1,4 @@
-"""The table of docs/dledger.md: a member's files, damaged at each position, while it is down and while it runs.
+"""The table of docs/operate/dledger.md: a member's files, damaged at each position, while it is down and while it runs.
 
 Outcomes of its next start: "repaired" (it has all that it promised), "joins anew" (`LostDisk`: it must not go on as it
 is), "refused" (the store is not opened, with the reason). There is no fourth one: an entry that was promised is never
@@ -17,7 +17,8 @@ from skylark.broker.broker import store_options
 from skylark.broker.options import BrokerOptions
 from skylark.broker.replication.dledger import log_disk
 from skylark.broker.replication.dledger.entry_index import HEAD, EntryIndex
-from skylark.broker.replication.dledger.log_disk import GroupLog, LogDisk, LostDisk
+from skylark.broker.replication.dledger.group_store import LostDisk
+from skylark.broker.replication.dledger.log_disk import GroupLog, LogDisk
 from skylark.broker.store.store import MessageStore
 from skylark.mqcommon.clock import SystemClock
 from skylark.mqcommon.errors import StoreCorrupt, StoreError

@@ -1,7 +1,6 @@
-"""The programs of docs/faststream.md run as they stand there."""
+"""The programs of docs/guides/faststream.md run as they stand there."""
 
 import asyncio
-import re
 import runpy
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,9 @@ from skylark.sdk.integrations.faststream import RocketBroker
 from skylark.sdk.testing import Cluster
 from tests.sdk.facades.adapter import in_asyncio
 from tests.sdk.integrations.faststream.services import until_dead
-from tests.tidy.tree import ROOT
+from tests.support.manual import blocks
 
-PROGRAMS = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs/faststream.md").read_text(), re.DOTALL | re.MULTILINE)
+PROGRAMS = [block.text for block in blocks("docs/guides/faststream.md") if block.language == "python"]
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ The last tests have workers in this process, and ``rpc://`` for results.
 """
 
 import os
-import re
 import subprocess
 import sys
 import time
@@ -23,8 +22,8 @@ from skylark import blocking
 from skylark.sdk.testing import Cluster
 from tests.sdk.integrations.kombu import tasks
 from tests.support.celery_workers import Worker, running
+from tests.support.manual import blocks
 from tests.support.waiting import until_true
-from tests.tidy.tree import ROOT
 
 TIMEOUT_S = 60
 # Results in files are asked for so often.
@@ -256,9 +255,8 @@ def test_a_task_is_found_by_its_id(app: Celery, cluster: Cluster) -> None:
 
 def test_five_lines_of_the_guide_lead_to_a_task_that_has_run(cluster: Cluster, tmp_path: Path) -> None:
     """The URL alone is enough, in programs that have imported nothing of ours."""
-    guide = (ROOT / "docs" / "celery.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"^```\n(pip install.*?)^```$", guide, re.DOTALL | re.MULTILINE)
-    lines = block.replace("127.0.0.1:9876/", f"{cluster.nameserver}/five-lines").splitlines()
+    (block,) = [block for block in blocks("docs/guides/celery.md") if block.language == "sh"]
+    lines = block.text.replace("127.0.0.1:9876/", f"{cluster.nameserver}/five-lines").splitlines()
     _, _, write, start, call = lines
     subprocess.run(["sh", "-c", write], cwd=tmp_path, check=True)
     assert start.startswith("celery -A tasks worker -c 2")

@@ -1,0 +1,187 @@
+"""The four servers of `skylark dev`: small files, loopback only, no rules about the disk.
+
+Each server starts when the server below it serves, and stops before it: NameServer, broker, proxy, console. The ports
+are taken first, so a port in use is reported at once. A door whose libraries are not installed stays closed, and the
+others open.
+"""
+
+import gc
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import trio
+
+from skylark.mqcommon.addresses import format_address
+from skylark.mqcommon.errors import StoreLocked, UserError
+from skylark.mqcommon.extras import missing_extra
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.remoting.net.sockets import HeldPort
+
+HOST = "127.0.0.1"
+_TIMEOUT_MS = 5_000
+# The console asks the brokers this often.
+_POLL_S = 2
+
+#: Called with a line about a door that stays closed.
+Warn = Callable[[str], None]
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Ports:
+    """The ports of the four servers; 0 takes a free one."""
+
+    namesrv: int
+    broker: int
+    grpc: int
+    console: int
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Addresses:
+    """Where the four servers serve, as ``host:port``; "" for a door that is closed."""
+
+    namesrv: str
+    broker: str
+    grpc: str
+    console: str
+
+
+@asynccontextmanager
+async def serving(home: Path, ports: Ports, warn: Warn) -> AsyncIterator[Addresses]:
+    """Run the servers in the block, with their files in ``home``.
+
+    Raises UserError when a port is in use, or another process has the directory.
+    """
+    async with AsyncExitStack() as stack:
+        held = []
+        for port, option in (
+            (ports.namesrv, "--port"),
+            (ports.broker, "--broker-port"),
+            (ports.grpc, "--grpc-port"),
+            (ports.console, "--console-port"),
+        ):
+            held.append(_hold(port, option))
+            stack.callback(held[-1].release)
+        # The broker opens a port for slaves, which nobody has to know.
+        slaves = HeldPort(HOST)
+        stack.callback(slaves.release)
+        namesrv_port, broker_port, grpc_port, console_port = (each.port for each in held)
+        nameserver = await stack.enter_async_context(_namesrv(home, namesrv_port))
+        has_proxy = _has_proxy(warn)
+        broker = _Broker(home, nameserver, broker_port, slaves.port, grpc_port if has_proxy else -1)
+        broker_address = await stack.enter_async_context(broker.serving())
+        if has_proxy:
+            await stack.enter_async_context(broker.proxy(warn))
+        console = await stack.enter_async_context(_console(nameserver, console_port, warn))
+        # All that is there now lives as long as the process.
+        gc.freeze()
+        yield Addresses(nameserver, broker_address, format_address(HOST, grpc_port) if has_proxy else "", console)
+
+
+def _hold(port: int, option: str) -> HeldPort:
+    try:
+        return HeldPort(HOST, port, option)
+    except UserError as error:
+        raise UserError(f"{error}. Is another skylark dev running? {option} 0 takes a free port") from None
+
+
+@asynccontextmanager
+async def _namesrv(home: Path, port: int) -> AsyncIterator[str]:
+    from skylark.namesrv.namesrv import Namesrv
+    from skylark.namesrv.options import NamesrvOptions
+
+    namesrv = Namesrv(
+        NamesrvOptions(
+            listen_port=port,
+            bind_address=HOST,
+            kv_config_path=str(home / "namesrv" / "kvConfig.json"),
+            order_message_enable=True,
+        )
+    )
+    async with trio.open_nursery() as nursery:
+        yield await nursery.start(namesrv.run)
+        await namesrv.stop()
+        nursery.cancel_scope.cancel()
+
+
+def _has_proxy(warn: Warn) -> bool:
+    """Whether the proxy's libraries are installed."""
+    try:
+        # Imports protobuf's part of the proxy, too.
+        import skylark.mqproxy.near  # noqa: F401
+    except ModuleNotFoundError as error:
+        warn(missing_extra("the gRPC port", "proxy", error))
+        return False
+    return True
+
+
+class _Broker:
+    """The broker, and the proxy in its process."""
+
+    def __init__(self, home: Path, nameserver: str, port: int, slaves_port: int, grpc_port: int) -> None:
+        """``grpc_port``: -1 for no proxy."""
+        from skylark.broker.broker import Broker
+        from skylark.sdk.testing.daemons import broker_options
+
+        self._home = home
+        given: dict[str, object] = {"enablePropertyFilter": True}
+        if grpc_port >= 0:
+            given |= {"enableProxy": True, "grpcServerPort": grpc_port}
+        self._options = broker_options("broker-a", home / "store", nameserver, port, slaves_port, given)
+        self._broker = Broker(self._options)
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[str]:
+        """Run the broker in the block."""
+        try:
+            async with trio.open_nursery() as nursery:
+                yield await nursery.start(self._broker.run)
+                self._broker.stop()
+        except* StoreLocked:
+            raise UserError(
+                f"{self._home} is in use by another skylark dev; stop that one, or give another directory (--data)"
+            ) from None
+
+    @asynccontextmanager
+    async def proxy(self, warn: Warn) -> AsyncIterator[None]:
+        """Run the proxy of the broker, which serves, in the block."""
+        from skylark.broker.with_proxy import proxy_given
+        from skylark.mqproxy.near import NearProxy
+
+        warnings: list[str] = []
+        environ = {"NAMESRV_ADDR": self._options.namesrv_addr}
+        near = NearProxy(lambda: self._broker.near, "", proxy_given(self._options), environ, warnings)
+        for warning in warnings:
+            warn(warning)
+        serves, stopping = trio.Event(), trio.Event()
+
+        async def run() -> None:
+            if why := await near.run(stopping, serves.set):
+                raise UserError(f"the gRPC proxy ended: {why}")
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(run)
+            await serves.wait()
+            yield
+            stopping.set()
+
+
+@asynccontextmanager
+async def _console(nameserver: str, port: int, warn: Warn) -> AsyncIterator[str]:
+    """Run the console in the block; yields "" when its libraries are not installed."""
+    try:
+        from skylark.mqconsole.console import Console
+    except ModuleNotFoundError as error:
+        warn(missing_extra("the console", "console", error))
+        yield ""
+        return
+    from skylark.mqconsole.options import ConsoleOptions
+    from skylark.mqconsole.people.person import Cluster
+
+    options = ConsoleOptions(listen_port=port, bind_address=HOST, poll_interval=_POLL_S)
+    console = Console(options, Cluster(nameserver, _TIMEOUT_MS, None, float(_POLL_S)), None)
+    async with trio.open_nursery() as nursery:
+        url = await nursery.start(console.run)
+        yield url.removeprefix("http://")
+        console.stop()

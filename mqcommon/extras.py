@@ -1,0 +1,53 @@
+"""What to install when the packages of an extra are missing: a line that works for the Skylark that runs.
+
+Skylark is installed from a clone, a wheel or a package index. pip notes which in ``direct_url.json`` (PEP 610), so the
+line names the same source. Every error text takes its line from here.
+"""
+
+from pathlib import Path
+
+PACKAGE = "skylark-mq"
+# Stands for a source that no longer exists, or was never known. Docs use the same path.
+_ANY_CLONE = "file:///path/to/clone"
+
+
+def missing_extra(what: str, extra: str, why: object) -> str:
+    """The error text when ``what`` cannot work without ``extra``; ``why`` is the ImportError, or a text.
+
+    ``extra`` may name several extras: ``spark,formats``.
+    """
+    return f"{what} needs Skylark's extra {extra} ({why}): {install_line(extra)}"
+
+
+def install_line(extra: str) -> str:
+    """The command that adds ``extra`` to this installation."""
+    # Imported here: daemons start sooner without these modules.
+    import json
+    from importlib.metadata import PackageNotFoundError, distribution
+    from urllib.parse import unquote, urlsplit
+
+    try:
+        note = distribution(PACKAGE).read_text("direct_url.json")
+    except PackageNotFoundError:
+        return _line(extra, _source_tree())
+    if note is None:
+        return f'pip install "{PACKAGE}[{extra}]"'
+    source = json.loads(note)
+    path = Path(unquote(urlsplit(source["url"]).path))
+    if source.get("dir_info", {}).get("editable"):
+        return f'pip install -e "{path}[{extra}]"'
+    if repository := source.get("vcs_info"):
+        return _line(extra, f"{repository['vcs']}+{source['url']}@{repository['commit_id']}")
+    # An image may have removed the clone after the installation.
+    is_there = path.exists() or not source["url"].startswith("file:")
+    return _line(extra, source["url"] if is_there else _ANY_CLONE)
+
+
+def _line(extra: str, url: str) -> str:
+    return f'pip install "{PACKAGE}[{extra}] @ {url}"'
+
+
+def _source_tree() -> str:
+    """The clone whose files run without being installed, as with PYTHONPATH; any clone when they are in a zip."""
+    tree = Path(__file__).resolve().parents[1]
+    return tree.as_uri() if (tree / "setup.cfg").exists() else _ANY_CLONE

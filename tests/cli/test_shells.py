@@ -1,0 +1,13 @@
+"""`skylark completion`."""
+
+import pytest
+from click.testing import CliRunner
+
+from skylark.cli.main import skylark
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_script_asks_skylark_for_completions(shell: str) -> None:
+    result = CliRunner().invoke(skylark, ["completion", shell])
+    assert result.exit_code == 0
+    assert f"_SKYLARK_COMPLETE={shell}_complete" in result.output

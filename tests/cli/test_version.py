@@ -1,0 +1,38 @@
+"""`skylark version`."""
+
+import platform
+from importlib.metadata import PackageNotFoundError
+
+import pytest
+from click.testing import CliRunner
+
+from skylark.cli import version
+from skylark.cli.main import skylark
+from skylark.mqcommon.version import VERSION
+
+
+def shown() -> list[list[str]]:
+    return [line.split(maxsplit=1) for line in CliRunner().invoke(skylark, ["version"]).output.splitlines()]
+
+
+def test_versions_and_extras_are_shown() -> None:
+    rows = dict(shown())
+    assert rows["skylark"] == VERSION and rows["python"] == platform.python_version()
+    assert "console" in rows["extras"]
+
+
+def test_an_extra_without_its_packages_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = version.version
+
+    def without_celery(package: str) -> str:
+        if package == "celery":
+            raise PackageNotFoundError(package)
+        return known(package)
+
+    monkeypatch.setattr(version, "version", without_celery)
+    rows = dict(shown())
+    assert rows["missing"] == "celery" and "celery" not in rows["extras"]
+
+
+def test_the_named_extras_exist() -> None:
+    assert set(version.EXTRAS) <= version.packages_of_extras().keys()
