@@ -5,20 +5,22 @@ the offset of the message in the commit log. So any proxy can acknowledge a mess
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from types import TracebackType
-from typing import Self
+from typing import Any, NamedTuple, Self
 
 import trio
 
 from skylark.mqcommon.clock import SystemClock
-from skylark.mqcommon.errors import BrokerError, SkylarkError
-from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.errors import BrokerError, ConnectionLost, RemotingError, SkylarkError
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.mqproxy.statuses import Refused
 from skylark.mqproxy.wire import messaging_pb2 as wire
 from skylark.remoting.net.call import call
+from skylark.remoting.protocol.body import Body
 from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.header import Header
 from skylark.remoting.protocol.pop_info import (
     NORMAL,
     PopHandle,
@@ -27,13 +29,16 @@ from skylark.remoting.protocol.pop_info import (
     parse_offset_info,
     read_topic,
 )
+from skylark.remoting.protocol.request import Answer, Request
 from skylark.remoting.protocol.requests import pops
 from skylark.remoting.protocol.requests.pops import (
     ANY_QUEUE,
     INIT_MAX,
     AckMessageRequestHeader,
+    BatchAckMessageRequestBody,
     ChangeInvisibleTimeRequestHeader,
     PopMessageRequestHeader,
+    PopMessageResponseHeader,
 )
 from skylark.sdk.broker_api import send_back
 from skylark.sdk.client import Client, ClientHandle
@@ -43,54 +48,73 @@ from skylark.sdk.endpoint import Endpoint
 from skylark.sdk.nameservers import NameServerSource
 from skylark.sdk.retry import Outcome, outcome_of
 
-_LONG_MAX_DIGITS = 19
+# The most digits of an offset.
+_MAX_DIGITS = 19
 # The most offsets between the first and the last message of one pop, of which filters may have skipped some.
 _MAX_OFFSETS = 65_536
 # Offsets that are acknowledged together are the bits of a number, which must not become long for a few messages.
 _MAX_BATCHED_OFFSETS = 1_024
+# The longest texts of handles that are kept for the next receipt of the same pop. Clients may send any text.
+_MAX_REMEMBERED = 300
 
 
-@lazy_dataclass(frozen=True, slots=True)
-class Receipt:
-    """One delivery of a message to a group."""
+class Receipt(NamedTuple):
+    """One delivery of a message to a group. ``pop`` is what the handles of its pop share, and ``shared`` its text."""
 
-    handle: PopHandle
+    shared: str
+    pop: PopHandle
+    offset: int
     physical_offset: int
 
     @property
-    def offset(self) -> int:
-        """The offset of the message in its queue."""
-        assert self.handle.offset is not None
-        return self.handle.offset
+    def handle(self) -> PopHandle:
+        """The broker's handle of the message, which names its ``offset`` in the queue."""
+        return self.pop._replace(offset=self.offset)
 
     @property
     def visible_at_ms(self) -> int:
         """When the message is shown again."""
-        return self.handle.pop_time + self.handle.invisible_time
+        return self.pop.pop_time + self.pop.invisible_time
 
     def __str__(self) -> str:
-        return f"{self.handle} {self.physical_offset}"
+        return f"{self.shared} {self.offset} {self.physical_offset}"
+
+    @classmethod
+    def of(cls, handle: PopHandle, physical_offset: int) -> Self:
+        """The receipt for the delivery with this handle, which names an offset."""
+        assert handle.offset is not None
+        pop = handle._replace(offset=None)
+        return cls(str(pop), pop, handle.offset, physical_offset)
 
     @classmethod
     def parse(cls, text: str, now_ms: int) -> Self:
         """The receipt that a client sends. Refused when ``text`` is no receipt, or the receipt's time is over."""
-        front, _, last = text.rpartition(" ")
+        shared, _, last = text.rpartition(" ")
+        shared, _, offset = shared.rpartition(" ")
         try:
-            handle = parse_handle(front)
+            # One call names many messages of one pop.
+            pop = _parse_short(shared) if len(shared) <= _MAX_REMEMBERED else parse_handle(shared)
         except ValueError as error:
             raise Refused(wire.INVALID_RECEIPT_HANDLE, f"the receipt handle cannot be read: {error}") from None
-        if handle.offset is None or not (last.isascii() and last.isdigit() and len(last) <= _LONG_MAX_DIGITS):
+        if pop.offset is not None:
+            raise Refused(wire.INVALID_RECEIPT_HANDLE, "the receipt handle cannot be read: it has more than 9 parts")
+        digits = offset + last
+        if not (
+            digits.isascii() and offset.isdigit() and last.isdigit() and max(len(offset), len(last)) <= _MAX_DIGITS
+        ):
             raise Refused(wire.INVALID_RECEIPT_HANDLE, "the receipt handle has no offset")
-        if not 0 <= handle.offset - handle.start_offset < _MAX_OFFSETS:
+        receipt = cls(shared, pop, int(offset), int(last))
+        if not 0 <= receipt.offset - pop.start_offset < _MAX_OFFSETS:
             raise Refused(wire.INVALID_RECEIPT_HANDLE, "the receipt handle has an offset that its pop cannot have")
-        receipt = cls(handle, int(last))
         if receipt.visible_at_ms <= now_ms:
             raise Refused(wire.INVALID_RECEIPT_HANDLE, "receipt handle is expired")
         return receipt
 
 
-@lazy_dataclass(frozen=True, slots=True)
-class Pop:
+_parse_short = lru_cache(maxsize=4_096)(parse_handle)
+
+
+class Pop(NamedTuple):
     """The pop that a receive call asks for."""
 
     group: str
@@ -105,8 +129,7 @@ class Pop:
     attempt_id: str | None
 
 
-@lazy_dataclass(frozen=True, slots=True)
-class Delivery:
+class Delivery(NamedTuple):
     """A message, its receipt, and how often it was delivered, this time included."""
 
     message: ReceivedMessage
@@ -132,38 +155,35 @@ class Brokers:
         await self._client.__aexit__(kind, error, trace)
 
     async def pop(self, wanted: Pop) -> list[Delivery]:
-        """Messages for the group; none when the broker has none in time."""
+        """Messages for the group; none when the broker has none in time. Their bodies are decompressed."""
 
         async def ask(at: Endpoint) -> list[Delivery]:
-            header = PopMessageRequestHeader(
-                wanted.group,
-                wanted.topic,
-                ANY_QUEUE,
-                wanted.most,
-                wanted.invisible_ms,
-                wanted.wait_ms,
-                self._clock.now_ms(),
-                INIT_MAX,
-                wanted.kind,
-                wanted.expression,
-                wanted.is_ordered or None,
-                wanted.attempt_id,
-            )
-            answer = await call(at, pops.POP_MESSAGE, header, wait_ms=wanted.wait_ms)
-            if answer.code == ResponseCode.POLLING_FULL:
-                raise Refused(wire.TOO_MANY_REQUESTS, "polling full")
-            data = answer.body()
-            if not data:
-                return []
-            found = answer.header()
-            # For ordered groups brokers count deliveries outside of the messages, which are not stored again.
-            counts = parse_offset_info(found.order_count_info or "") if wanted.is_ordered else {}
-            messages = received(data, found, wanted.topic, wanted.group, wanted.broker_name, "")
-            # Large bodies are decompressed in threads, not later where they are read.
-            await keep_contents(messages)
-            return [_delivery(message, counts) for message in messages]
+            header = self._pop_header(wanted)
+            found = _popped(wanted, await call(at, pops.POP_MESSAGE, header, wait_ms=wanted.wait_ms))
+            await keep_bodies(found)
+            return found
 
         return await self._client.ask_master(MessageQueue(wanted.topic, wanted.broker_name, 0), ask)
+
+    def pop_at_once(
+        self, wanted: Pop, ended: Callable[[list[Delivery] | Exception], None], again: Callable[[], None]
+    ) -> bool:
+        """Begin a pop without waiting; False, and nothing is sent, when only `pop` can do it.
+
+        One of the functions is called once, perhaps at once: ``ended`` with the messages, whose bodies may be
+        compressed, or with the error; or ``again`` when `pop` must be tried.
+        """
+
+        def answered(result: Command | SkylarkError) -> None:
+            try:
+                ended(result if isinstance(result, SkylarkError) else _popped(wanted, Answer(pops.POP_MESSAGE, result)))
+            except Exception as error:
+                ended(error)
+
+        header = self._pop_header(wanted)
+        return self._submit(
+            wanted.topic, wanted.broker_name, pops.POP_MESSAGE, header, answered, again, wait_ms=wanted.wait_ms
+        )
 
     async def ack(self, group: str, topic: str, receipts: Sequence[Receipt]) -> list[SkylarkError | None]:
         """Acknowledge messages; returns the error of each, None where there is none."""
@@ -172,8 +192,8 @@ class Brokers:
         of_brokers: dict[str, list[int]] = {}
         alone: list[list[int]] = []
         for number, receipt in enumerate(receipts):
-            if receipt.offset - receipt.handle.start_offset < _MAX_BATCHED_OFFSETS:
-                of_brokers.setdefault(receipt.handle.broker_name, []).append(number)
+            if _is_batched(receipt):
+                of_brokers.setdefault(receipt.pop.broker_name, []).append(number)
             else:
                 alone.append([number])
 
@@ -188,6 +208,38 @@ class Brokers:
 
         await _for_each([*of_brokers.values(), *alone], ack_at)
         return errors
+
+    def ack_at_once(
+        self,
+        group: str,
+        topic: str,
+        receipts: Sequence[Receipt],
+        ended: Callable[[SkylarkError | None], None],
+        again: Callable[[], None],
+    ) -> bool:
+        """Acknowledge messages without waiting; False, and nothing is sent, when only `ack` can do it.
+
+        One of the functions is called once, perhaps at once: ``ended`` with the error of all messages, if any, or
+        ``again`` when `ack` must be tried.
+        """
+        pop = receipts[0].pop
+        for receipt in receipts:
+            if not _is_batched(receipt) or receipt.pop.broker_name != pop.broker_name:
+                return False
+
+        def answered(result: Command | SkylarkError) -> None:
+            error = result if isinstance(result, SkylarkError) else None
+            if len(receipts) > 1 and _may_be_one_messages(error):
+                again()
+            else:
+                ended(error)
+
+        if len(receipts) == 1:
+            header = _ack_header(group, topic, receipts[0])
+            return self._submit(topic, pop.broker_name, pops.ACK_MESSAGE, header, answered, again)
+        acks = [lease.acks(bits) for lease, bits in _bits_of(group, topic, receipts).items()]
+        body = BatchAckMessageRequestBody(acks, pop.broker_name)
+        return self._submit(topic, pop.broker_name, pops.BATCH_ACK_MESSAGE, None, answered, again, body=body)
 
     async def change_invisible_time(self, group: str, topic: str, receipt: Receipt, invisible_ms: int) -> Receipt:
         """Show a message again ``invisible_ms`` from now; returns its new receipt."""
@@ -205,7 +257,7 @@ class Brokers:
             invisible_time=new.invisible_time,
             revive_queue_id=new.revive_qid,
         )
-        return Receipt(renewed, receipt.physical_offset)
+        return Receipt.of(renewed, receipt.physical_offset)
 
     async def to_dead_letters(self, group: str, topic: str, message_id: str, receipt: Receipt) -> None:
         """Make the message a dead letter of the group, then acknowledge it.
@@ -213,18 +265,69 @@ class Brokers:
         When the second step fails, the message is delivered again: it is never lost, and may be a dead letter twice.
         """
         await self._client.ask_master(
-            _queue_of(topic, receipt.handle),
+            _queue_of(topic, receipt.pop),
             partial(
                 send_back,
                 group=group,
                 message_physical_offset=receipt.physical_offset,
                 message_id=message_id,
-                topic=read_topic(topic, group, receipt.handle.retry),
+                topic=read_topic(topic, group, receipt.pop.retry),
                 delay_level=-1,
                 max_reconsume_times=0,
             ),
         )
         await self._ack(group, topic, receipt)
+
+    def _pop_header(self, wanted: Pop) -> PopMessageRequestHeader:
+        return PopMessageRequestHeader(
+            wanted.group,
+            wanted.topic,
+            ANY_QUEUE,
+            wanted.most,
+            wanted.invisible_ms,
+            wanted.wait_ms,
+            self._clock.now_ms(),
+            INIT_MAX,
+            wanted.kind,
+            wanted.expression,
+            wanted.is_ordered or None,
+            wanted.attempt_id,
+        )
+
+    def _submit(
+        self,
+        topic: str,
+        broker_name: str,
+        what: Request[Any, Any, Any, Any],
+        header: Header | None,
+        answered: Callable[[Command | SkylarkError], None],
+        again: Callable[[], None],
+        *,
+        body: Body | None = None,
+        wait_ms: int = 0,
+    ) -> bool:
+        """Send a request to a broker's master without waiting; False when that takes time.
+
+        ``answered`` is called with an answer that the request accepts, or with the error; or ``again``, when the
+        connection was lost, or another broker is the master now.
+        """
+        master = self._client.known_master(MessageQueue(topic, broker_name, 0))
+
+        def ended(result: Command | RemotingError) -> None:
+            if isinstance(result, Command):
+                code = result.code
+                if code == ResponseCode.SUCCESS or code in what.accepts:
+                    answered(result)
+                elif code != ResponseCode.NOT_LEADER_FOR_QUEUE:
+                    answered(BrokerError(code, result.remark, "" if master is None else master.addr))
+                else:
+                    again()
+            elif isinstance(result, ConnectionLost):
+                again()
+            else:
+                answered(result)
+
+        return master is not None and master.submit(what.command(header), body, wait_ms, ended)
 
     async def _ack_together(self, group: str, topic: str, receipts: Sequence[Receipt]) -> SkylarkError | None:
         """Acknowledge messages of one broker; returns the error."""
@@ -232,22 +335,22 @@ class Brokers:
             if len(receipts) == 1:
                 await self._ack(group, topic, receipts[0])
             else:
-                bits: dict[Lease, int] = {}
-                for receipt in receipts:
-                    lease = Lease.of(receipt.handle, topic, group)
-                    bits[lease] = bits.get(lease, 0) | 1 << receipt.offset - lease.start_offset
-                queue = _queue_of(topic, receipts[0].handle)
+                bits = _bits_of(group, topic, receipts)
+                queue = _queue_of(topic, receipts[0].pop)
                 await self._client.ask_master(queue, partial(acknowledge, bits=bits))
         except SkylarkError as error:
             return error
         return None
 
     async def _ack(self, group: str, topic: str, receipt: Receipt) -> None:
-        handle = receipt.handle
-        header = AckMessageRequestHeader(
-            group, read_topic(topic, group, handle.retry), handle.queue_id, str(handle), receipt.offset
-        )
-        await self._client.ask_master(_queue_of(topic, handle), lambda at: call(at, pops.ACK_MESSAGE, header))
+        header = _ack_header(group, topic, receipt)
+        await self._client.ask_master(_queue_of(topic, receipt.pop), lambda at: call(at, pops.ACK_MESSAGE, header))
+
+
+def _ack_header(group: str, topic: str, receipt: Receipt) -> AckMessageRequestHeader:
+    pop = receipt.pop
+    handle = f"{receipt.shared} {receipt.offset}"
+    return AckMessageRequestHeader(group, read_topic(topic, group, pop.retry), pop.queue_id, handle, receipt.offset)
 
 
 async def _for_each(parts: Sequence[list[int]], work: Callable[[list[int]], Awaitable[None]]) -> None:
@@ -272,12 +375,62 @@ def _queue_of(topic: str, handle: PopHandle) -> MessageQueue:
     return MessageQueue(topic, handle.broker_name, 0)
 
 
-def _delivery(message: ReceivedMessage, counts: dict[tuple[str, str], str]) -> Delivery:
-    lease, offset = message.lease, message.leased_offset
-    attempt = message.delivery_attempt
-    if counts:
-        # Messages of ordered groups are not stored again, so the stored message does not have its count of deliveries.
-        again = counts.get((NORMAL, message_key(lease.queue_id, offset))) or counts.get((NORMAL, str(lease.queue_id)))
-        if again is not None and again.isascii() and again.isdigit():
-            attempt = int(again) + 1
-    return Delivery(message, Receipt(lease.handle(offset), message.physical_offset), attempt, lease.invisible_time)
+def _is_batched(receipt: Receipt) -> bool:
+    """Whether the message may be acknowledged together with others of its pop."""
+    return receipt.offset - receipt.pop.start_offset < _MAX_BATCHED_OFFSETS
+
+
+def _bits_of(group: str, topic: str, receipts: Sequence[Receipt]) -> dict[Lease, int]:
+    """For each pop, the bits of its messages, as acknowledgements carry them."""
+    bits: dict[PopHandle, int] = {}
+    for receipt in receipts:
+        pop = receipt.pop
+        bits[pop] = bits.get(pop, 0) | 1 << receipt.offset - pop.start_offset
+    return {Lease.of(pop, topic, group): each for pop, each in bits.items()}
+
+
+async def keep_bodies(found: Sequence[Delivery]) -> None:
+    """Decompress the bodies of popped messages: large ones in threads, not later where they are read."""
+    await keep_contents([delivery.message for delivery in found])
+
+
+def _popped(wanted: Pop, answer: Answer[PopMessageResponseHeader, bytes]) -> list[Delivery]:
+    """The messages in the answer to a pop. Refused when the broker holds too many pops."""
+    if answer.code == ResponseCode.POLLING_FULL:
+        raise Refused(wire.TOO_MANY_REQUESTS, "polling full")
+    data = answer.body()
+    if not data:
+        return []
+    header = answer.header()
+    # For ordered groups brokers count deliveries outside of the messages, which are not stored again.
+    counts = parse_offset_info(header.order_count_info or "") if wanted.is_ordered else {}
+    return _deliveries(received(data, header, wanted.topic, wanted.group, wanted.broker_name, ""), counts)
+
+
+def _deliveries(messages: Sequence[ReceivedMessage], counts: dict[tuple[str, str], str]) -> list[Delivery]:
+    """The messages of one pop with their receipts. ``counts``: as `_attempt` takes it."""
+    found: list[Delivery] = []
+    # Messages of one queue share their lease and follow one another.
+    lease: Lease | None = None
+    pop, shared = PopHandle(0, 0, 0, 0, "", "", 0), ""
+    for message in messages:
+        if message.lease is not lease:
+            lease = message.lease
+            pop = lease.handle()
+            shared = str(pop)
+        record = message.record
+        # A message of an inner batch has the batch's offset in its handle.
+        offset = record.queue_offset if message.whole is None else message.leased_offset
+        receipt = Receipt(shared, pop, offset, record.physical_offset)
+        attempt = _attempt(message, counts) if counts else record.reconsume_times + 1
+        found.append(Delivery(message, receipt, attempt, pop.invisible_time))
+    return found
+
+
+def _attempt(message: ReceivedMessage, counts: dict[tuple[str, str], str]) -> int:
+    """How often a message of an ordered group was delivered: such messages are not stored again, so brokers count."""
+    queue_id = message.lease.queue_id
+    again = counts.get((NORMAL, message_key(queue_id, message.leased_offset))) or counts.get((NORMAL, str(queue_id)))
+    if again is not None and again.isascii() and again.isdigit():
+        return int(again) + 1
+    return message.delivery_attempt

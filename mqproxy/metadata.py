@@ -54,10 +54,10 @@ class Remembered(Generic[T]):
             return await asking.result()
         return known[1]
 
-    def fresh(self, key: str) -> T | None:
-        """The answer for ``key`` if it need not be fetched, else None."""
+    def fresh(self, key: str) -> tuple[T] | None:
+        """The answer for ``key``, alone in a tuple, if it need not be fetched, else None."""
         known = self._known.get(key)
-        return None if known is None or trio.current_time() - known[0] >= self._fresh_s else known[1]
+        return None if known is None or trio.current_time() - known[0] >= self._fresh_s else known[1:]
 
     async def _refresh(self, key: str) -> T:
         try:
@@ -97,17 +97,28 @@ class Metadata:
         """The route of a topic; RouteNotFound when it has none."""
         return await self._routes.get(topic)
 
+    def known_route(self, topic: str) -> TopicRouteData | None:
+        """As `route`; None when servers must be asked for it."""
+        known = self._routes.fresh(topic)
+        return None if known is None else known[0]
+
     async def message_type(self, topic: str) -> str:
         """The attribute message.type of a topic; UNSPECIFIED for a topic that no broker has."""
         return await self._types.get(topic)
 
     def known_message_type(self, topic: str) -> str | None:
         """As `message_type`; None when servers must be asked for it."""
-        return self._types.fresh(topic)
+        known = self._types.fresh(topic)
+        return None if known is None else known[0]
 
     async def group(self, group: str) -> SubscriptionGroupConfig | None:
         """The settings of a group; None when no broker has it."""
         return await self._groups.get(group)
+
+    def known_order(self, group: str) -> bool | None:
+        """Whether a group consumes in order, by its settings; None when servers must be asked for them."""
+        known = self._groups.fresh(group)
+        return None if known is None else known[0] is not None and known[0].consume_message_orderly
 
     async def _ask_type(self, topic: str) -> str:
         async def ask(addr: str) -> str | None:

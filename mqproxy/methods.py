@@ -5,7 +5,6 @@ A call with one answer needs no task of its own, as long as its caller is known 
 
 import logging
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import trio
@@ -55,12 +54,12 @@ class Callers:
         """The caller of a call; None when that takes time, for `asked`. Refused as `of`."""
         if self._rate is not None and not self._rate.take(limited_network(_host(call)), trio.current_time()):
             raise Refused(wire.TOO_MANY_REQUESTS, "flow limit")
-        session = self._sessions.known(call.metadata)
+        session = self._sessions.known(call.headers)
         return None if session is None else self._caller(call, session)
 
     async def asked(self, call: Call) -> Caller:
         """The caller of a call for which `known` had no answer. Refused as `of`."""
-        return self._caller(call, await self._sessions.of_call(call.metadata))
+        return self._caller(call, await self._sessions.of_call(call.headers))
 
     async def of(self, call: Call) -> Caller:
         """The caller of a call. Refused when the call is not signed as it must be, or has no client id.
@@ -71,7 +70,7 @@ class Callers:
         return self.known(call) or await self.asked(call)
 
     def _caller(self, call: Call, session: Session) -> Caller:
-        client_id = call.metadata.get("x-mq-client-id", "")
+        client_id = call.headers.get("x-mq-client-id", "")
         if not client_id or client_id.isspace():
             raise Refused(wire.CLIENT_ID_REQUIRED, "client id cannot be empty")
         return Caller(client_id, _host(call), call.peer, session, self.now_s())
@@ -81,50 +80,32 @@ class Callers:
         return 0.0 if self.meters is None else self.meters.now_s()
 
 
-Answer = Callable[[ProtoMessage], None]
+class Begun(NamedTuple):
+    """The first step of calls with one request: it finds the caller, before the request is read.
 
-
-class UnaryMethod:
-    """A method with one request and one answer. ``call`` carries a call out.
-
-    ``at_once``, if given, is tried first: it takes the function that answers the call later, and returns False when it
-    could not begin without waiting.
+    ``refusal`` encodes the answer for an error. Calls have their `Caller` as their state from then on, whose session is
+    in use until they end.
     """
 
-    def __init__(
-        self,
-        callers: Callers,
-        name: str,
-        call: Callable[[Caller, Any], Awaitable[Any]],
-        at_once: Callable[[Caller, Any, Answer], bool] | None = None,
-    ) -> None:
-        self._callers = callers
-        self._name = name
-        self._request_type = getattr(wire, f"{name}Request")
-        self._answer_type = getattr(wire, f"{name}Response")
-        self._carry_out = call
-        self._at_once = at_once
-
-    def as_grpc(self) -> Unary:
-        """The method for gRPC's server."""
-        return Unary(self.begin, self.run, self.unread)
+    callers: Callers
+    refusal: Callable[[Exception, float], bytes | tuple[bytes, ...]]
 
     def begin(self, call: Call) -> Result:
-        """Find the caller, before the request is read; an answer is a refusal."""
+        """Find the caller; an answer is a refusal."""
         try:
-            caller = self._callers.known(call)
+            caller = self.callers.known(call)
         except Exception as error:
-            return self._refusal(error)
+            return self.refusal(error, self.callers.now_s())
         if caller is None:
             return self._begin_later(call)
         self._use(call, caller)
         return None
 
-    async def _begin_later(self, call: Call) -> bytes | None:
+    async def _begin_later(self, call: Call) -> bytes | tuple[bytes, ...] | None:
         try:
-            self._use(call, await self._callers.asked(call))
+            self._use(call, await self.callers.asked(call))
         except Exception as error:
-            return self._refusal(error)
+            return self.refusal(error, self.callers.now_s())
         return None
 
     def _use(self, call: Call, caller: Caller) -> None:
@@ -132,42 +113,102 @@ class UnaryMethod:
         caller.session.begin_call()
         call.when_ended(caller.session.end_call)
 
+    def unread(self, call: Call, error: GrpcError) -> bytes | tuple[bytes, ...]:
+        """Answer a call without a request, or whose request did not become whole in time."""
+        is_late = error.status == StatusCode.DEADLINE_EXCEEDED
+        return self.refusal(late_request() if is_late else no_request(), call.state.began_s)
+
+
+class Reply:
+    """How a call that was begun without a task is answered, once."""
+
+    __slots__ = ("_call", "_method", "_request")
+
+    def __init__(self, method: "UnaryMethod", call: Call, request: Any) -> None:
+        self._method = method
+        self._call = call
+        self._request = request
+
+    def send(self, answer: ProtoMessage) -> None:
+        """Answer the call."""
+        self._method.finish(self._call, answer)
+
+    def send_encoded(self, code: wire.Code, answer: bytes) -> None:
+        """Answer the call; ``code`` is the code of the answer's status."""
+        self._method.finish_encoded(self._call, code, answer)
+
+    def carry_out(self) -> None:
+        """Carry the call out from the beginning, as a task."""
+        self._method.carry_out(self._call, self._request)
+
+
+class UnaryMethod:
+    """A method with one request and one answer. ``call`` carries a call out.
+
+    ``at_once``, if given, is tried first: it begins to carry the call out without waiting, and uses the `Reply` now or
+    later. It returns False, and does not use the reply, when it could not begin.
+    """
+
+    def __init__(
+        self,
+        callers: Callers,
+        name: str,
+        call: Callable[[Caller, Any], Awaitable[Any]],
+        at_once: Callable[[Caller, Any, Reply], bool] | None = None,
+    ) -> None:
+        self._callers = callers
+        self._name = name
+        self._request_type = getattr(wire, f"{name}Request")
+        self._answer_type = getattr(wire, f"{name}Response")
+        self._call = call
+        self._at_once = at_once
+
+    def as_grpc(self) -> Unary:
+        """The method for gRPC's server."""
+        begun = Begun(self._callers, self._refusal)
+        return Unary(begun.begin, self.run, begun.unread)
+
     def run(self, call: Call, data: bytes) -> Result:
         """Carry the call out."""
         try:
             request = parsed(self._request_type, data)
-            if self._at_once is not None and self._at_once(call.state, request, partial(self._finish, call)):
+            if self._at_once is not None and self._at_once(call.state, request, Reply(self, call, request)):
                 return None
         except Exception as error:
-            return self._encoded(call.state.began_s, self._failed(error))
+            return self._refusal(error, call.state.began_s)
         return self._run_later(call, request)
 
     async def _run_later(self, call: Call, request: Any) -> bytes:
         try:
-            answer = await self._carry_out(call.state, request)
+            answer = await self._call(call.state, request)
         except Exception as error:
-            answer = self._failed(error)
-        return self._encoded(call.state.began_s, answer)
+            return self._refusal(error, call.state.began_s)
+        return self._encoded(answer, call.state.began_s)
 
-    def unread(self, call: Call, error: GrpcError) -> bytes:
-        """Answer a call without a request, or whose request did not become whole in time."""
-        is_late = error.status == StatusCode.DEADLINE_EXCEEDED
-        return self._encoded(call.state.began_s, self._failed(late_request() if is_late else no_request()))
+    def finish(self, call: Call, answer: Any) -> None:
+        """Answer a call."""
+        call.answer(self._encoded(answer, call.state.began_s))
 
-    def _finish(self, call: Call, answer: ProtoMessage) -> None:
-        call.answer(self._encoded(call.state.began_s, answer))
+    def finish_encoded(self, call: Call, code: wire.Code, answer: bytes) -> None:
+        """Answer a call with the bytes of an answer whose status has ``code``."""
+        self._count(code, call.state.began_s)
+        call.answer(answer)
 
-    def _refusal(self, error: Exception) -> bytes:
-        return self._encoded(self._callers.now_s(), self._failed(error))
+    def carry_out(self, call: Call, request: Any) -> None:
+        """Carry a call out as a task, after `run` has returned None for it."""
+        call.start(self._run_later(call, request))
 
-    def _encoded(self, began_s: float, answer: Any) -> bytes:
-        if (meters := self._callers.meters) is not None:
-            meters.count(self._name, answer.status.code, began_s)
+    def _refusal(self, error: Exception, began_s: float) -> bytes:
+        return self._encoded(self._answer_type(status=status_of_any(error)), began_s)
+
+    def _encoded(self, answer: Any, began_s: float) -> bytes:
+        self._count(answer.status.code, began_s)
         encoded: bytes = answer.SerializeToString()
         return encoded
 
-    def _failed(self, error: Exception) -> Any:
-        return self._answer_type(status=status_of_any(error))
+    def _count(self, code: wire.Code, began_s: float) -> None:
+        if (meters := self._callers.meters) is not None:
+            meters.count(self._name, code, began_s)
 
 
 def _host(call: Call) -> str:

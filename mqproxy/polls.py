@@ -7,19 +7,16 @@ in the background, and its messages are given back.
 
 import logging
 from collections import deque
-from collections.abc import Collection
-from functools import partial
+from collections.abc import Awaitable, Callable, Collection
 from itertools import islice
-from types import TracebackType
-from typing import Self
 
 import trio
 
 from skylark.mqcommon.errors import SkylarkError
 from skylark.mqproxy.brokers import Brokers, Delivery, Pop, Receipt
 from skylark.mqproxy.clients import Clients
+from skylark.mqproxy.popping import Popping
 from skylark.mqproxy.renewals import Renewals
-from skylark.mqproxy.shared import Shared
 from skylark.mqproxy.statuses import Refused
 from skylark.sdk.runtime import survived
 
@@ -36,7 +33,7 @@ CLOSE_TIMEOUT_S = 5.0
 
 
 class Poll:
-    """One receive call. Use it as a block around the whole answer; call `complete` when the answer is written."""
+    """One receive call; call `complete` when its answer is written, and `end` when the call ends, in any way."""
 
     def __init__(self, polls: "Polls", client_id: str, wanted: Pop, tags: Collection[str], *, is_renewed: bool) -> None:
         self._polls = polls
@@ -45,23 +42,27 @@ class Poll:
         self._is_renewed = is_renewed
         self.wanted = wanted
         #: The request to the broker; None before it is sent.
-        self.popping: Shared[list[Delivery]] | None = None
+        self.popping: Popping | None = None
         #: The deliveries that the client has not got yet; None while the broker has not answered.
         self.unsent: deque[Delivery] | None = None
         #: Handles whose deliveries are renewed since they were handed out.
         self.noted: list[str] = []
 
-    def __enter__(self) -> Self:
-        return self
+    def begin(self, when_found: Callable[[list[Delivery]], None] | None = None) -> list[Delivery] | None:
+        """Send the request to the broker; the deliveries, if it has answered at once.
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._polls.ended(self)
+        ``when_found`` is called with deliveries that come later, before `deliveries` returns them.
+        """
+        if self.popping is None:
+            self.popping = self._polls.popping(self.wanted, self._tags)
+            if self.popping.found is None:
+                self.popping.when_found = when_found
+        return self.popping.found
 
     async def deliveries(self) -> list[Delivery]:
         """The deliveries of the broker. If this is cancelled, deliveries that come later are given back."""
-        self.popping = self._polls.popping(self.wanted, self._tags)
+        self.begin()
+        assert self.popping is not None
         return await self.popping.result()
 
     def hand_out(self, deliveries: Collection[Delivery]) -> None:
@@ -86,8 +87,14 @@ class Poll:
                 self.unsent.popleft()
 
     def complete(self) -> None:
-        """Record that the client has got the whole answer."""
+        """Record that the client has got the whole answer, or will soon."""
         self.noted.clear()
+        if self.unsent:
+            self.unsent.clear()
+
+    def end(self) -> None:
+        """Give back what the client has not got. Call it once, when the call ends."""
+        self._polls.ended(self)
 
 
 class Polls:
@@ -126,19 +133,15 @@ class Polls:
         self._closing.set()
         await self._has_ended.wait()
 
-    def popping(self, wanted: Pop, tags: Collection[str]) -> Shared[list[Delivery]]:
-        """Begin to send a pop to the broker."""
-        assert self._nursery is not None
-        return Shared(self._nursery, partial(self._pop, wanted, tags))
+    def popping(self, wanted: Pop, tags: Collection[str]) -> Popping:
+        """Begin a pop."""
+        return Popping(self._start, self._brokers, wanted, tags)
 
-    async def _pop(self, wanted: Pop, tags: Collection[str]) -> list[Delivery]:
-        found = await self._brokers.pop(wanted)
-        # The broker compares only hashes of tags. A message with another tag is acknowledged here: otherwise it would
-        # be shown again and again.
-        others = [delivery.receipt for delivery in found if tags and delivery.message.tags not in tags]
-        if others:
-            await self._brokers.ack(wanted.group, wanted.topic, others)
-        return [delivery for delivery in found if not tags or delivery.message.tags in tags]
+    def _start(self, work: Callable[[], Awaitable[None]]) -> bool:
+        if self._nursery is None or self._has_ended.is_set():
+            return False
+        self._nursery.start_soon(work)
+        return True
 
     def renew(self, client_id: str, wanted: Pop, receipt: Receipt) -> None:
         """Renew a delivery from now on, as a client gets it."""
@@ -162,7 +165,7 @@ class Polls:
             self._abandoned.add(poll)
             self._nursery.start_soon(self._give_back, poll, popping)
 
-    async def _give_back(self, poll: Poll, popping: Shared[list[Delivery]]) -> None:
+    async def _give_back(self, poll: Poll, popping: Popping) -> None:
         found: Collection[Delivery] = ()
         with survived("giving messages back"):
             try:
@@ -183,6 +186,6 @@ class Polls:
             logger.info("a message of topic %s that its client did not get is not given back: %s", wanted.topic, error)
 
 
-def _may_bring(popping: Shared[list[Delivery]] | None) -> bool:
+def _may_bring(popping: Popping | None) -> bool:
     """Whether a pop has brought messages, or may still do so."""
     return popping is not None and not popping.has_failed

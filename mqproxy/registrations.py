@@ -17,7 +17,8 @@ import trio
 from skylark.mqcommon.errors import BrokerError, FrameTooLarge, ProtocolError, RequestRefused, SkylarkError
 from skylark.mqcommon.message.message import MessageExt
 from skylark.mqproxy.clients import CONSUMERS, Clients, ProxyClient
-from skylark.mqproxy.receiving import fill_stored, filter_of
+from skylark.mqproxy.receiving import filter_of
+from skylark.mqproxy.stored import stored_message
 from skylark.mqproxy.wire import messaging_pb2 as wire
 from skylark.remoting.net.call import call
 from skylark.remoting.protocol.codes import ResponseCode
@@ -310,7 +311,7 @@ class Questions:
         verify = command.verify_message_command
         verify.nonce = nonce
         try:
-            fill_stored(verify.message, message, wire.Resource(name=message.topic))
+            verify.message.CopyFrom(stored_message(message, wire.Resource(name=message.topic)))
         except ProtocolError as error:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
         begun_s = trio.current_time()

@@ -5,7 +5,7 @@ each renewal gives the message another handle, which only the proxy knows.
 """
 
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 
 import trio
@@ -14,6 +14,7 @@ from skylark.mqcommon.clock import Clock
 from skylark.mqcommon.errors import SkylarkError
 from skylark.mqproxy.brokers import Brokers, Receipt
 from skylark.mqproxy.options import ProxyOptions
+from skylark.mqproxy.statuses import Refused
 from skylark.sdk.runtime import survived
 
 logger = logging.getLogger(__name__)
@@ -100,6 +101,19 @@ class Renewals:
         """As `taken`, for a delivery that is not renewed, which needs no block; None for others."""
         return None if handle in self._renewed else Taken(Receipt.parse(handle, self._clock.now_ms()))
 
+    def receipts(self, handles: Iterable[str]) -> list[Receipt] | None:
+        """The receipts for these handles; None when a delivery is renewed, or a handle cannot be used: use `taken`."""
+        renewed, now_ms = self._renewed, self._clock.now_ms()
+        found: list[Receipt] = []
+        for handle in handles:
+            if handle in renewed:
+                return None
+            try:
+                found.append(Receipt.parse(handle, now_ms))
+            except Refused:
+                return None
+        return found
+
     @asynccontextmanager
     async def taken(self, handle: str) -> AsyncIterator[Taken]:
         """The receipt for the handle that a client knows. Refused as `Receipt.parse`.
@@ -170,4 +184,4 @@ class Renewals:
 
     def _shown_ms(self, receipt: Receipt) -> int:
         """When a message is shown again that was hidden just now."""
-        return self._clock.monotonic_ms() + receipt.handle.invisible_time
+        return self._clock.monotonic_ms() + receipt.pop.invisible_time

@@ -6,7 +6,7 @@ the stream of Telemetry, and from connections.
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Sequence
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from functools import partial
 from typing import Any, TypeVar
 
@@ -18,29 +18,32 @@ from skylark.mqcommon.errors import BufferFull, ProtocolError, SkylarkError
 from skylark.mqcommon.message.flags import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from skylark.mqcommon.message.message import Message, MessageExt
 from skylark.mqcommon.names import PERM_READ
+from skylark.mqproxy.answers import acknowledged, receive_status, sent_at, sent_one
 from skylark.mqproxy.brokers import Delivery, Pop
 from skylark.mqproxy.clients import CONSUMERS, LITE_CONSUMERS, answered, check_size
 from skylark.mqproxy.ending import Ending
 from skylark.mqproxy.metadata import Metadata
-from skylark.mqproxy.methods import Answer, Caller, Callers, UnaryMethod, request_of, status_of_any, unexpected
+from skylark.mqproxy.methods import (
+    Begun,
+    Caller,
+    Callers,
+    Reply,
+    UnaryMethod,
+    parsed,
+    request_of,
+    status_of_any,
+    unexpected,
+)
 from skylark.mqproxy.metrics import Meters
 from skylark.mqproxy.names import group_of, topic_of
 from skylark.mqproxy.options import ProxyOptions
 from skylark.mqproxy.polls import Poll
 from skylark.mqproxy.pulling import check_offset, pull_status, queue_of
-from skylark.mqproxy.receiving import (
-    check_invisible,
-    fill_received,
-    fill_stored,
-    filter_of,
-    invisible_ms,
-    lacks_a_time,
-    names_of,
-    polling_ms,
-)
+from skylark.mqproxy.receiving import ReceiveQuery, check_invisible, filter_of, names_of, polling_ms
 from skylark.mqproxy.renewals import Taken
 from skylark.mqproxy.routes import MESSAGE_TYPES, assignments, endpoints_of, message_queues, with_port
 from skylark.mqproxy.sending import (
+    MAX_MESSAGES,
     TRANSACTION_PREPARED,
     answer_of,
     check_count,
@@ -53,15 +56,19 @@ from skylark.mqproxy.sending import (
 )
 from skylark.mqproxy.sessions import Session, Sessions, ended
 from skylark.mqproxy.statuses import OK, Refused, common_status, status_of
+from skylark.mqproxy.stored import MessageEncoder
 from skylark.mqproxy.telemetry import Stream
 from skylark.mqproxy.times import ms_of
 from skylark.mqproxy.transactions import Half
 from skylark.mqproxy.wire import messaging_pb2 as wire
-from skylark.remoting.grpc.call import Call, Streaming, Unary
+from skylark.remoting.grpc.call import Call, Result, Streaming, Unary
+from skylark.remoting.grpc.messages import PREFIX_BYTES
 from skylark.remoting.grpc.statuses import GrpcError, StatusCode
 from skylark.remoting.protocol.requests.pops import MAX_POP_COUNT
+from skylark.remoting.protocol.requests.routes import TopicRouteData
 from skylark.sdk.consumer.reader import PullResult
 from skylark.sdk.producer.producer import Ticket
+from skylark.sdk.producer.result import SendStatus
 from skylark.sdk.runtime import off_loop
 
 logger = logging.getLogger(__name__)
@@ -81,6 +88,7 @@ T = TypeVar("T")
 
 _TYPE_NAMES = {number: name for name, number in wire.MessageType.items()}
 NO_NEW_MESSAGE = wire.Status(code=wire.MESSAGE_NOT_FOUND, message="no new message")
+NO_SETTINGS = wire.Settings()
 # Other resolutions leave the transaction open: the broker asks later.
 _ENDS = {wire.COMMIT: TRANSACTION_COMMIT, wire.ROLLBACK: TRANSACTION_ROLLBACK}
 
@@ -110,7 +118,6 @@ class Calls:
             "NotifyClientTermination": self.notify_client_termination,
             "RecallMessage": self.recall_message,
             "QueryAssignment": self.query_assignment,
-            "AckMessage": self.ack_message,
             "ChangeInvisibleDuration": self.change_invisible_duration,
             "ForwardMessageToDeadLetterQueue": self.forward_message_to_dead_letter_queue,
             "EndTransaction": self.end_transaction,
@@ -124,8 +131,11 @@ class Calls:
         }
         sending = UnaryMethod(self._callers, "SendMessage", self.send_message, self._send_at_once)
         methods["SendMessage"] = sending.as_grpc()
-        methods["ReceiveMessage"] = Streaming(self._measured("ReceiveMessage", self.receive_message))
-        methods["PullMessage"] = Streaming(self._measured("PullMessage", self.pull_message))
+        acknowledging = UnaryMethod(self._callers, "AckMessage", self.ack_message, self._ack_at_once)
+        methods["AckMessage"] = acknowledging.as_grpc()
+        begun = Begun(self._callers, self._refused_receive)
+        methods["ReceiveMessage"] = Unary(begun.begin, self.receive_message, begun.unread, has_many_answers=True)
+        methods["PullMessage"] = Streaming(self.pull_message)
         methods["Telemetry"] = Streaming(self.telemetry)
         return {f"/{SERVICE}/{name}": method for name, method in methods.items()}
 
@@ -237,51 +247,114 @@ class Calls:
             raise Refused(wire.FORBIDDEN, "no readable queue")
         return wire.QueryAssignmentResponse(status=OK, assignments=found)
 
-    async def receive_message(self, call: Call) -> wire.Code:
+    def receive_message(self, call: Call, data: bytes) -> Result:
         """Messages for a group, hidden from its other members until they are acknowledged or their time is over.
 
-        The answer is a status, the messages, and the time at which the proxy sent them. Returns the code of the status.
+        The answer is a status, the messages, and the time at which the proxy sent them.
         """
-        with ExitStack() as until_answered:
-            poll: Poll | None = None
-            found: list[tuple[Delivery, wire.ReceiveMessageResponse]] = []
-            try:
-                caller = await self._callers.of(call)
-                # The session is in use until the answer is written: messages that the client does not take are given
-                # back with the session's clients.
-                until_answered.enter_context(caller.session)
-                request = await request_of(call, wire.ReceiveMessageRequest, self._frame_s)
-                poll = await self._unless_over(caller.session, self._poll, caller, request, call.time_left_s)
-                if poll is not None:
-                    until_answered.enter_context(poll)
-                    deliveries = await self._unless_over(caller.session, poll.deliveries)
-                    # None when the proxy stops: what the pop brings later is given back.
-                    if deliveries is not None:
-                        found = _handed_out(deliveries, request.message_queue.topic)
-                        self._odd_times.check([answer.message for _, answer in found])
-                        poll.hand_out([delivery for delivery, _ in found])
-                status = OK if found else NO_NEW_MESSAGE
-            except (Refused, SkylarkError) as error:
-                status = status_of(error)
-            except GrpcError:
-                raise
-            except Exception as error:
-                status = unexpected(error)
-            last = wire.ReceiveMessageResponse()
-            last.delivery_timestamp.FromMilliseconds(self._clock.now_ms())
-            messages = [answer for _, answer in found]
-            # The status comes first, as from RocketMQ's proxy.
-            for part, count in _in_parts([wire.ReceiveMessageResponse(status=status), *messages, last]):
-                if poll is not None:
-                    poll.sending(count)
-                await self._in_time(call, call.write, *part)
-                if poll is not None:
-                    # What waits for the client's window when the call ends does not reach the client.
-                    await self._in_time(call, call.drained)
-                    poll.sent(count)
+        caller: Caller = call.state
+        poll: Poll | None = None
+        messages: list[bytes] | None = None
+        try:
+            request = parsed(wire.ReceiveMessageRequest, data)
+            poll = self._poll_at_once(caller, request, call.time_left_s)
             if poll is not None:
-                poll.complete()
-        return status.code
+                # Messages that the client does not take are given back, however the call ends.
+                call.when_ended(poll.end)
+                topic = request.message_queue.topic
+                deliveries = poll.begin(partial(self._answer_found, call, poll, topic))
+                if deliveries is not None:
+                    messages = self._handed_out(poll, deliveries, topic)
+                    if (answers := self._answers_at_once(call, poll, messages)) is not None:
+                        return answers
+        except Exception as error:
+            return self._refused_receive(error, caller.began_s)
+        return self._receive(call, request, poll, messages)
+
+    def _answer_found(self, call: Call, poll: Poll, topic: wire.Resource, deliveries: list[Delivery]) -> None:
+        """Answer a receive that waits, in the turn in which its messages have come; its task finds that it has ended.
+
+        If this is not possible, the task does it.
+        """
+        if not call.is_over:
+            answers = self._answers_at_once(call, poll, self._handed_out(poll, deliveries, topic))
+            if answers is not None:
+                call.answer(*answers)
+
+    async def _receive(
+        self, call: Call, request: wire.ReceiveMessageRequest, poll: Poll | None, messages: list[bytes] | None
+    ) -> tuple[bytes, ...] | None:
+        """As `receive_message`, for a receive that waits. ``poll`` was begun, and has brought ``messages``, if any."""
+        caller: Caller = call.state
+        session = caller.session
+        try:
+            with self._waiting():
+                if poll is None:
+                    poll = await self._unless_over(session, self._poll, caller, request, call.time_left_s)
+                    if poll is not None:
+                        call.when_ended(poll.end)
+                if poll is not None and messages is None:
+                    deliveries = await self._unless_over(session, poll.deliveries)
+                    # None when the proxy stops: what the pop brings later is given back.
+                    if deliveries is not None and not call.is_over:
+                        messages = self._handed_out(poll, deliveries, request.message_queue.topic)
+            status = OK if messages else NO_NEW_MESSAGE
+        except (Refused, SkylarkError) as error:
+            status = status_of(error)
+        except Exception as error:
+            status = unexpected(error)
+        if call.is_over:
+            return None
+        if poll is not None and messages and (answers := self._answers_at_once(call, poll, messages)) is not None:
+            return answers
+        for part, count in _in_parts(self._receive_answers(status, messages or ())):
+            if poll is not None:
+                poll.sending(count)
+            await self._in_time(call, call.write, *part)
+            if poll is not None:
+                # What waits for the client's window when the call ends does not reach the client.
+                await self._in_time(call, call.drained)
+                poll.sent(count)
+        if poll is not None:
+            poll.complete()
+        self._count("ReceiveMessage", status.code, caller.began_s)
+        return ()
+
+    def _answers_at_once(self, call: Call, poll: Poll, messages: list[bytes]) -> tuple[bytes, ...] | None:
+        """The answer of a receive, if the client's windows have room for all of it: ``poll`` is complete then."""
+        status = OK if messages else NO_NEW_MESSAGE
+        answers = self._receive_answers(status, messages)
+        if not call.has_room(sum(map(len, answers)) + PREFIX_BYTES * len(answers)):
+            return None
+        poll.sending(len(messages))
+        poll.complete()
+        self._count("ReceiveMessage", status.code, call.state.began_s)
+        return answers
+
+    def _handed_out(self, poll: Poll, deliveries: Sequence[Delivery], topic: wire.Resource) -> list[bytes]:
+        """The answers for the messages of a receive that can be read; ``poll`` learns which these are."""
+        encoder = MessageEncoder(topic)
+        found: list[Delivery] = []
+        messages: list[bytes] = []
+        for delivery in deliveries:
+            try:
+                messages.append(encoder.popped(delivery))
+            except ProtocolError as error:
+                # The message is not acknowledged, so it is not lost.
+                _log_unreadable(topic, error)
+            else:
+                found.append(delivery)
+        self._odd_times.note(encoder.odd)
+        poll.hand_out(found)
+        return messages
+
+    def _receive_answers(self, status: wire.Status, messages: Iterable[bytes]) -> tuple[bytes, ...]:
+        return receive_status(status), *messages, sent_at(self._clock.now_ms())
+
+    def _refused_receive(self, error: Exception, began_s: float) -> tuple[bytes, ...]:
+        status = status_of_any(error)
+        self._count("ReceiveMessage", status.code, began_s)
+        return self._receive_answers(status, ())
 
     async def ack_message(self, caller: Caller, request: wire.AckMessageRequest) -> wire.AckMessageResponse:
         """Messages are consumed; each has a result of its own."""
@@ -307,11 +380,25 @@ class Calls:
                 one.is_settled = error is None
                 if error is not None:
                     statuses[number] = status_of(error)
-        results = [
-            wire.AckMessageResultEntry(message_id=entry.message_id, receipt_handle=entry.receipt_handle, status=status)
-            for entry, status in zip(request.entries, statuses, strict=True)
-        ]
-        return wire.AckMessageResponse(status=common_status(statuses), entries=results)
+        return _ack_answer(request.entries, statuses)
+
+    def _ack_at_once(self, caller: Caller, request: wire.AckMessageRequest, reply: Reply) -> bool:
+        """Begin to acknowledge the messages of a call, if they are of one broker and no message is renewed."""
+        entries = request.entries
+        if not 0 < len(entries) <= MAX_MESSAGES:
+            return False
+        topic, group = names_of(request.topic, request.group)
+        receipts = caller.session.renewals.receipts([entry.receipt_handle for entry in entries])
+        if receipts is None:
+            return False
+
+        def ended(error: SkylarkError | None) -> None:
+            if error is None:
+                reply.send_encoded(wire.OK, acknowledged(entries))
+            else:
+                reply.send(_ack_answer(entries, [status_of(error)] * len(entries)))
+
+        return caller.session.brokers.ack_at_once(group, topic, receipts, ended, reply.carry_out)
 
     async def change_invisible_duration(
         self, caller: Caller, request: wire.ChangeInvisibleDurationRequest
@@ -336,36 +423,36 @@ class Calls:
             taken.is_settled = True
         return wire.ForwardMessageToDeadLetterQueueResponse(status=OK)
 
-    async def pull_message(self, call: Call) -> wire.Code:
+    async def pull_message(self, call: Call) -> None:
         """Messages of a queue from an offset on: a status, the messages, and the offset to go on from.
 
-        The offset is left out when the broker gave no answer. Returns the code of the status.
+        The offset is left out when the broker gave no answer.
         """
-        messages: list[wire.PullMessageResponse] = []
+        began_s = self._callers.now_s()
+        messages: list[bytes] = []
         next_offset: int | None = None
         try:
             caller = await self._callers.of(call)
-            with caller.session:
+            with caller.session, self._waiting():
                 request = await request_of(call, wire.PullMessageRequest, self._frame_s)
                 result = await self._unless_over(caller.session, self._pull, caller, request, call.time_left_s)
             if result is None:
                 status, next_offset = NO_NEW_MESSAGE, request.offset
             else:
                 status, next_offset = pull_status(result), result.next_offset
-                messages = _readable(result.messages, request.message_queue.topic)
-                self._odd_times.check([answer.message for answer in messages])
+                messages = self._readable(result.messages, request.message_queue.topic)
         except (Refused, SkylarkError) as error:
             status = status_of(error)
         except GrpcError:
             raise
         except Exception as error:
             status = unexpected(error)
-        answers = [wire.PullMessageResponse(status=status), *messages]
+        answers = [wire.PullMessageResponse(status=status).SerializeToString(), *messages]
         if next_offset is not None:
-            answers.append(wire.PullMessageResponse(next_offset=next_offset))
+            answers.append(wire.PullMessageResponse(next_offset=next_offset).SerializeToString())
         for part, _ in _in_parts(answers):
             await self._in_time(call, call.write, *part)
-        return status.code
+        self._count("PullMessage", status.code, began_s)
 
     async def update_offset(self, caller: Caller, request: wire.UpdateOffsetRequest) -> wire.UpdateOffsetResponse:
         """Set the offset of a queue from which a group goes on."""
@@ -458,30 +545,53 @@ class Calls:
     async def _poll(
         self, caller: Caller, request: wire.ReceiveMessageRequest, left_s: Callable[[], float | None]
     ) -> Poll:
-        queue = request.message_queue
-        topic, group = names_of(queue.topic, request.group)
-        expression, kind, tags = filter_of(request.filter_expression)
-        hidden_ms = invisible_ms(request, self._options)
-        config = await self._metadata.group(group)
-        broker = queue.broker.name or await self._any_broker(topic)
+        asked = ReceiveQuery.of(request, self._options)
+        config = await self._metadata.group(asked.group)
+        is_ordered = config is not None and config.consume_message_orderly
+        broker = asked.broker_name or _readable_broker(await self._metadata.route(asked.topic))
+        # The time is read last: fetching the metadata may have taken some of what the client gives.
+        return self._new_poll(caller, request, asked, broker, left_s(), is_ordered=is_ordered)
+
+    def _poll_at_once(
+        self, caller: Caller, request: wire.ReceiveMessageRequest, left_s: Callable[[], float | None]
+    ) -> Poll | None:
+        """As `_poll`; None when that takes time, or the proxy or the session ends."""
+        if self._stopping.has_begun or caller.session.ending.has_begun:
+            return None
+        asked = ReceiveQuery.of(request, self._options)
+        is_ordered, broker = self._metadata.known_order(asked.group), asked.broker_name
+        if not broker and (route := self._metadata.known_route(asked.topic)) is not None:
+            broker = _readable_broker(route)
+        if is_ordered is None or not broker:
+            return None
+        return self._new_poll(caller, request, asked, broker, left_s(), is_ordered=is_ordered)
+
+    def _new_poll(
+        self,
+        caller: Caller,
+        request: wire.ReceiveMessageRequest,
+        asked: ReceiveQuery,
+        broker: str,
+        left_s: float | None,
+        *,
+        is_ordered: bool,
+    ) -> Poll:
         # Clients receive before their settings have arrived, and from another proxy after their own proxy has stopped.
-        settings = caller.session.clients.settings(caller.client_id) or wire.Settings()
-        # Computed last: fetching the metadata may have taken some of the time that the client gives.
-        wait_ms = polling_ms(request, settings, left_s(), self._options)
+        settings = caller.session.clients.settings(caller.client_id) or NO_SETTINGS
         wanted = Pop(
-            group,
-            topic,
+            asked.group,
+            asked.topic,
             broker,
             min(max(1, request.batch_size), MAX_POP_COUNT),
-            hidden_ms,
-            wait_ms,
-            expression,
-            kind,
-            config is not None and config.consume_message_orderly,
+            asked.invisible_ms,
+            polling_ms(request, settings, left_s, self._options),
+            asked.expression,
+            asked.kind,
+            is_ordered,
             request.attempt_id if request.HasField("attempt_id") else None,
         )
         is_renewed = request.auto_renew and self._options.enable_proxy_auto_renew
-        return caller.session.polls.begin(caller.client_id, wanted, tags, is_renewed=is_renewed)
+        return caller.session.polls.begin(caller.client_id, wanted, asked.tags, is_renewed=is_renewed)
 
     async def _pull(
         self, caller: Caller, request: wire.PullMessageRequest, left_s: Callable[[], float | None]
@@ -500,11 +610,17 @@ class Calls:
             wait_ms=wait_ms,
         )
 
-    async def _any_broker(self, topic: str) -> str:
-        for data in (await self._metadata.route(topic)).queue_datas:
-            if data.perm & PERM_READ:
-                return data.broker_name
-        raise Refused(wire.FORBIDDEN, "no readable queue")
+    def _readable(self, messages: Sequence[MessageExt], topic: wire.Resource) -> list[bytes]:
+        """The answers for the messages of a pull that can be read."""
+        encoder = MessageEncoder(topic)
+        found: list[bytes] = []
+        for message in messages:
+            try:
+                found.append(encoder.pulled(message))
+            except ProtocolError as error:
+                _log_unreadable(topic, error)
+        self._odd_times.note(encoder.odd)
+        return found
 
     async def _converse(self, caller: Caller, call: Call) -> None:
         """Serve one stream of Telemetry, until the client ends it or the proxy stops."""
@@ -579,11 +695,8 @@ class Calls:
         if self._options.enable_topic_message_type_check:
             _check_expected(await self._metadata.message_type(topic), types)
 
-    def _send_at_once(self, caller: Caller, request: wire.SendMessageRequest, answer: Answer) -> bool:
-        """Begin to send the only message of a call; False when that has to wait for something.
-
-        ``answer`` is called once with the answer of the call.
-        """
+    def _send_at_once(self, caller: Caller, request: wire.SendMessageRequest, reply: Reply) -> bool:
+        """Begin to send the only message of a call; False when that has to wait for something."""
         messages = request.messages
         if len(messages) != 1 or is_compressed(messages[0]) or (kind := type_of(messages[0])) == wire.TRANSACTION:
             return False
@@ -596,7 +709,10 @@ class Calls:
             _check_expected(expected, (kind,))
 
         def ended(ticket: Ticket) -> None:
-            answer(answer_of([_entry_of(ticket)]))
+            if ticket.error is None and (result := ticket.result()).status is SendStatus.SEND_OK:
+                reply.send_encoded(wire.OK, sent_one(result.msg_id, result.queue_offset, result.recall_handle))
+            else:
+                reply.send(answer_of([_entry_of(ticket)]))
 
         try:
             caller.session.producer.send_nowait(message, on_delivery=ended)
@@ -632,21 +748,13 @@ class Calls:
         logger.info("%s does not read its messages", call.peer)
         raise GrpcError(StatusCode.ABORTED, "the client did not read its messages in time")
 
-    def _measured(
-        self, name: str, handler: Callable[[Call], Coroutine[Any, Any, wire.Code]]
-    ) -> Callable[[Call], Coroutine[Any, Any, None]]:
-        """``handler`` without its result, which the meters get."""
+    def _waiting(self) -> AbstractContextManager[None]:
+        """A block in which a call may wait for messages."""
+        return nullcontext() if self._meters is None else self._meters.waiting()
 
-        async def run(call: Call) -> None:
-            if self._meters is None:
-                await handler(call)
-                return
-            began_s = self._meters.now_s()
-            with self._meters.waiting():
-                code = await handler(call)
+    def _count(self, name: str, code: wire.Code, began_s: float) -> None:
+        if self._meters is not None:
             self._meters.count(name, code, began_s)
-
-        return run
 
 
 class OddTimes:
@@ -657,9 +765,8 @@ class OddTimes:
         self._count = 0
         self._quiet_until_ms = 0
 
-    def check(self, messages: Sequence[wire.Message]) -> None:
-        """Check messages that are handed out for missing times."""
-        odd = [message for message in messages if lacks_a_time(message)]
+    def note(self, odd: Sequence[MessageExt]) -> None:
+        """Count messages that are handed out without a time."""
         self._count += len(odd)
         if not odd or (now_ms := self._clock.monotonic_ms()) < self._quiet_until_ms:
             return
@@ -668,56 +775,46 @@ class OddTimes:
             "%d messages were handed out without their born or store time, which is not between the years 1 and 9999; "
             "one is %s of topic %s",
             self._count,
-            odd[-1].system_properties.message_id,
-            odd[-1].topic.name,
+            odd[-1].msg_id,
+            odd[-1].topic,
         )
         self._count = 0
 
 
-def _in_parts(
-    answers: Iterable[wire.ReceiveMessageResponse | wire.PullMessageResponse],
-) -> Iterator[tuple[list[bytes], int]]:
-    """The answers of a stream, encoded, in parts of WRITTEN_BYTES or of one answer; and how many have messages."""
-    part: list[bytes] = []
-    size = messages = 0
-    for answer in answers:
-        encoded = answer.SerializeToString()
-        if part and size + len(encoded) > WRITTEN_BYTES:
-            yield part, messages
-            part, size, messages = [], 0, 0
-        part.append(encoded)
-        size += len(encoded)
-        messages += answer.HasField("message")
-    yield part, messages
+def _in_parts(answers: Sequence[bytes]) -> Iterator[tuple[Sequence[bytes], int]]:
+    """The answers of a stream in parts of WRITTEN_BYTES or of one answer; and how many have messages.
+
+    The first and the last answer have none.
+    """
+    begin = size = 0
+    last = len(answers) - 1
+    for number, answer in enumerate(answers):
+        if number > begin and size + len(answer) > WRITTEN_BYTES:
+            yield answers[begin:number], number - max(begin, 1)
+            begin, size = number, 0
+        size += len(answer)
+    yield answers[begin:], last - max(begin, 1)
 
 
-def _handed_out(
-    deliveries: Sequence[Delivery], topic: wire.Resource
-) -> list[tuple[Delivery, wire.ReceiveMessageResponse]]:
-    found: list[tuple[Delivery, wire.ReceiveMessageResponse]] = []
-    for delivery in deliveries:
-        answer = wire.ReceiveMessageResponse()
-        try:
-            fill_received(answer.message, delivery, topic)
-        except ProtocolError as error:
-            # The message is not acknowledged, so it is not lost.
-            logger.warning("a message of topic %s cannot be handed out: %s", topic.name, error)
-        else:
-            found.append((delivery, answer))
-    return found
+def _readable_broker(route: TopicRouteData) -> str:
+    """A broker with queues of the topic from which messages may be read. Refused when there is none."""
+    for data in route.queue_datas:
+        if data.perm & PERM_READ:
+            return data.broker_name
+    raise Refused(wire.FORBIDDEN, "no readable queue")
 
 
-def _readable(messages: Sequence[MessageExt], topic: wire.Resource) -> list[wire.PullMessageResponse]:
-    found: list[wire.PullMessageResponse] = []
-    for message in messages:
-        answer = wire.PullMessageResponse()
-        try:
-            fill_stored(answer.message, message, topic)
-        except ProtocolError as error:
-            logger.warning("a message of topic %s cannot be handed out: %s", topic.name, error)
-        else:
-            found.append(answer)
-    return found
+def _log_unreadable(topic: wire.Resource, error: ProtocolError) -> None:
+    logger.warning("a message of topic %s cannot be handed out: %s", topic.name, error)
+
+
+def _ack_answer(entries: Sequence[wire.AckMessageEntry], statuses: Sequence[wire.Status]) -> wire.AckMessageResponse:
+    """The answer to an AckMessage with a status for each of its entries."""
+    results = [
+        wire.AckMessageResultEntry(message_id=entry.message_id, receipt_handle=entry.receipt_handle, status=status)
+        for entry, status in zip(entries, statuses, strict=True)
+    ]
+    return wire.AckMessageResponse(status=common_status(statuses), entries=results)
 
 
 def _entry_of(ticket: Ticket) -> wire.SendResultEntry:

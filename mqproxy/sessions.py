@@ -207,12 +207,12 @@ class Sessions:
         if failure is not None:
             raise failure
 
-    def known(self, metadata: Mapping[str, str]) -> Session | None:
+    def known(self, headers: Mapping[str, str]) -> Session | None:
         """As `of_call`; None when that takes time."""
         if not self._options.is_authenticating:
             session, secret = self._open.get(""), None
         else:
-            signature = signature_of(metadata)
+            signature = signature_of(headers)
             session, secret = self._open.get(signature.username), self._users.known_secret_of(signature)
             if secret is None:
                 return None
@@ -220,11 +220,11 @@ class Sessions:
             return None
         return session
 
-    async def of_call(self, metadata: Mapping[str, str]) -> Session:
-        """The session for a call with this metadata. Refused when the call must be signed, and is not."""
+    async def of_call(self, headers: Mapping[str, str]) -> Session:
+        """The session for a call with these headers. Refused when the call must be signed, and is not."""
         if not self._options.is_authenticating:
             return await (self._open.get("") or self._begin("", self._options.inner_credentials)).opened()
-        signature = signature_of(metadata)
+        signature = signature_of(headers)
         secret = await self._users.secret_of(signature)
         return await self._of_user(signature.username, secret)
 

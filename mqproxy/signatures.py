@@ -30,12 +30,12 @@ class CallSignature:
         return hmac.compare_digest(hmac.digest(secret.encode(), self.signed, "sha1"), self.digest)
 
 
-def signature_of(metadata: Mapping[str, str]) -> CallSignature:
-    """The signature in the metadata of a call. Refused, with RocketMQ's texts, when there is none."""
-    authorization = metadata.get(AUTHORIZATION, "")
+def signature_of(headers: Mapping[str, str]) -> CallSignature:
+    """The signature in the headers of a call. Refused, with RocketMQ's texts, when there is none."""
+    authorization = headers.get(AUTHORIZATION, "")
     if not authorization:
         raise unauthorized("authentication header is null")
-    date_time = metadata.get(DATE_TIME, "")
+    date_time = headers.get(DATE_TIME, "")
     if not date_time:
         raise unauthorized("datetime is null")
     algorithm, _, rest = authorization.partition(" ")

@@ -22,9 +22,9 @@ from skylark.mqcommon.message.queue import MessageQueue
 from skylark.mqproxy.clients import Clients
 from skylark.mqproxy.metadata import Metadata
 from skylark.mqproxy.options import ProxyOptions
-from skylark.mqproxy.receiving import fill_stored
 from skylark.mqproxy.routes import MESSAGE_TYPES
 from skylark.mqproxy.statuses import Refused
+from skylark.mqproxy.stored import stored_message
 from skylark.mqproxy.wire import messaging_pb2 as wire
 from skylark.remoting.net.call import call
 from skylark.remoting.net.channel import Channel
@@ -235,7 +235,7 @@ class TransactionProducers:
         recover = command.recover_orphaned_transaction_command
         recover.transaction_id = str(check.half)
         try:
-            fill_stored(recover.message, check.message, wire.Resource(name=check.topic))
+            recover.message.CopyFrom(stored_message(check.message, wire.Resource(name=check.topic)))
         except ProtocolError as error:
             logger.warning("nobody is asked about a transaction of topic %s: %s", check.topic, error)
             return

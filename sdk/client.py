@@ -663,6 +663,13 @@ class ClientHandle:
         self.check_open()
         return await self.instance.fetch_route(topic, self.timeout_ms)
 
+    def known_master(self, mq: MessageQueue) -> Endpoint | None:
+        """The queue's master by the cached route; None when the cache has none."""
+        self.check_open()
+        route = self.instance.routes.get(mq.topic)
+        addr = None if route is None else route.master_of(mq)
+        return None if addr is None else self.at(addr, broker_name=mq.broker_name)
+
     async def ask_master(self, mq: MessageQueue, call: Callable[[Endpoint], Awaitable[T]]) -> T:
         """The answer of the queue's master. When it cannot be reached, the route is refreshed to find a new master."""
         self.check_open()

@@ -11,8 +11,9 @@ from typing import Generic, TypeVar
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from skylark.mqcommon.errors import BrokerError, ConnectionLost, SkylarkError, WrongBroker
+from skylark.mqcommon.errors import BrokerError, ConnectionLost, RemotingError, SkylarkError, WrongBroker
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.remoting.net.channel import Answered
 from skylark.remoting.net.client import RemotingClient
 from skylark.remoting.protocol.body import Body
 from skylark.remoting.protocol.codes import ResponseCode
@@ -60,6 +61,28 @@ class Endpoint:
         if answer.code == ResponseCode.NOT_LEADER_FOR_QUEUE and self.broker_name:
             raise WrongBroker(self.addr, self.broker_name, self.client.broker_name_at(self.addr))
         return answer
+
+    def submit(self, command: Command, body: Body | None, wait_ms: float, answered: Answered) -> bool:
+        """Send a request without waiting, and call ``answered`` once, perhaps at once; see `Channel.submit`.
+
+        Returns False, and has not sent it, when there is no open connection to the right broker, or it takes no more
+        requests: `invoke` connects, and raises the errors. ``answered`` gets what `RemotingClient.invoke` would return
+        or raise, so a lost connection is not tried again.
+        """
+        client, addr = self.client, self.addr
+        if not client.connected(addr):
+            return False
+        if self.broker_name:
+            command.ext = {**(command.ext or {}), BNAME_FIELD: self.broker_name}
+            if client.broker_name_at(addr) not in ("", self.broker_name):
+                return False
+        client.prepare(addr, command, body)
+        try:
+            client.submit(addr, command, self.timeout_ms + wait_ms, answered)
+        except RemotingError:
+            return False
+        client.flush(addr)
+        return True
 
 
 def check_broker_at(client: RemotingClient, addr: str, wanted: str) -> None:

@@ -23,7 +23,8 @@ logger = logging.getLogger(__name__)
 # `write` waits while more bytes than this wait for the client's window.
 WRITE_BYTES: Final = 65_536
 
-Result = bytes | None | Coroutine[Any, Any, bytes | None]
+#: What a step returns: the answer, or several; None; or a coroutine for either.
+Result = bytes | tuple[bytes, ...] | None | Coroutine[Any, Any, bytes | tuple[bytes, ...] | None]
 
 
 class Unary(NamedTuple):
@@ -31,12 +32,14 @@ class Unary(NamedTuple):
 
     ``begin``: None reads the request, an answer refuses it. ``run``: after None the handler calls `Call.answer` later.
     ``unread``: the answer when no whole request came (INVALID_ARGUMENT: none at all, DEADLINE_EXCEEDED: not in time).
-    Without it, or with None, the call fails with this error.
+    Without it, or with None, the call fails with this error. ``has_many_answers``: the handler may give several answers
+    where a step gives one, and use `Call.write` before it ends the call with `Call.answer`.
     """
 
     begin: Callable[["Call"], Result]
     run: Callable[["Call", bytes], Result]
-    unread: Callable[["Call", GrpcError], bytes | None] | None = None
+    unread: Callable[["Call", GrpcError], bytes | tuple[bytes, ...] | None] | None = None
+    has_many_answers: bool = False
 
 
 class Streaming(NamedTuple):
@@ -66,6 +69,9 @@ class CallLink(Protocol):
     async def taken(self) -> None:
         """Wait while many bytes wait for the transport."""
 
+    def takes_more(self) -> bool:
+        """Whether `taken` would not wait."""
+
     def ended(self, stream_id: int) -> None:
         """The call of this stream has ended."""
 
@@ -78,13 +84,11 @@ class Call:
         "_error",
         "_gives_gzip",
         "_has_head",
-        "_headers",
         "_held_bytes",
         "_is_beginning",
         "_is_blocked",
         "_is_whole",
         "_link",
-        "_metadata",
         "_method",
         "_news",
         "_reader",
@@ -96,6 +100,7 @@ class Call:
         "_window",
         "deadline_s",
         "header_bytes",
+        "headers",
         "is_over",
         "is_unary",
         "path",
@@ -119,9 +124,10 @@ class Call:
         """
         self._link = link
         self._stream_id = stream_id
-        self._headers = headers
+        #: All headers of the request, by lower-case names: the client's own, HTTP/2's and gRPC's.
+        self.headers = headers
         self._method = method
-        self.is_unary = isinstance(method, Unary)
+        self.is_unary = isinstance(method, Unary) and not method.has_many_answers
         self.path = headers[":path"]
         self.header_bytes = header_bytes
         timeout = headers.get("grpc-timeout")
@@ -130,7 +136,6 @@ class Call:
         #: Belongs to the handler.
         self.state: Any = None
         self.is_over = False
-        self._metadata: dict[str, str] | None = None
         self._takes_gzip = headers.get("grpc-encoding") == "gzip"
         # An answer is compressed as its request, if the client reads such answers.
         self._gives_gzip = self._takes_gzip and "gzip" in headers.get("grpc-accept-encoding", "")
@@ -153,13 +158,6 @@ class Call:
         self._window: trio.lowlevel.ParkingLot | None = None
 
     @property
-    def metadata(self) -> Mapping[str, str]:
-        """The client's own headers, by lower-case names."""
-        if self._metadata is None:
-            self._metadata = heads.metadata_of(self._headers)
-        return self._metadata
-
-    @property
     def peer(self) -> str:
         """The client's ``ip:port``."""
         return self._link.remote
@@ -177,14 +175,29 @@ class Call:
 
     # --- answers; an answer to a call that has ended is dropped
 
-    def answer(self, message: bytes) -> None:
-        """End a unary call well."""
+    def answer(self, *messages: bytes) -> None:
+        """End the call well, with its answer, or with the last messages of its answer."""
         if self.is_over:
             return
-        gzip = self._gives_gzip
-        head = heads.GZIP_HEAD if gzip else heads.HEAD
-        self._link.http2.respond(self._stream_id, head, framed(message, gzip=gzip), heads.OK)
+        http2, stream_id, gzip = self._link.http2, self._stream_id, self._gives_gzip
+        data = b"".join([framed(message, gzip=gzip) for message in messages])
+        if self._has_head:
+            http2.send_data(stream_id, data)
+            http2.send_trailers(stream_id, heads.OK)
+        else:
+            http2.respond(stream_id, heads.GZIP_HEAD if gzip else heads.HEAD, data, heads.OK)
         self._end()
+
+    def has_room(self, size: int) -> bool:
+        """Whether an answer of ``size`` bytes in all goes out at once: the client's windows have room for it."""
+        return not self.is_over and self._link.takes_more() and self._link.http2.has_room(self._stream_id, size)
+
+    def start(self, work: Coroutine[Any, Any, bytes | tuple[bytes, ...] | None]) -> None:
+        """Go on with a task, as if `Unary.run` had returned it. For a handler that has returned None."""
+        if self.is_over:
+            work.close()
+        else:
+            self._link.start(self, work, _nothing)
 
     def fail(self, status: StatusCode, text: str) -> None:
         """End the call with an error. Messages that wait for the client's window go first, unless a write gave up."""
@@ -318,8 +331,10 @@ class Call:
                 self._scope = None
                 if result is None:
                     then()
-                else:
+                elif isinstance(result, bytes):
                     self.answer(result)
+                else:
+                    self.answer(*result)
         if scope.cancelled_caught:
             self.fail(StatusCode.DEADLINE_EXCEEDED, "the deadline of the call has passed")
 
@@ -348,6 +363,8 @@ class Call:
             then()
         elif isinstance(result, bytes):
             self.answer(result)
+        elif isinstance(result, tuple):
+            self.answer(*result)
         else:
             self._link.start(self, result, then)
 
@@ -424,13 +441,7 @@ class Call:
 
     def _finish(self) -> None:
         """The handler of a streaming call has returned."""
-        if self.is_over:
-            return
-        if self._has_head:
-            self._link.http2.send_trailers(self._stream_id, heads.OK)
-        else:
-            self._link.http2.respond(self._stream_id, heads.HEAD, b"", heads.OK)
-        self._end()
+        self.answer()
 
     def _failed(self, error: Exception) -> None:
         # trio wraps the error of a handler's own nursery.

@@ -235,9 +235,12 @@ class GrpcConnection:
             self._wake.set()
 
     async def taken(self) -> None:
-        self._collect()
-        while self._outbox_bytes > BULK_BYTES and self.closed_reason is None:
+        while not self.takes_more():
             await self._taken.park()
+
+    def takes_more(self) -> bool:
+        self._collect()
+        return self._outbox_bytes <= BULK_BYTES or self.closed_reason is not None
 
     def ended(self, stream_id: int) -> None:
         call = self._calls.pop(stream_id, None)
@@ -251,8 +254,8 @@ class GrpcConnection:
             self._unsent[stream_id] = trio.current_time()
         if self._in_turn:
             return
-        if call.is_unary and not self._unary_calls:
-            # No other answer can join this one, so it need not wait for the writer's turn.
+        if not self._unary_calls:
+            # No other unary call's answer can join this one, so it need not wait for the writer's turn.
             self.flush_now()
         else:
             self._wake.set()

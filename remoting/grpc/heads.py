@@ -37,15 +37,6 @@ def timeout_s(text: str) -> float:
     return int(digits) * unit_s
 
 
-def metadata_of(headers: Mapping[str, str]) -> dict[str, str]:
-    """The headers that are not HTTP/2's or gRPC's own."""
-    return {
-        name: value
-        for name, value in headers.items()
-        if not name.startswith((":", "grpc-")) and name not in ("te", "content-type")
-    }
-
-
 def failure(status: StatusCode, text: str, *, is_whole: bool) -> bytes:
     """The trailers of a call that fails; ``is_whole``: no headers were sent, so they are the whole answer."""
     head = [_STATUS, _TYPE] if is_whole else []

@@ -158,6 +158,11 @@ class ServerConnection:
         stream = self._streams.get(stream_id)
         return stream.unsent if stream is not None else 0
 
+    def has_room(self, stream_id: int, size: int) -> bool:
+        """Whether all bytes of a stream that wait and ``size`` more may be sent at once, as far as the windows say."""
+        stream = self._streams.get(stream_id)
+        return stream is not None and not stream.unsent and size <= min(stream.send_window, self._send_window)
+
     def take(self) -> list[bytes]:
         """What is to be sent, once: call it when the transport can take more."""
         out, self._out = self._out, []

@@ -97,6 +97,8 @@ class Channel:
         # The request that was handed over and is being handled now, and its answer.
         self._taken: Command | None = None
         self._answer: Command | None = None
+        # The numbers of the requests that were handed over and are not answered.
+        self._handed_over: set[int] = set()
         # A client hands no request over in the callback of another: callbacks would nest without an end.
         self._hands_over = False
         self._connection = Connection(max_frame_bytes, max_header_bytes)
@@ -167,9 +169,10 @@ class Channel:
         if self.attachments.get(OFFER_FIELD) == request.opaque:
             del self.attachments[OFFER_FIELD]
             response.ext = {**(response.ext or {}), **self.greeting}
-        if request is self._taken and len(response.body) <= MOST_HANDED_BYTES:
-            self._answer = response
-            return
+        if request.opaque in self._handed_over:
+            self._handed_over.discard(request.opaque)
+            if len(response.body) <= MOST_HANDED_BYTES and self._hand_back(request, response):
+                return
         try:
             head = encode_head(response, self.max_frame_bytes)
         except Exception as error:
@@ -184,6 +187,17 @@ class Channel:
             self._outbox.append(head)
             self._outbox_bytes += len(head)
             self.queue(body, wake=wake)
+
+    def _hand_back(self, request: Command, response: Command) -> bool:
+        """Give the client in this event loop the answer as it is; False when that is not possible."""
+        if request is self._taken:
+            self._answer = response
+            return True
+        answered = None if self._direct_calls is None else self._direct_calls.answered
+        if answered is None:
+            return False
+        answered(_received(response))
+        return True
 
     def push(self, command: Command, *, wake: bool = True) -> None:
         """Queue a oneway request to the peer; ``wake`` as for `queue`. Raises FrameTooLarge."""
@@ -457,8 +471,11 @@ class Channel:
         Faults of the peer close the channel and raise no exception. A nursery that ends with an exception is kept
         alive by its traceback until the next garbage collection, with this channel and all its buffers.
         """
-        if self._backpressure and self._direct_calls is not None:
-            self._direct_calls.handle = partial(self._take, dispatch, after_turn)
+        if self._direct_calls is not None:
+            if self._backpressure:
+                self._direct_calls.handle = partial(self._take, dispatch, after_turn)
+            else:
+                self._direct_calls.answered = self._take_late
         try:
             with self._cancel_scope:
                 async with trio.open_nursery() as nursery:
@@ -466,9 +483,12 @@ class Channel:
                     await self._read(dispatch, after_turn)
                     nursery.cancel_scope.cancel()
         finally:
-            if self._backpressure and self._direct_calls is not None:
-                # It refers to this channel, which would stay in memory until a garbage collection.
-                self._direct_calls.handle = None
+            if self._direct_calls is not None:
+                # They refer to this channel, which would stay in memory until a garbage collection.
+                if self._backpressure:
+                    self._direct_calls.handle = None
+                else:
+                    self._direct_calls.answered = None
             self.close(self._explained(CLOSED_BY_PEER))
             self._connection.release()
             with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
@@ -482,6 +502,8 @@ class Channel:
             raise MustQueue
         self.last_read = self._last_frame = trio.current_time()
         self._in_turn, self._taken = True, request
+        if not request.flag & FLAG_ONEWAY:
+            self._handed_over.add(request.opaque)
         try:
             dispatch(self, request)
             if after_turn is not None:
@@ -496,6 +518,18 @@ class Channel:
         if self._outbox:
             self._wake.set()
         return None if answer is None else _received(answer)
+
+    def _take_late(self, answer: Command) -> None:
+        """Take the answer to a request that a server in this event loop has handled; see `DirectCalls`."""
+        self.last_read, self._has_read = trio.current_time(), True
+        # No row: the request has timed out or was cancelled.
+        if (row := self._pending.pop(answer.opaque, None)) is not None:
+            # The server is in the midst of some work: it handles no other request of this client meanwhile.
+            hands_over, self._hands_over = self._hands_over, True
+            try:
+                self._end_request(row[3], answer)
+            finally:
+                self._hands_over = hands_over
 
     def _explained(self, reason: str) -> str:
         """The reason why the connection ended, with a guess if the peer has never said anything but a TLS alert."""

@@ -75,9 +75,11 @@ class DirectCalls:
     connection carry what cannot be handed over.
     """
 
-    __slots__ = ("handle",)
+    __slots__ = ("answered", "handle")
 
     def __init__(self) -> None:
+        #: Set by the client's end: takes an answer that has come after `handle` had returned None. Never raises.
+        self.answered: Callable[[Command], None] | None = None
         #: Set by the server's end: handles a request, and returns its answer; None when it has been handled and the
         #: answer comes later. Raises `MustQueue` when it cannot handle the request now.
         self.handle: Callable[[Command], Command | None] | None = None

@@ -16,18 +16,23 @@ KEPT_BYTES = 32 * 1024 * 1024
 INLINE_BYTES = 32 * 1024
 
 
+def are_to_be_kept(messages: Sequence[MessageExt]) -> bool:
+    """Whether `keep_contents` has bodies to decompress."""
+    # For a large pull of small messages, checking each message would cost more than decompressing the few packed ones.
+    return bool(messages) and messages[0].held_bytes >= LARGE_MEAN_BYTES * len(messages) and bool(packed_in(messages))
+
+
 async def keep_contents(messages: Sequence[MessageExt], kept_bytes: int = KEPT_BYTES) -> None:
     """Decompress the bodies of ``messages``, which are of one pull; damaged ones raise when they are read.
 
     Stops once the decompressed bodies have ``kept_bytes``: the others are decompressed when they are read.
     """
-    # For a large pull of small messages, checking each message would cost more than decompressing the few packed ones.
-    if not messages or messages[0].held_bytes < LARGE_MEAN_BYTES * len(messages):
+    if not are_to_be_kept(messages):
         return
     packed = packed_in(messages)
     if len(packed) == 1:
         await keep_content(packed[0])
-    elif packed:
+    else:
         await off_loop(partial(_keep, packed, kept_bytes))
 
 

@@ -65,8 +65,8 @@ class Lease(NamedTuple):
         """The topic that the messages were read from: ``topic``, or one of its retry topics."""
         return read_topic(self.topic, self.group, self.retry)
 
-    def handle(self, offset: int) -> PopHandle:
-        """The handle of one message."""
+    def handle(self, offset: int | None = None) -> PopHandle:
+        """The handle of one message; without ``offset`` what the handles of all its messages share."""
         return PopHandle(
             self.start_offset,
             self.pop_time,

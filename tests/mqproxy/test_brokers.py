@@ -1,20 +1,30 @@
 """How a proxy acknowledges the messages of one call, and which receipts it takes."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
 import pytest
+import trio
 
-from skylark.mqcommon.errors import BrokerError
-from skylark.mqproxy.brokers import Brokers, Receipt
+from skylark.mqcommon.errors import BrokerError, ProtocolError
+from skylark.mqcommon.message.ids import encode_host
+from skylark.mqcommon.message.record import encode_record, topic_field
+from skylark.mqproxy.brokers import Brokers, Pop, Receipt
 from skylark.mqproxy.statuses import Refused
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.command import Command
 from skylark.remoting.protocol.dialect import decode_body
-from skylark.remoting.protocol.requests.pops import ACK_MESSAGE, BATCH_ACK_MESSAGE, BatchAckMessageRequestBody
+from skylark.remoting.protocol.requests.pops import (
+    ACK_MESSAGE,
+    BATCH_ACK_MESSAGE,
+    POP_MESSAGE,
+    BatchAckMessageRequestBody,
+)
 from tests.sdk.fakes import FakeBroker, FakeNamesrv, serving
 
-ONE, MANY = ACK_MESSAGE.code, BATCH_ACK_MESSAGE.code
+ONE, MANY, POP = ACK_MESSAGE.code, BATCH_ACK_MESSAGE.code, POP_MESSAGE.code
+WANTED = Pop("group", "orders", "broker-a", 16, 60_000, 0, "*", "TAG", False, None)
 NOW_MS = 1_700_000_000_000
 
 
@@ -83,6 +93,121 @@ async def test_an_error_that_is_no_messages_own_is_not_asked_for_again(code: Res
         errors = await brokers.ack("group", "orders", [receipt(offset) for offset in (1, 2, 3)])
     assert [error.code for error in errors if isinstance(error, BrokerError)] == [code] * 3
     assert (len(broker.asked(MANY)), broker.asked(ONE)) == (1, [])
+
+
+class Outcome:
+    """How a request has ended that was sent at once: ``results`` of `ended`, and how often to ask ``again``."""
+
+    def __init__(self) -> None:
+        self.results: list[Any] = []
+        self.again = 0
+        self.has_ended = trio.Event()
+
+    def ended(self, result: object) -> None:
+        self.results.append(result)
+        self.has_ended.set()
+
+    def ask_again(self) -> None:
+        self.again += 1
+        self.has_ended.set()
+
+
+RECEIPTS = [receipt(offset) for offset in (1, 2, 3)]
+
+
+async def acknowledged_at_once(broker: FakeBroker, receipts: Sequence[Receipt] = RECEIPTS) -> Outcome:
+    """Acknowledge over an open connection, without waiting."""
+    found = Outcome()
+    async with brokers_of(broker) as brokers:
+        assert not brokers.ack_at_once("group", "orders", receipts, found.ended, found.ask_again), "not connected"
+        await brokers.ack("group", "orders", [receipt(9)])
+        assert brokers.ack_at_once("group", "orders", receipts, found.ended, found.ask_again)
+        await found.has_ended.wait()
+    return found
+
+
+async def test_messages_of_one_broker_are_acknowledged_without_waiting() -> None:
+    broker = taking()
+    found = await acknowledged_at_once(broker)
+    assert (found.results, found.again) == ([None], 0)
+    assert acknowledged(broker) == [[(0, 0b1110)]]
+    found = await acknowledged_at_once(broker := taking(), [receipt(4)])
+    assert (found.results, list(map(_offset, broker.asked(ONE)))) == ([None], [9, 4])
+
+
+@pytest.mark.parametrize(
+    "receipts", [[receipt(1), receipt(1, broker="broker-b")], [receipt(1), receipt(1_024)]], ids=["two", "far"]
+)
+async def test_messages_that_need_several_requests_are_not_acknowledged_at_once(receipts: list[Receipt]) -> None:
+    found = Outcome()
+    async with brokers_of(taking()) as brokers:
+        await brokers.ack("group", "orders", [receipt(9)])
+        assert not brokers.ack_at_once("group", "orders", receipts, found.ended, found.ask_again)
+
+
+@pytest.mark.parametrize(
+    ("code", "again"),
+    [
+        (1, 1),
+        (ResponseCode.NOT_LEADER_FOR_QUEUE, 1),
+        (ResponseCode.NO_PERMISSION, 0),
+        (ResponseCode.SYSTEM_BUSY, 0),
+    ],
+)
+async def test_a_refused_acknowledgement_is_an_error_or_asked_for_again(code: int, again: int) -> None:
+    broker = taking()
+    broker.on(MANY, lambda request: request.respond(code, "refused"))
+    found = await acknowledged_at_once(broker)
+    assert found.again == again
+    assert [error.code for error in found.results] == ([] if again else [code])
+
+
+async def test_what_a_lost_connection_was_asked_is_asked_for_again() -> None:
+    broker = taking()
+    broker.on(MANY, lambda request: broker.close_connections())
+    assert (await acknowledged_at_once(broker)).again == 1
+
+
+async def popped_at_once(broker: FakeBroker) -> Outcome:
+    """Pop over an open connection, without waiting."""
+    found = Outcome()
+    async with brokers_of(broker) as brokers:
+        await brokers.ack("group", "orders", [receipt(9)])
+        assert brokers.pop_at_once(WANTED, found.ended, found.ask_again)
+        await found.has_ended.wait()
+    return found
+
+
+async def test_a_pop_without_waiting_brings_what_a_pop_brings() -> None:
+    magic, topic = topic_field("orders")
+    host = encode_host("127.0.0.1", 10911)
+    record = encode_record(magic, topic, 3, 7, 70, b"tea", b"", 0, 0, NOW_MS, host, NOW_MS, host, 1, 0)
+    fields = {"popTime": NOW_MS, "invisibleTime": 60_000, "reviveQid": 0, "restNum": 0, "startOffsetInfo": "0 3 5"}
+    broker = taking()
+    broker.own_codes = (*broker.own_codes, POP)
+    broker.on(POP, lambda request: request.respond(ext=dict(fields), body=record))
+    ((delivery,),) = (await popped_at_once(broker)).results
+    assert (delivery.message.body, delivery.attempt, delivery.invisible_ms) == (b"tea", 2, 60_000)
+    assert str(delivery.receipt) == f"5 {NOW_MS} 60000 0 0 broker-a 3 7 70"
+    async with brokers_of(broker) as brokers:
+        assert [str(each.receipt) for each in await brokers.pop(WANTED)] == [str(delivery.receipt)]
+
+
+@pytest.mark.parametrize(
+    ("code", "error"), [(ResponseCode.POLLING_FULL, Refused), (ResponseCode.SYSTEM_ERROR, BrokerError)]
+)
+async def test_a_pop_without_waiting_ends_with_the_error_of_the_broker(code: int, error: type[Exception]) -> None:
+    broker = taking()
+    broker.own_codes = (*broker.own_codes, POP)
+    broker.on(POP, lambda request: request.respond(code, "not now"))
+    assert [type(each) for each in (await popped_at_once(broker)).results] == [error]
+
+
+async def test_an_answer_to_a_pop_that_cannot_be_read_is_an_error() -> None:
+    broker = taking()
+    broker.own_codes = (*broker.own_codes, POP)
+    broker.on(POP, lambda request: request.respond(body=b"no record"))
+    assert [type(each) for each in (await popped_at_once(broker)).results] == [ProtocolError]
 
 
 @pytest.mark.parametrize("offset", [4, 5 + 65_536])

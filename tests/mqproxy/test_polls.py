@@ -1,7 +1,7 @@
 """What a receive call has taken from the broker, and its client does not get."""
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,18 +11,23 @@ from trio.testing import wait_all_tasks_blocked
 
 from skylark.mqcommon.errors import RequestTimeout, SkylarkError
 from skylark.mqproxy import polls as module
-from skylark.mqproxy import service
+from skylark.mqproxy import popping as popping_module
 from skylark.mqproxy.brokers import Brokers, Delivery, Pop, Receipt
 from skylark.mqproxy.clients import Clients
 from skylark.mqproxy.ending import Ending
 from skylark.mqproxy.options import ProxyOptions
 from skylark.mqproxy.polls import Poll, Polls
+from skylark.mqproxy.popping import Popping
 from skylark.mqproxy.renewals import RenewalCounts, Renewals
 from skylark.mqproxy.service import Calls
-from skylark.mqproxy.shared import Shared
+from skylark.mqproxy.stored import MessageEncoder
+from skylark.mqproxy.wire import messaging_pb2 as wire
 from tests.support.clock import ManualClock
 
 WANTED = Pop("group", "topic", "broker-a", 32, 20_000, 5_000, "*", "TAG", False, None)
+
+
+Ended = Callable[[list[Delivery] | Exception], None]
 
 
 class Answering:
@@ -30,6 +35,8 @@ class Answering:
 
     def __init__(self) -> None:
         self.asked = trio.Event()
+        self.is_near = False
+        self._ended: Ended | None = None
         self.was_cancelled = False
         self.given_back: list[tuple[int, int]] = []
         self.acknowledged: list[int] = []
@@ -39,6 +46,16 @@ class Answering:
     def answer(self, answer: list[Delivery] | Exception) -> None:
         self._answer = answer
         self._may_answer.set()
+        if self._ended is not None:
+            self._ended(answer)
+
+    def pop_at_once(self, wanted: Pop, ended: Ended, again: Callable[[], None]) -> bool:
+        """A broker in this process answers at once, or when `answer` is called."""
+        if self.is_near:
+            self._ended = ended
+            if self._may_answer.is_set():
+                ended(self._answer)
+        return self.is_near
 
     async def pop(self, wanted: Pop) -> list[Delivery]:
         self.asked.set()
@@ -74,10 +91,16 @@ class World:
         receipt = Receipt.parse(f"{offset} {now_ms} 60000 0 0 broker-a 0 {offset} 7", now_ms)
         return Delivery(cast(Any, SimpleNamespace(tags=tag)), receipt, 1, 60_000)
 
-    def begin(self, tags: Sequence[str] = ()) -> Poll:
-        return self.polls.begin("client", WANTED, tags, is_renewed=True)
+    @contextmanager
+    def begin(self, tags: Sequence[str] = ()) -> Iterator[Poll]:
+        """A poll that ends with the block."""
+        poll = self.polls.begin("client", WANTED, tags, is_renewed=True)
+        try:
+            yield poll
+        finally:
+            poll.end()
 
-    async def cancelled_call(self, tags: Sequence[str] = ()) -> Shared[list[Delivery]]:
+    async def cancelled_call(self, tags: Sequence[str] = ()) -> Popping:
         """The pop of a call that its client cancels while the broker holds it."""
         self.brokers.asked = trio.Event()
         with self.begin(tags) as poll:
@@ -90,16 +113,30 @@ class World:
 
 
 class Asking:
-    """A receive call with an empty request, whose client takes the answer at once or never."""
+    """A receive call, whose client takes the answer at once or never."""
 
     time_left_s = None
 
     def __init__(self, *, takes: bool = True) -> None:
+        self.state = SimpleNamespace(session=SimpleNamespace(ending=Ending()), began_s=0.0)
         self.has_written = trio.Event()
+        self.has_answered = False
+        self.is_over = False
+        self.has_a_window = True
         self._takes = takes
+        self._callbacks: list[Callable[[], None]] = []
 
-    async def read(self) -> bytes:
-        return b""
+    def when_ended(self, callback: Callable[[], None]) -> None:
+        self._callbacks.append(callback)
+
+    def end(self) -> None:
+        """The call ends."""
+        self.is_over = True
+        for callback in self._callbacks:
+            callback()
+
+    def has_room(self, size: int) -> bool:
+        return self.has_a_window and self._takes
 
     async def write(self, *messages: bytes) -> None:
         self.has_written.set()
@@ -108,22 +145,33 @@ class Asking:
         if not self._takes:
             await trio.sleep_forever()
 
+    def answer(self, *messages: bytes) -> None:
+        self.has_answered = True
+        self.end()
+
 
 def calls_of(poll: Poll) -> Calls:
     """Calls whose next receive has this poll."""
-    session: Any = nullcontext()
-    session.ending = Ending()
-
-    async def of(call: Any) -> Any:
-        return SimpleNamespace(session=session)
 
     async def begin(*arguments: Any) -> Poll:
         return poll
 
     calls = Calls(ProxyOptions(), cast(Any, None), cast(Any, None), 0)
-    calls._callers = cast(Any, SimpleNamespace(of=of))
     calls._poll = begin  # type: ignore[method-assign]
+    calls._poll_at_once = lambda *arguments: poll  # type: ignore[method-assign]
     return calls
+
+
+async def received(calls: Calls, call: Asking) -> None:
+    """Carry out a receive call as a task."""
+    await finished(calls._receive(cast(Any, call), wire.ReceiveMessageRequest(), None, None), call)
+
+
+async def finished(work: Coroutine[Any, Any, Any], call: Asking) -> None:
+    """Await the task of a receive call."""
+    answer = await work
+    if answer is not None:
+        call.answer(*answer)
 
 
 @asynccontextmanager
@@ -136,7 +184,7 @@ async def a_world() -> AsyncIterator[World]:
         await world.polls.close()
 
 
-async def ended(popping: Shared[list[Delivery]]) -> SkylarkError | None:
+async def ended(popping: Popping) -> SkylarkError | None:
     """Wait for the end of a pop; returns its error."""
     try:
         await popping.result()
@@ -173,12 +221,13 @@ async def test_an_answer_that_comes_together_with_the_cancellation_is_given_back
 
 async def test_what_a_pop_brings_after_a_stop_has_answered_its_call_is_given_back() -> None:
     async with a_world() as world:
-        poll = world.begin()
+        poll, call = world.polls.begin("client", WANTED, (), is_renewed=True), Asking()
         calls = calls_of(poll)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(calls.receive_message, cast(Any, Asking()))
+            nursery.start_soon(received, calls, call)
             await world.brokers.asked.wait()
             calls.stop_waiting()
+        assert call.has_answered
         world.brokers.answer([world.delivery(1)])
         assert poll.popping is not None
         await poll.popping.result()
@@ -190,17 +239,65 @@ async def test_what_a_pop_brings_after_a_stop_has_answered_its_call_is_given_bac
 async def test_messages_that_wait_for_the_window_of_their_client_are_given_back(
     monkeypatch: pytest.MonkeyPatch, takes: bool
 ) -> None:
-    monkeypatch.setattr(service, "fill_received", lambda message, delivery, topic: message.SetInParent())
+    monkeypatch.setattr(MessageEncoder, "popped", lambda encoder, delivery: b"")
     async with a_world() as world:
         world.brokers.answer([world.delivery(1)])
-        call = Asking(takes=takes)
+        poll, call = world.polls.begin("client", WANTED, (), is_renewed=True), Asking(takes=takes)
+        call.has_a_window = False
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(calls_of(world.begin()).receive_message, cast(Any, call))
+            nursery.start_soon(received, calls_of(poll), call)
             await call.has_written.wait()
             await wait_all_tasks_blocked()
             nursery.cancel_scope.cancel()
+        if not takes:
+            call.end()
         await world.polls.close()
         assert world.brokers.given_back == ([] if takes else [(1, module.BACK_AFTER_MS)])
+
+
+@pytest.mark.parametrize("takes", [True, False])
+async def test_messages_that_the_broker_has_at_once_go_out_in_the_turn_of_their_request_or_are_given_back(
+    monkeypatch: pytest.MonkeyPatch, takes: bool
+) -> None:
+    monkeypatch.setattr(MessageEncoder, "popped", lambda encoder, delivery: b"a message")
+    monkeypatch.setattr(popping_module, "are_to_be_kept", lambda messages: False)
+    async with a_world() as world:
+        world.brokers.is_near = True
+        world.brokers.answer([world.delivery(1)])
+        poll, call = world.polls.begin("client", WANTED, (), is_renewed=True), Asking(takes=takes)
+        answer = calls_of(poll).receive_message(cast(Any, call), b"")
+        if takes:
+            assert isinstance(answer, tuple) and answer[1:-1] == (b"a message",)
+        else:
+            # The connection is lost before the task of the call begins.
+            assert isinstance(answer, Coroutine)
+            answer.close()
+        call.end()
+        await world.polls.close()
+        assert world.brokers.given_back == ([] if takes else [(1, module.BACK_AFTER_MS)])
+        assert len(world.renewals) == int(takes)
+
+
+@pytest.mark.parametrize("takes", [True, False])
+async def test_a_receive_that_waits_is_answered_in_the_turn_of_its_messages_or_by_its_task(
+    monkeypatch: pytest.MonkeyPatch, takes: bool
+) -> None:
+    monkeypatch.setattr(MessageEncoder, "popped", lambda encoder, delivery: b"a message")
+    monkeypatch.setattr(popping_module, "are_to_be_kept", lambda messages: False)
+    async with a_world() as world:
+        world.brokers.is_near = True
+        poll, call = world.polls.begin("client", WANTED, (), is_renewed=True), Asking()
+        work = calls_of(poll).receive_message(cast(Any, call), b"")
+        assert isinstance(work, Coroutine)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(finished, work, call)
+            await wait_all_tasks_blocked()
+            call.has_a_window = takes
+            world.brokers.answer([world.delivery(1)])
+            assert call.has_answered == takes
+        assert call.has_answered and call.has_written.is_set() != takes
+        await world.polls.close()
+        assert (world.brokers.given_back, len(world.renewals)) == ([], 1)
 
 
 async def test_messages_that_are_not_written_are_given_back_and_none_is_renewed() -> None:

@@ -9,9 +9,10 @@ from skylark.mqproxy.options import ProxyOptions
 from skylark.mqproxy.receiving import RESERVE_MS, polling_ms
 from skylark.mqproxy.sending import entry_of
 from skylark.mqproxy.statuses import Refused
+from skylark.mqproxy.stored import stored_message
 from skylark.mqproxy.wire import messaging_pb2 as wire
 from skylark.sdk.producer.result import SendResult, SendStatus
-from tests.mqproxy.test_times import stored, stored_message
+from tests.mqproxy.test_times import TOPIC, stored
 
 OPTIONS = ProxyOptions()
 
@@ -57,7 +58,7 @@ def test_a_deadline_that_leaves_no_time_is_refused() -> None:
 def test_consumers_see_the_group_and_the_transaction_of_a_message_among_its_properties() -> None:
     shown = {"__SHARDINGKEY": "ada", "__transactionId__": "id", "shop": "north"}
     hidden = {"UNIQ_KEY": "id", "TRAN_MSG": "true", "PGROUP": "t"}
-    found = stored_message(stored(**shown, **hidden))
+    found = stored_message(stored(**shown, **hidden), TOPIC)
     assert dict(found.user_properties) == shown and found.system_properties.message_group == "ada"
 
 

@@ -116,3 +116,18 @@ async def test_a_clock_that_is_set_keeps_no_delivery_from_being_renewed(
     assert 3 <= len(brokers.renewed) <= 6
     await rounds(renewals, clock, OPTIONS.renew_max_time_millis)
     assert len(renewals) == 0, "and not for ever"
+
+
+def test_receipts_are_read_together_if_all_can_be_used_and_none_is_renewed(
+    renewals: Renewals, clock: ManualClock
+) -> None:
+    now_ms = clock.now_ms()
+    handles = [f"0 {now_ms} {HIDDEN_MS} 0 0 broker-a 0 {offset} {offset}" for offset in range(3)]
+    found = renewals.receipts(handles)
+    assert found is not None and list(map(str, found)) == handles
+    assert renewals.receipts([*handles, "no handle"]) is None
+    renewals.add("client", "group", "topic", found[1])
+    assert renewals.receipts(handles) is None
+    assert renewals.receipts(handles[:1]) == found[:1]
+    clock.advance(HIDDEN_MS)
+    assert renewals.receipts(handles[:1]) is None

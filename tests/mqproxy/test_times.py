@@ -14,10 +14,10 @@ from skylark.mqcommon.message.properties import encode_properties
 from skylark.mqcommon.message.record import encode_record, topic_field
 from skylark.mqproxy.brokers import Delivery, Receipt
 from skylark.mqproxy.options import ProxyOptions
-from skylark.mqproxy.receiving import fill_received, fill_stored
 from skylark.mqproxy.sending import BORN_TIMESTAMP, DELIVER_AT, sdk_messages
-from skylark.mqproxy.service import OddTimes, _handed_out
+from skylark.mqproxy.service import OddTimes
 from skylark.mqproxy.statuses import Refused
+from skylark.mqproxy.stored import MessageEncoder, stored_message
 from skylark.mqproxy.times import ms_of
 from skylark.mqproxy.wire import messaging_pb2 as wire
 from tests.support.clock import ManualClock
@@ -48,16 +48,7 @@ def delivery(message: MessageExt) -> Delivery:
 
 def received_message(message: MessageExt) -> wire.Message:
     """The message as a client receives it."""
-    made = wire.Message()
-    fill_received(made, delivery(message), TOPIC)
-    return made
-
-
-def stored_message(message: MessageExt) -> wire.Message:
-    """The message as a client pulls it."""
-    made = wire.Message()
-    fill_stored(made, message, TOPIC)
-    return made
+    return wire.ReceiveMessageResponse.FromString(MessageEncoder(TOPIC).popped(delivery(message))).message
 
 
 @pytest.mark.parametrize("ms", ODD)
@@ -78,30 +69,30 @@ def test_no_stored_number_keeps_a_message_from_being_handed_out(
 ) -> None:
     message = stored(born_ms, store_ms, times)
     message._properties = {DELIVER_AT: deliver_at}
-    received_message(message).SerializeToString()
+    assert received_message(message).body == b"x"
 
 
-def test_a_message_that_cannot_be_shown_costs_no_other() -> None:
+def test_a_message_that_cannot_be_shown_is_an_error() -> None:
     bad = stored()
     bad._properties = {"TAGS": "\udc80"}
     with pytest.raises(ProtocolError, match="cannot be a message of gRPC"):
-        stored_message(bad)
-    good = stored(UNIQ_KEY="good")
-    found = _handed_out([delivery(bad), delivery(good)], TOPIC)
-    assert [answer.message.system_properties.message_id for _, answer in found] == ["good"]
+        stored_message(bad, TOPIC)
 
 
 def test_odd_times_are_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     clock = ManualClock()
     odd = OddTimes(clock)
-    message = stored_message(stored(ODD[0], UNIQ_KEY="an-id"))
-    odd.check([stored_message(stored())])
+    encoder = MessageEncoder(TOPIC)
+    encoder.pulled(stored(ODD[0], UNIQ_KEY="an-id"))
+    encoder.pulled(stored())
+    assert len(encoder.odd) == 1
+    odd.note([])
     assert not caplog.messages
     for _ in range(3):
-        odd.check([message])
+        odd.note(encoder.odd)
     clock.advance(60_000)
-    odd.check([message])
+    odd.note(encoder.odd)
     assert [text.split()[0] for text in caplog.messages] == ["1", "3"]
     assert "an-id of topic orders" in caplog.text
 

@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any, NamedTuple
 
+import orjson
+
 from skylark.mqcommon.errors import ProtocolError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
@@ -76,7 +78,7 @@ def encode(record: PopCheckpoint | Ack, broker_name: str) -> bytes:
     fields: dict[str, Any] = {"so": start, "pt": pop_ms, "c": group, "t": topic, "q": queue_id, "bn": broker_name}
     if isinstance(record, Ack):
         fields["aol"] = list(record.offsets)
-        return json.dumps(fields, separators=(",", ":")).encode()
+        return _encoded(fields)
     fields |= {"it": record.invisible_ms, "n": len(record.offsets), "bm": record.acked}
     if not isinstance(record.offsets, range):
         fields["d"] = [offset - start for offset in record.offsets]
@@ -92,7 +94,15 @@ def encode(record: PopCheckpoint | Ack, broker_name: str) -> bytes:
         fields["of"] = [record.replaces.start, record.replaces.pop_ms]
     if record.is_again:
         fields["rp"] = "1"
-    return json.dumps(fields, separators=(",", ":")).encode()
+    return _encoded(fields)
+
+
+def _encoded(fields: Mapping[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(fields)
+    except TypeError:
+        # It takes numbers of 64 bits only: the bits of a check point may be a longer one.
+        return json.dumps(fields, separators=(",", ":")).encode()
 
 
 def decode(tag: bytes, body: bytes) -> PopCheckpoint | Ack:

@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from skylark.remoting.grpc.call import WRITE_BYTES, Call, Streaming, Unary
+from skylark.remoting.grpc.call import WRITE_BYTES, Call, Result, Streaming, Unary
 from skylark.remoting.grpc.connection import (
     GO_AWAY_ANSWER_S,
     LINGER_S,
@@ -37,6 +37,7 @@ from tests.support.http2 import (
 )
 
 ECHO, HELD, TASK, STREAM, SLOW_BEGIN = b"/t.T/Echo", b"/t.T/Held", b"/t.T/Task", b"/t.T/Stream", b"/t.T/SlowBegin"
+SEVERAL = b"/t.T/Several"
 ACK = 0x1
 
 
@@ -68,7 +69,7 @@ class Handlers:
         call.when_ended(lambda: self.ended.append(call.path))
 
     def unread(self, call: Call, error: GrpcError) -> bytes | None:
-        return b"unread: " + error.status.name.encode() if "x-tell" in call.metadata else None
+        return b"unread: " + error.status.name.encode() if "x-tell" in call.headers else None
 
     async def task(self, call: Call, request: bytes) -> bytes:
         self.held.append(call)
@@ -509,6 +510,62 @@ async def test_messages_are_drained_once_the_client_has_given_window_for_them(
             for stream in (0, 1):
                 await client.send(frame(WINDOW_UPDATE, 0, stream, struct.pack(">I", 1)))
         assert steps == ["written", "drained" if end == "the client takes all" else "CANCELLED"]
+
+
+async def test_a_method_with_many_answers_gives_them_together_or_one_after_another(mock_clock: MockClock) -> None:
+    async def written(call: Call) -> tuple[bytes, ...]:
+        await call.write(b"a cup")
+        return b"of", b"tea"
+
+    def run(call: Call, request: bytes) -> Result:
+        if request == b"task":
+            return written(call)
+        if request == b"later":
+            call.start(written(call))
+            return None
+        return b"a cup", b"of", b"tea"
+
+    def begin(call: Call) -> Result:
+        return (b"no", b"tea") if "x-refused" in call.headers else None
+
+    methods = {"/t.T/Several": Unary(begin, run, has_many_answers=True)}
+    async with raw(methods, mock_clock) as served:
+        client = await served.connect()
+        for stream, how in ((1, b"at once"), (3, b"task"), (5, b"later")):
+            await client.send(begun(SEVERAL, stream=stream), data(framed(how), stream))
+            answer = client.answer(stream)
+            assert answer.data == framed(b"a cup") + framed(b"of") + framed(b"tea")
+            assert (client.status(stream), answer.has_ended) == ("0", True)
+        await client.send(begun(SEVERAL, (b"x-refused", b"yes"), stream=7))
+        assert (client.answer(7).data, client.status(7)) == (framed(b"no") + framed(b"tea"), "0")
+
+
+async def test_an_answer_has_room_as_far_as_the_windows_of_its_client_go(
+    handlers: Handlers, mock_clock: MockClock
+) -> None:
+    async with raw(handlers.methods, mock_clock) as served:
+        client = await served.connect(begun(HELD), data(framed(b"")), begun(HELD, stream=3), data(framed(b""), 3))
+        first, second = handlers.held
+        assert first.has_room(65_535) and not first.has_room(65_536)
+        second.answer(bytes(40_000))
+        assert first.has_room(65_535 - 40_005) and not first.has_room(65_535 - 40_004), "both share one window"
+        await client.send(WINDOWS)
+        assert first.has_room(1_000_000)
+        await client.send(frame(RST_STREAM, 0, 1, bytes(4)))
+        assert not first.has_room(1), "it has ended"
+        late = Nothing()
+        first.start(late.work())
+        await client.seen()
+        assert not late.has_run
+
+
+class Nothing:
+    """Work that must not run."""
+
+    has_run = False
+
+    async def work(self) -> None:
+        self.has_run = True
 
 
 async def test_a_failure_overtakes_what_was_not_drained(mock_clock: MockClock) -> None:

@@ -44,13 +44,6 @@ def test_content_types_of_grpc(content_type: str, is_grpc: bool) -> None:
     assert heads.is_grpc(content_type) == is_grpc
 
 
-def test_metadata_has_the_headers_of_the_client_only() -> None:
-    got = heads.metadata_of(
-        {":path": "/a/b", "te": "trailers", "content-type": "application/grpc", "grpc-timeout": "1S", "x-mq-id": "7"}
-    )
-    assert got == {"x-mq-id": "7"}
-
-
 @given(text=st.text(max_size=300))
 def test_a_text_comes_back_from_the_trailers(text: str) -> None:
     encoded = message_of(text)

@@ -95,22 +95,55 @@ async def test_an_awaited_request_lets_other_tasks_run() -> None:
         assert answer.body == b"body"
 
 
-async def test_answers_that_come_later_come_as_bytes() -> None:
+async def test_an_answer_that_comes_later_is_there_when_the_server_has_given_it() -> None:
     async with served() as at:
         later = at.submit(LATER)
         assert at.asked and not later
         channel, request = at.later[0]
-        channel.reply(request, request.respond(body=b"later"))
-        async with trio.open_nursery() as nursery:
-            found: list[bytes] = []
+        channel.reply(request, request.respond(ext={"left out": None, "kept": True}, body=b"later"))
+        (answer,) = later
+        assert (answer.body, answer.ext, answer.codec) == (b"later", {"kept": True}, CBOR)
+        channel.reply(request, request.respond(body=b"again"))
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(later) == 1
+        assert not channel._handed_over
 
-            async def ask() -> None:
-                found.append((await at.client.invoke(ADDR, Command(SLOW))).body)
 
-            nursery.start_soon(ask)
-            await trio.testing.wait_all_tasks_blocked()
-            assert [answer.body for answer in later] == [b"later"]
-            at.may_answer.set()
+async def test_a_large_answer_that_comes_later_comes_as_bytes() -> None:
+    async with served() as at:
+        later = at.submit(LATER)
+        channel, request = at.later[0]
+        channel.reply(request, request.respond(body=bytes(1 << 20)))
+        assert not later
+        await trio.testing.wait_all_tasks_blocked()
+        assert [len(answer.body) for answer in later] == [1 << 20]
+        assert not channel._handed_over
+
+
+async def test_a_request_in_the_callback_of_a_later_answer_waits_for_the_end_of_the_servers_work() -> None:
+    async with served() as at:
+        found: list[list[Command]] = []
+        at.submit(LATER, then=lambda: found.append(at.submit(ECHO)))
+        channel, request = at.later[0]
+        at.asked.clear()
+        channel.reply(request, request.respond())
+        assert found == [[]] and not at.asked, "the server is in the midst of its reply"
+        at.client.flush(ADDR)
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(found[0]) == 1
+
+
+async def test_a_later_answer_wakes_the_task_that_waits_for_it() -> None:
+    async with served() as at, trio.open_nursery() as nursery:
+        found: list[bytes] = []
+
+        async def ask() -> None:
+            found.append((await at.client.invoke(ADDR, Command(SLOW))).body)
+
+        nursery.start_soon(ask)
+        await trio.testing.wait_all_tasks_blocked()
+        at.may_answer.set()
+        await trio.testing.wait_all_tasks_blocked()
         assert found == [b"slow"]
 
 

@@ -1,0 +1,155 @@
+"""One pop, and what it has brought. A call that waits for it and ends early does not end the pop."""
+
+import logging
+from collections.abc import Awaitable, Callable, Collection
+from functools import partial
+
+import trio
+
+from skylark.mqcommon.errors import SkylarkError
+from skylark.mqproxy.brokers import Brokers, Delivery, Pop, keep_bodies
+from skylark.mqproxy.statuses import Refused
+from skylark.sdk.consumer.decompression import are_to_be_kept
+
+logger = logging.getLogger(__name__)
+
+#: Starts a task; False when the session of the pop has ended, which takes no more tasks.
+StartTask = Callable[[Callable[[], Awaitable[None]]], bool]
+
+
+class Popping:
+    """A pop that was begun. Its result may be there at once: a broker in this process answers while the pop begins.
+
+    A message whose tag is not one of ``tags`` is acknowledged here, if there are tags: the broker compares only hashes
+    of tags, and would show the message again and again.
+    """
+
+    __slots__ = (
+        "_brokers",
+        "_ended",
+        "_error",
+        "_found",
+        "_scope",
+        "_start_task",
+        "_tags",
+        "_waiting",
+        "_wanted",
+        "when_found",
+    )
+
+    def __init__(self, start_task: StartTask, brokers: Brokers, wanted: Pop, tags: Collection[str]) -> None:
+        """Begin the pop."""
+        self._start_task = start_task
+        #: Called with the deliveries before waiting tasks run, unless the pop has ended.
+        self.when_found: Callable[[list[Delivery]], None] | None = None
+        self._brokers = brokers
+        self._wanted = wanted
+        self._tags = tags
+        self._found: list[Delivery] | None = None
+        self._error: Exception | None = None
+        # The calls that wait for the result, and the end of the task, if there is one.
+        self._waiting = 0
+        self._ended: trio.Event | None = None
+        self._scope: trio.CancelScope | None = None
+        if not brokers.pop_at_once(wanted, self._answered, self._pop_in_task):
+            self._pop_in_task()
+
+    @property
+    def found(self) -> list[Delivery] | None:
+        """The deliveries; None while the pop goes on, and when it has failed."""
+        return self._found
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the pop has ended without a result."""
+        return self._error is not None
+
+    def cancel(self) -> None:
+        """End the pop; who waits for its result gets a SkylarkError."""
+        if not self._has_ended:
+            self._end(SkylarkError("the proxy has given up the request"))
+            if self._scope is not None:
+                self._scope.cancel()
+
+    async def result(self) -> list[Delivery]:
+        """The deliveries, once the pop has ended; raises the error of the pop."""
+        if not self._has_ended:
+            if self._ended is None:
+                self._ended = trio.Event()
+            self._waiting += 1
+            try:
+                await self._ended.wait()
+            finally:
+                self._waiting -= 1
+        if self._error is not None:
+            raise self._error
+        assert self._found is not None
+        return self._found
+
+    @property
+    def _has_ended(self) -> bool:
+        return self._found is not None or self._error is not None
+
+    def _end(self, result: list[Delivery] | Exception) -> None:
+        if self._has_ended:
+            # It was cancelled before: the messages are shown again after the time that the client chose.
+            return
+        if isinstance(result, Exception):
+            self._error = result
+            if not self._waiting and not isinstance(result, (Refused, SkylarkError)):
+                logger.error("a pop that nobody waits for failed by an error that was not expected", exc_info=result)
+        else:
+            self._found = result
+        try:
+            if self._found is not None and self.when_found is not None:
+                self.when_found(self._found)
+        finally:
+            if self._ended is not None:
+                self._ended.set()
+
+    def _answered(self, result: list[Delivery] | Exception) -> None:
+        if isinstance(result, Exception):
+            self._end(result)
+        elif are_to_be_kept([delivery.message for delivery in result]):
+            self._start(partial(self._unpacked, result))
+        elif self._others(result):
+            self._start(partial(self._without_others, result))
+        else:
+            self._end(result)
+
+    def _pop_in_task(self) -> None:
+        self._start(self._pop)
+
+    def _start(self, work: Callable[[], Awaitable[list[Delivery]]]) -> None:
+        if not (self._has_ended or self._start_task(partial(self._run, work))):
+            self.cancel()
+
+    async def _run(self, work: Callable[[], Awaitable[list[Delivery]]]) -> None:
+        with trio.CancelScope() as self._scope:
+            if self._has_ended:
+                return
+            try:
+                self._end(await work())
+            except Exception as error:
+                self._end(error)
+            finally:
+                # The session has ended.
+                self._end(SkylarkError("the proxy has given up the request"))
+
+    async def _pop(self) -> list[Delivery]:
+        return await self._without_others(await self._brokers.pop(self._wanted))
+
+    async def _unpacked(self, found: list[Delivery]) -> list[Delivery]:
+        await keep_bodies(found)
+        return await self._without_others(found)
+
+    async def _without_others(self, found: list[Delivery]) -> list[Delivery]:
+        others = self._others(found)
+        if not others:
+            return found
+        await self._brokers.ack(self._wanted.group, self._wanted.topic, [each.receipt for each in others])
+        return [delivery for delivery in found if delivery.message.tags in self._tags]
+
+    def _others(self, found: list[Delivery]) -> list[Delivery]:
+        tags = self._tags
+        return [delivery for delivery in found if delivery.message.tags not in tags] if tags else []

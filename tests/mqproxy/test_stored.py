@@ -1,0 +1,140 @@
+"""Messages and answers that are encoded by hand: protobuf reads them as the objects that say the same."""
+
+import hashlib
+from types import SimpleNamespace
+from typing import cast
+
+from google.protobuf.timestamp_pb2 import Timestamp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skylark.mqcommon.message.ids import encode_host
+from skylark.mqcommon.message.message import MessageExt
+from skylark.mqcommon.message.properties import RESERVED, encode_properties
+from skylark.mqcommon.message.record import encode_record, topic_field
+from skylark.mqproxy.answers import acknowledged, receive_status, sent_at, sent_one
+from skylark.mqproxy.brokers import Delivery, Receipt
+from skylark.mqproxy.sending import BORN_HOST, DELIVER_AT, SHOWN, TRACE_CONTEXT, answer_of, entry_of
+from skylark.mqproxy.statuses import OK
+from skylark.mqproxy.stored import MessageEncoder
+from skylark.mqproxy.wire import messaging_pb2 as wire
+from skylark.remoting.protocol.pop_info import PopHandle
+from skylark.sdk.consumer.popped import Lease, ReceivedMessage
+from skylark.sdk.producer.result import SendResult, SendStatus
+
+TEXTS = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=("Cs",)), max_size=150)
+NAMES = st.sampled_from(sorted(RESERVED)) | TEXTS.filter(bool)
+PROPERTIES = st.dictionaries(NAMES, TEXTS.filter(bool), max_size=6)
+INTS, LONGS = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
+TIMES = st.integers(-62_135_596_800_000, 253_402_300_799_999)
+PORTS = st.integers(0, 65_535)
+LEASE = Lease("orders", "billing", "broker-a", 3, 7, 1_700_000_000_000, 60_000, 0, "0")
+
+
+def time_of(ms: int) -> Timestamp:
+    time = Timestamp()
+    time.FromMilliseconds(ms)
+    return time
+
+
+@st.composite
+def messages(draw: st.DrawFn) -> ReceivedMessage:
+    """A stored message with any fields and properties, as a pop brings it."""
+    magic, topic = topic_field("orders")
+    data = encode_record(
+        magic,
+        topic,
+        draw(INTS),
+        draw(LONGS),
+        draw(LONGS),
+        draw(st.binary(max_size=300)),
+        encode_properties(draw(PROPERTIES)).encode(),
+        0,
+        0,
+        draw(TIMES),
+        encode_host("10.0.0.1", draw(PORTS)),
+        draw(TIMES),
+        encode_host("10.0.0.2", draw(PORTS)),
+        draw(INTS),
+        0,
+    )
+    return ReceivedMessage(data, 0, "broker-a", LEASE, "")
+
+
+def as_object(message: MessageExt, topic: wire.Resource) -> wire.Message:
+    """A pulled message as protobuf's own objects say it."""
+    properties = message.properties
+    users = {name: value for name, value in properties.items() if name not in RESERVED or name in SHOWN}
+    system = wire.SystemProperties(
+        keys=properties.get("KEYS", "").split(),
+        message_id=message.msg_id,
+        body_digest=wire.Digest(type=wire.MD5, checksum=hashlib.md5(message.body).hexdigest().upper()),
+        body_encoding=wire.IDENTITY,
+        born_timestamp=time_of(message.born_timestamp),
+        born_host=properties.get(BORN_HOST) or message.born_host,
+        store_timestamp=time_of(message.store_timestamp),
+        store_host=message.store_host,
+        queue_id=message.queue_id,
+        queue_offset=message.queue_offset,
+        delivery_attempt=min(message.reconsume_times + 1, 2**31 - 1),
+    )
+    for name, field in (("TAGS", "tag"), ("__SHARDINGKEY", "message_group"), (TRACE_CONTEXT, "trace_context")):
+        if name in properties:
+            setattr(system, field, properties[name])
+    if properties.get("TRAN_MSG") == "true":
+        system.message_type = wire.TRANSACTION
+    elif {"DELAY", DELIVER_AT, "TIMER_DELAY_SEC", "TIMER_DELAY_MS"} & properties.keys():
+        system.message_type = wire.DELAY
+    else:
+        system.message_type = wire.FIFO if "__SHARDINGKEY" in properties else wire.NORMAL
+    return wire.Message(topic=topic, user_properties=users, system_properties=system, body=message.body)
+
+
+@given(messages(), TEXTS, TEXTS)
+def test_a_pulled_message_is_read_as_the_object_that_says_the_same(
+    message: ReceivedMessage, namespace: str, name: str
+) -> None:
+    topic = wire.Resource(resource_namespace=namespace, name=name)
+    encoded = MessageEncoder(topic).pulled(message)
+    assert wire.PullMessageResponse.FromString(encoded) == wire.PullMessageResponse(message=as_object(message, topic))
+
+
+@given(messages(), INTS, st.integers(0, 2**40), st.integers(0, 2**63 - 1))
+def test_a_popped_message_has_its_receipt_and_its_time_besides(
+    message: ReceivedMessage, attempt: int, hidden_ms: int, offset: int
+) -> None:
+    topic = wire.Resource(name="orders")
+    receipt = Receipt.of(PopHandle(0, 1_700_000_000_000, hidden_ms, 0, "0", "broker-ä", 3, offset), offset)
+    encoded = MessageEncoder(topic).popped(Delivery(message, receipt, attempt, hidden_ms))
+    made = as_object(message, topic)
+    system = made.system_properties
+    system.receipt_handle = f"0 1700000000000 {hidden_ms} 0 0 broker-ä 3 {offset} {offset}"
+    system.delivery_attempt = attempt
+    system.invisible_duration.seconds, rest_ms = divmod(hidden_ms, 1_000)
+    system.invisible_duration.nanos = rest_ms * 1_000_000
+    assert wire.ReceiveMessageResponse.FromString(encoded) == wire.ReceiveMessageResponse(message=made)
+
+
+@given(st.lists(st.tuples(TEXTS, TEXTS), max_size=5))
+def test_the_answer_to_acknowledgements_names_each_message(entries: list[tuple[str, str]]) -> None:
+    asked = [wire.AckMessageEntry(message_id=id_, receipt_handle=handle) for id_, handle in entries]
+    results = [wire.AckMessageResultEntry(message_id=id_, receipt_handle=h, status=OK) for id_, h in entries]
+    made = wire.AckMessageResponse(status=OK, entries=results)
+    assert wire.AckMessageResponse.FromString(acknowledged(asked)) == made
+
+
+@given(TEXTS, st.integers(0, 2**63 - 1), TEXTS)
+def test_the_answer_to_a_send_is_the_object_of_its_result(msg_id: str, offset: int, recall_handle: str) -> None:
+    result = SimpleNamespace(status=SendStatus.SEND_OK, msg_id=msg_id, queue_offset=offset, recall_handle=recall_handle)
+    made = answer_of([entry_of(cast(SendResult, result))])
+    assert wire.SendMessageResponse.FromString(sent_one(msg_id, offset, recall_handle)) == made
+
+
+@given(TIMES)
+def test_the_ends_of_the_answer_to_a_receive_are_its_status_and_its_time(now_ms: int) -> None:
+    odd = wire.Status(code=wire.MESSAGE_NOT_FOUND, message="no new message")
+    for status in (OK, odd):
+        made = wire.ReceiveMessageResponse(status=status)
+        assert wire.ReceiveMessageResponse.FromString(receive_status(status)) == made
+    made = wire.ReceiveMessageResponse(delivery_timestamp=time_of(now_ms))
+    assert wire.ReceiveMessageResponse.FromString(sent_at(now_ms)) == made
