@@ -62,6 +62,7 @@ from skylark.sdk.namespaces import Names, Namespace
 from skylark.sdk.route_watch import RouteWatch
 from skylark.sdk.routes import RouteCache, TopicRoute, make_route, with_unheard
 from skylark.sdk.runtime import FORKS, AsyncOnly, Home, check_trio, keep_freed_memory, make_client_id, survived
+from skylark.sdk.topic_names import TopicNames
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +81,8 @@ MOST_MISSING = 1_000
 HEARTBEAT_RETRY_S = 5
 # How long unregistering may take; afterwards the broker notices the closed connection.
 LEAVE_TIMEOUT_S = 0.15
+# The beginning of the reason why there is no route for a topic that exists.
+_AWAY = "the brokers that have it are away: "
 # Answers of a NameServer that has just started: it knows no route yet, or is not ready. Another NameServer is asked.
 _NOT_KNOWN = (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SYSTEM_ERROR)
 
@@ -92,7 +95,7 @@ class _RouteRequest:
     def __init__(self) -> None:
         self.done = trio.Event()
         self.route: TopicRoute | None = None
-        self.error: Exception = SkylarkError("the client was closed")
+        self.error: Exception = closed()
 
 
 class ClientInstance:
@@ -135,8 +138,6 @@ class ClientInstance:
         self._settled_at = -inf
         # After this time every broker that this client knew counts as registered again.
         self._are_back_at = inf
-        # Whether the NameServers knew no broker when they were asked last.
-        self._is_without_brokers = False
         # Topic → the unusable parts of its route that were logged last.
         self._skipped: dict[str, tuple[str, ...]] = {}
         # The latest topics that no NameServer knew; an ordered set.
@@ -146,6 +147,7 @@ class ClientInstance:
         self.on_new_route: list[Callable[[str], None]] = []
         self._heartbeat_due = Signal()
         self.routes = RouteCache()
+        self.topic_names = TopicNames()
         self.membership = Membership()
         self.replies = Replies(SystemClock())
         self._broker_requests = BrokerRequests(self.membership, self.replies)
@@ -288,7 +290,7 @@ class ClientInstance:
                 "the first send where brokers have autoCreateTopicEnable=true"
             )
             if away := error.remark.partition(TOPIC_IS_AWAY)[2]:
-                reason = f"the brokers that have it are away: {away}"
+                reason = _AWAY + away
             raise RouteNotFound(topic, reason) from None
 
     async def _light_route(self, timeout_ms: float) -> TopicRouteData:
@@ -348,11 +350,14 @@ class ClientInstance:
                 del self._missing[next(iter(self._missing))]
             # "Unknown" is not final for a topic that was known before, or from servers that may be starting: callers
             # wait and ask again.
-            is_starting = await self._are_starting()
-            reason = f"no broker is registered at {self.name_servers.text}: start one with that as its namesrvAddr"
-            missing = RouteNotFound(topic, reason) if self._is_without_brokers else unknown
-            missing.is_passing = is_starting or (known is not None and not known.is_guess)
-            request.error = missing
+            brokers = await self._registered_brokers()
+            is_starting = trio.current_time() < self._settled_at
+            # The names of the brokers that are away say more.
+            if brokers is not None and not brokers and not unknown.reason.startswith(_AWAY):
+                servers = self.name_servers.text
+                unknown.reason = f"no broker is registered at {servers}: start one with that as its namesrvAddr"
+            unknown.is_passing = is_starting or (known is not None and not known.is_guess)
+            request.error = unknown
         except BrokerError as error:
             # A NameServer that is not ready yet answers with SYSTEM_ERROR.
             is_starting = error.code == ResponseCode.SYSTEM_ERROR
@@ -375,16 +380,14 @@ class ClientInstance:
         """All topics that this client uses, or would use if they existed. Light queues have no routes."""
         return [topic for topic in dict.fromkeys([*self.routes.topics(), *self._missing]) if not is_light(topic)]
 
-    async def _are_starting(self) -> bool:
-        """Whether NameServers or brokers may still be starting: an unknown topic may then become known soon."""
+    async def _registered_brokers(self) -> Collection[str] | None:
+        """The names of the brokers that the NameServers know now, which is noted; None when none of them says it."""
         try:
             brokers = (await self.name_servers.ask(namesrv_api.cluster_info, self.timeout_ms)).broker_addr_table
         except SkylarkError:
-            brokers, self._is_without_brokers = {}, False
-        else:
-            self._is_without_brokers = not brokers
-        self._note_registered(brokers)
-        return trio.current_time() < self._settled_at
+            brokers = None
+        self._note_registered(brokers or ())
+        return brokers
 
     def _note_registered(self, brokers: Collection[str]) -> None:
         now = trio.current_time()

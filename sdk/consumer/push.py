@@ -97,9 +97,10 @@ class PushConsumer(AsyncOnly):
     and an exception have the messages delivered again, unless ``retry`` says otherwise; ``ConsumeResult.SUSPEND`` is
     for ``orderly``. Any other value is a TypeError, which is logged and counts as an exception.
 
-    Opening it raises NoNameServer when no NameServer answers within ``start_timeout_ms``, and BrokerError when brokers
-    refuse its credentials, permissions, group or subscriptions; with None the consumer starts and goes on trying. A
-    later failure is in `problem`, and ``on_problem`` is called with it: a plain function, which must not block.
+    Opening it raises NoNameServer when no NameServer answers within ``start_timeout_ms``, NotRocketMQ or NotNameServer
+    at once when another server listens there, and BrokerError when brokers refuse its credentials, permissions, group
+    or subscriptions; with None the consumer starts and goes on trying. A later failure is in `problem`, and
+    ``on_problem`` is called with it: a plain function, which must not block.
     """
 
     def __init__(
