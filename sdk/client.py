@@ -49,6 +49,7 @@ from skylark.sdk.broker_requests import BrokerRequests, Replies
 from skylark.sdk.checked import Milliseconds, checked_methods
 from skylark.sdk.credentials import GivenCredentials, GivenTls, check_credentials, check_tls
 from skylark.sdk.endpoint import DEFAULT_TIMEOUT_MS, Endpoint, ask_all
+from skylark.sdk.loop_blocks import watch_trio
 from skylark.sdk.loop_thread import closed
 from skylark.sdk.membership import GroupMember, Membership, TransactionChecker
 from skylark.sdk.nameservers import (
@@ -146,6 +147,8 @@ class ClientInstance:
         #: Called with each topic whose route has changed.
         self.on_new_route: list[Callable[[str], None]] = []
         self._heartbeat_due = Signal()
+        # Whether a task looks for what blocks the event loop.
+        self._is_watched = False
         self.routes = RouteCache()
         self.topic_names = TopicNames()
         self.membership = Membership()
@@ -251,6 +254,12 @@ class ClientInstance:
         self.check_open()
         assert self._nursery is not None
         return self._nursery
+
+    def watch_loop(self) -> None:
+        """Log from now on when something blocks this event loop, as handlers in it may do."""
+        if not self._is_watched:
+            self._is_watched = True
+            self.nursery.start_soon(watch_trio)
 
     def at(self, addr: str, timeout_ms: float | None = None, *, broker_name: str = "") -> Endpoint:
         """The server at ``addr``; with ``broker_name``, requests fail when another broker listens there."""
