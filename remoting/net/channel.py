@@ -388,7 +388,7 @@ class Channel:
         self._hands_over = True
         try:
             answer = direct_calls.handle(_received(command))
-            self.last_read, self._has_read = trio.current_time(), True
+            self.last_read = trio.current_time()
             if answer is not None and (row := self._pending.pop(command.opaque, None)) is not None:
                 self._end_request(row[3], answer)
         except MustQueue:

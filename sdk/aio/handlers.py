@@ -13,7 +13,7 @@ from functools import partial
 from types import CoroutineType
 from typing import Any
 
-from skylark.sdk.aio.loop_watch import LoopWatch, watch_of
+from skylark.sdk.aio.loop_watch import WATCHES, LoopWatch
 from skylark.sdk.consumer.problems import check_on_problem
 from skylark.sdk.consumer.workers import ForeignHandlers, Job
 from skylark.sdk.loop_thread import Inbox, call_each
@@ -44,7 +44,7 @@ class AsyncioHandlers(ForeignHandlers):
     def bind(self) -> None:
         """Let handlers run in the present loop and context."""
         loop = self._loop = asyncio.get_running_loop()
-        self._watch = watch_of(loop)
+        self._watch = WATCHES.of(loop)
         self._watch.add_user()
         self._context = contextvars.copy_context()
 

@@ -42,11 +42,17 @@ class LoopWatch:
             self._tick_later()
 
 
-_of_loops: dict[asyncio.AbstractEventLoop, LoopWatch] = {}
+class LoopWatches:
+    """The watches of all loops of this process."""
+
+    def __init__(self) -> None:
+        self._of_loops: dict[asyncio.AbstractEventLoop, LoopWatch] = {}
+
+    def of(self, loop: asyncio.AbstractEventLoop) -> LoopWatch:
+        """The watch of ``loop``, which all consumers in it share."""
+        for closed in [known for known in list(self._of_loops) if known.is_closed()]:
+            self._of_loops.pop(closed, None)
+        return self._of_loops.setdefault(loop, LoopWatch(loop))
 
 
-def watch_of(loop: asyncio.AbstractEventLoop) -> LoopWatch:
-    """The watch of ``loop``, which all consumers in it share."""
-    for closed in [known for known in _of_loops if known.is_closed()]:
-        del _of_loops[closed]
-    return _of_loops.setdefault(loop, LoopWatch(loop))
+WATCHES = LoopWatches()
