@@ -361,12 +361,12 @@ class ClientInstance:
             # wait and ask again.
             brokers = await self._registered_brokers()
             is_starting = trio.current_time() < self._settled_at
-            # The names of the brokers that are away say more.
-            if brokers is not None and not brokers and not unknown.reason.startswith(_AWAY):
-                servers = self.name_servers.text
-                unknown.reason = f"no broker is registered at {servers}: start one with that as its namesrvAddr"
-            unknown.is_passing = is_starting or (known is not None and not known.is_guess)
-            request.error = unknown
+            reason = unknown.reason
+            # The names of brokers that are away say more.
+            if brokers is not None and not brokers and not reason.startswith(_AWAY):
+                reason = f"no broker is registered at {self.name_servers.text}: start one with that as its namesrvAddr"
+            is_passing = is_starting or (known is not None and not known.is_guess)
+            request.error = RouteNotFound(topic, reason, is_passing=is_passing)
         except BrokerError as error:
             # A NameServer that is not ready yet answers with SYSTEM_ERROR.
             is_starting = error.code == ResponseCode.SYSTEM_ERROR

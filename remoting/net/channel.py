@@ -68,7 +68,7 @@ MAX_IN_FLIGHT = 65_535
 # A connection on which nothing arrives for this time, though a request has expired, is dead: a firewall or NAT on the
 # way has forgotten it. An expired request with a shorter timeout proves less: a server may stall for a moment.
 SILENT_S = 2.0
-# So many bytes of a peer are kept to name its protocol.
+# How many of a peer's first bytes are kept, to name its protocol.
 FIRST_BYTES = 16
 
 Answered = Callable[[Command | RemotingError], None]

@@ -203,7 +203,7 @@ class PushConsumer(AsyncOnly):
         # The child of a fork has a copy of the parent's consumer: the child must not commit for the parent, nor leave
         # the group.
         if self._client.forks == FORKS.count:
-            # How the block of a facade's user ended is not known here: `early_end` is for the facade.
+            # How the block of a facade's user ended is not known here: facades call `early_end`.
             if error[0] is None and not self._parts.is_hosted:
                 self._parts.warn_of_early_end()
             with survived("stopping the consumer"), trio.CancelScope(shield=True):

@@ -241,7 +241,7 @@ class RocketSubscriber(SubscriberUsecase[Any]):
         try:
             if consumer is not None:
                 self._outer_config.joined.pop(consumer.group)
-                # As a client of any kind: there is no block of the user whose early end could be a mistake.
+                # Its own method warns of a user's block that ends early. Here the user has no block.
                 await Facade.__aexit__(consumer, None, None, None)
             if simple is not None:
                 await simple.__aexit__(None, None, None)
