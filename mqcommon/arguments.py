@@ -36,7 +36,9 @@ def wrong_type(name: str, wanted: str, value: object, hint: str = "") -> TypeErr
 def check_text(name: str, value: object) -> None:
     """TypeError unless ``value`` is a str; InvalidArgument when UTF-8 cannot hold it."""
     if not isinstance(value, str):
-        hint = f": decode it, as in {name}.decode()" if isinstance(value, bytes) else ""
+        # A name of several words is no expression of the caller's.
+        as_in = "" if " " in name else f", as in {name}.decode()"
+        hint = f": decode it{as_in}" if isinstance(value, bytes) else ""
         raise wrong_type(name, "a str", value, hint)
     if not value.isascii():
         try:
@@ -52,7 +54,7 @@ def check_bytes(name: str, value: object) -> None:
 
 
 def hint_for_bytes(name: str, value: object) -> str:
-    """How ``value`` becomes the bytes that its caller may have meant."""
+    """How ``value`` becomes the bytes that its caller may have meant. ``name`` is "value" in `send_value`."""
     if isinstance(value, str):
         return f": encode it, as in {name}.encode()"
     if isinstance(value, bytearray | memoryview):
@@ -61,7 +63,8 @@ def hint_for_bytes(name: str, value: object) -> str:
         return ': b"" is an empty one'
     if isinstance(value, int | float):
         return f": encode it, as in str({name}).encode()"
-    return f": encode it, as in json.dumps({name}).encode(), or let Producer(value=...) and send_value do it"
+    hint = f": encode it, as in json.dumps({name}).encode()"
+    return hint if name == "value" else f"{hint}, or let Producer(value=...) and send_value do it"
 
 
 def as_bytes(name: str, value: object) -> bytes:

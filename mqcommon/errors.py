@@ -112,17 +112,21 @@ class WrongBroker(ConnectFailed):
 
 
 class NotRocketMQ(ConnectFailed):
-    """The server at ``addr`` speaks another protocol, so it did nothing. ``protocol``: its name; "" if not known."""
+    """The server at ``addr`` speaks another protocol, so it did nothing. ``protocol``: its name; "" if not known.
 
-    def __init__(self, addr: str, protocol: str) -> None:
+    ``is_nameserver``: whether the address was given as the address of a NameServer; the text then says what to give.
+    """
+
+    def __init__(self, addr: str, protocol: str, *, is_nameserver: bool = False) -> None:
         super().__init__(addr, f"it speaks {protocol or 'another protocol'}, not RocketMQ's")
         self.protocol = protocol
+        self.is_nameserver = is_nameserver
 
     def __str__(self) -> str:
-        return (
-            f"{self.addr} speaks {self.protocol or 'another protocol'}, not RocketMQ's: give the address of a "
-            "NameServer, whose port is 9876 unless its conf says otherwise"
-        )
+        text = f"{self.addr} speaks {self.protocol or 'another protocol'}, not RocketMQ's"
+        if not self.is_nameserver:
+            return text
+        return f"{text}: give the address of a NameServer, whose port is 9876 unless its conf says otherwise"
 
 
 class PlainSignatureOnly(ConnectFailed):
@@ -154,7 +158,7 @@ class NoNameServer(RemotingError):
 
     def __str__(self) -> str:
         text = f"no NameServer of {self.addrs} answers ({self.reason})"
-        if self.addrs.startswith("http"):
+        if self.addrs.startswith(("http://", "https://")):
             return f"{text}: such a URL names a server that lists NameServers; a NameServer is given as host:port"
         match self.__cause__:
             case TlsFailed():

@@ -10,6 +10,7 @@ checked.py, credentials.py: checks of arguments; runtime.py: trio, forks; last_r
 producer/  consumer/  admin/  testing/   Producer, the consumers, Admin; a cluster inside of a test process
 traces/  sends and deliveries, for a trace topic, a file or Elasticsearch; values/  dataclasses and other values
 blocking/  aio/  the same classes for threads and for asyncio; loop_thread.py: the threads in which their clients run
+topic_names.py, loop_blocks.py: warnings about a misspelt topic, and about an event loop that something blocks
 """
 
 from typing import Any

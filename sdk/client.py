@@ -49,6 +49,7 @@ from skylark.sdk.broker_requests import BrokerRequests, Replies
 from skylark.sdk.checked import Milliseconds, checked_methods
 from skylark.sdk.credentials import GivenCredentials, GivenTls, check_credentials, check_tls
 from skylark.sdk.endpoint import DEFAULT_TIMEOUT_MS, Endpoint, ask_all
+from skylark.sdk.loop_blocks import watch_trio
 from skylark.sdk.loop_thread import closed
 from skylark.sdk.membership import GroupMember, Membership, TransactionChecker
 from skylark.sdk.nameservers import (
@@ -62,6 +63,7 @@ from skylark.sdk.namespaces import Names, Namespace
 from skylark.sdk.route_watch import RouteWatch
 from skylark.sdk.routes import RouteCache, TopicRoute, make_route, with_unheard
 from skylark.sdk.runtime import FORKS, AsyncOnly, Home, check_trio, keep_freed_memory, make_client_id, survived
+from skylark.sdk.topic_names import TopicNames
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +82,8 @@ MOST_MISSING = 1_000
 HEARTBEAT_RETRY_S = 5
 # How long unregistering may take; afterwards the broker notices the closed connection.
 LEAVE_TIMEOUT_S = 0.15
+# The beginning of the reason why there is no route for a topic that exists.
+_AWAY = "the brokers that have it are away: "
 # Answers of a NameServer that has just started: it knows no route yet, or is not ready. Another NameServer is asked.
 _NOT_KNOWN = (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SYSTEM_ERROR)
 
@@ -92,7 +96,7 @@ class _RouteRequest:
     def __init__(self) -> None:
         self.done = trio.Event()
         self.route: TopicRoute | None = None
-        self.error: Exception = SkylarkError("the client was closed")
+        self.error: Exception = closed()
 
 
 class ClientInstance:
@@ -135,8 +139,6 @@ class ClientInstance:
         self._settled_at = -inf
         # After this time every broker that this client knew counts as registered again.
         self._are_back_at = inf
-        # Whether the NameServers knew no broker when they were asked last.
-        self._is_without_brokers = False
         # Topic → the unusable parts of its route that were logged last.
         self._skipped: dict[str, tuple[str, ...]] = {}
         # The latest topics that no NameServer knew; an ordered set.
@@ -145,7 +147,10 @@ class ClientInstance:
         #: Called with each topic whose route has changed.
         self.on_new_route: list[Callable[[str], None]] = []
         self._heartbeat_due = Signal()
+        # Whether a task looks for what blocks the event loop.
+        self._is_watched = False
         self.routes = RouteCache()
+        self.topic_names = TopicNames()
         self.membership = Membership()
         self.replies = Replies(SystemClock())
         self._broker_requests = BrokerRequests(self.membership, self.replies)
@@ -250,6 +255,12 @@ class ClientInstance:
         assert self._nursery is not None
         return self._nursery
 
+    def watch_loop(self) -> None:
+        """Log from now on when something blocks this event loop, as handlers in it may do."""
+        if not self._is_watched:
+            self._is_watched = True
+            self.nursery.start_soon(watch_trio)
+
     def at(self, addr: str, timeout_ms: float | None = None, *, broker_name: str = "") -> Endpoint:
         """The server at ``addr``; with ``broker_name``, requests fail when another broker listens there."""
         return Endpoint(self.remoting, addr, self.timeout_ms if timeout_ms is None else timeout_ms, broker_name)
@@ -288,7 +299,7 @@ class ClientInstance:
                 "the first send where brokers have autoCreateTopicEnable=true"
             )
             if away := error.remark.partition(TOPIC_IS_AWAY)[2]:
-                reason = f"the brokers that have it are away: {away}"
+                reason = _AWAY + away
             raise RouteNotFound(topic, reason) from None
 
     async def _light_route(self, timeout_ms: float) -> TopicRouteData:
@@ -348,11 +359,14 @@ class ClientInstance:
                 del self._missing[next(iter(self._missing))]
             # "Unknown" is not final for a topic that was known before, or from servers that may be starting: callers
             # wait and ask again.
-            is_starting = await self._are_starting()
-            reason = f"no broker is registered at {self.name_servers.text}: start one with that as its namesrvAddr"
-            missing = RouteNotFound(topic, reason) if self._is_without_brokers else unknown
-            missing.is_passing = is_starting or (known is not None and not known.is_guess)
-            request.error = missing
+            brokers = await self._registered_brokers()
+            is_starting = trio.current_time() < self._settled_at
+            reason = unknown.reason
+            # The names of brokers that are away say more.
+            if brokers is not None and not brokers and not reason.startswith(_AWAY):
+                reason = f"no broker is registered at {self.name_servers.text}: start one with that as its namesrvAddr"
+            is_passing = is_starting or (known is not None and not known.is_guess)
+            request.error = RouteNotFound(topic, reason, is_passing=is_passing)
         except BrokerError as error:
             # A NameServer that is not ready yet answers with SYSTEM_ERROR.
             is_starting = error.code == ResponseCode.SYSTEM_ERROR
@@ -375,16 +389,14 @@ class ClientInstance:
         """All topics that this client uses, or would use if they existed. Light queues have no routes."""
         return [topic for topic in dict.fromkeys([*self.routes.topics(), *self._missing]) if not is_light(topic)]
 
-    async def _are_starting(self) -> bool:
-        """Whether NameServers or brokers may still be starting: an unknown topic may then become known soon."""
+    async def _registered_brokers(self) -> Collection[str] | None:
+        """The names of the brokers that the NameServers know now, which is noted; None when none of them says it."""
         try:
             brokers = (await self.name_servers.ask(namesrv_api.cluster_info, self.timeout_ms)).broker_addr_table
         except SkylarkError:
-            brokers, self._is_without_brokers = {}, False
-        else:
-            self._is_without_brokers = not brokers
-        self._note_registered(brokers)
-        return trio.current_time() < self._settled_at
+            brokers = None
+        self._note_registered(brokers or ())
+        return brokers
 
     def _note_registered(self, brokers: Collection[str]) -> None:
         now = trio.current_time()

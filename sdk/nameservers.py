@@ -173,6 +173,8 @@ class NameServers:
         self._addrs: tuple[str, ...] = ()
         # The address of the NameServer that answered last.
         self._good = ""
+        # Addresses of other servers, each of which was logged.
+        self._strangers: set[str] = set()
         self._arrived = trio.Event()
         self.replace(known.addrs)
 
@@ -247,8 +249,11 @@ class NameServers:
                 answer = await call(self.at(addr, try_ms))
             except (NotNameServer, NotRocketMQ) as error:
                 stranger = error
-                if len(addrs) > 1:  # otherwise the error is raised
-                    logger.warning("%s", error)
+                if isinstance(error, NotRocketMQ):
+                    stranger = NotRocketMQ(error.addr, error.protocol, is_nameserver=True)
+                if len(addrs) > 1 and addr not in self._strangers:  # otherwise the error is raised
+                    self._strangers.add(addr)
+                    logger.warning("%s", stranger)
             except RemotingError as error:
                 logger.info("NameServer failed, trying the next: %s", error)
                 failure = error

@@ -95,19 +95,26 @@ def check_asyncio() -> None:
         )
 
 
-def warn_of_blocking() -> None:
-    """Log that calls will block the event loop of the caller, if there is one. A notebook has one for itself."""
-    try:
-        library = sniffio.current_async_library()
-    except sniffio.AsyncLibraryNotFoundError:
+def note_blocked_loop() -> None:
+    """Log that opening a client blocks the event loop of this thread, if it has one. A notebook has one for itself."""
+    if "ipykernel" in sys.modules:
         return
-    if "ipykernel" not in sys.modules:
-        logger.warning(
-            "calls of skylark.blocking block the event loop of this thread (%s): use the classes of %s there, which "
-            "have the same methods",
-            library,
-            "skylark.aio" if library == "asyncio" else "skylark",
-        )
+    # Not sniffio, which looks at context variables: threads of asyncio.to_thread inherit them.
+    if trio.lowlevel.in_trio_run():
+        log_blocked_loop("trio", "skylark")
+    elif "asyncio" in sys.modules and sys.modules["asyncio"]._get_running_loop() is not None:
+        log_blocked_loop("asyncio", "skylark.aio")
+
+
+@cache
+def log_blocked_loop(library: str, others: str) -> None:
+    """Log it, once in a process; no warning, since a program may open clients so before its loop has other work."""
+    logger.info(
+        "opening a client of skylark.blocking blocks the event loop of this thread (%s), and so do calls in it: use the"
+        " classes of %s there, which have the same methods",
+        library,
+        others,
+    )
 
 
 class AsyncOnly:

@@ -50,8 +50,8 @@ def check_start_timeout(value: float | None) -> None:
 class Start:
     """The start of one producer or consumer, on an open client whose groups it has joined.
 
-    Methods raise NoNameServer, and BrokerError for refusals that a retry would repeat, with a note that says what to
-    do.
+    Methods raise NoNameServer, NotRocketMQ or NotNameServer for the address of another server, and BrokerError for
+    refusals that a retry would repeat, with a note that says what to do.
     """
 
     def __init__(self, client: ClientHandle, timeout_ms: float) -> None:

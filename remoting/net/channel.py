@@ -35,7 +35,7 @@ from skylark.remoting.net.transport import MAX_PIECES, DirectCalls, MustQueue, T
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.command import CBOR, FLAG_ONEWAY, FLAG_RESPONSE, OFFER_CBOR, OFFER_FIELD, Command
 from skylark.remoting.protocol.connection import Connection
-from skylark.remoting.protocol.foreign import ANSWER_TO_HTTP, GRPC, HTTP, TLS, foreign_protocol
+from skylark.remoting.protocol.foreign import ANSWER_TO_HTTP, GRPC, HTTP, REMOTING, TLS, foreign_protocol
 from skylark.remoting.protocol.frame import MAX_HEADER_BYTES, encode, encode_head
 from skylark.remoting.protocol.signature import WholeSignatures
 
@@ -68,6 +68,8 @@ MAX_IN_FLIGHT = 65_535
 # A connection on which nothing arrives for this time, though a request has expired, is dead: a firewall or NAT on the
 # way has forgotten it. An expired request with a shorter timeout proves less: a server may stall for a moment.
 SILENT_S = 2.0
+# How many of a peer's first bytes are kept, to name its protocol.
+FIRST_BYTES = 16
 
 Answered = Callable[[Command | RemotingError], None]
 Dispatch = Callable[["Channel", Command], None]
@@ -118,7 +120,9 @@ class Channel:
         self._wake = Signal()
         self._backpressure = backpressure
         self._in_turn = False
-        self._has_read = False
+        # The beginning of what the peer has sent, and whether a whole frame of it has come.
+        self._first_bytes = b""
+        self._has_frame = False
         self._sending = False
         self._waiting_for_sent = trio.lowlevel.ParkingLot()
         # Opaque → deadline, timeout, code, callback, size of the frame.
@@ -398,7 +402,7 @@ class Channel:
         self._hands_over = True
         try:
             answer = direct_calls.handle(_received(command))
-            self.last_read, self._has_read = trio.current_time(), True
+            self.last_read = trio.current_time()
             if answer is not None and (row := self._pending.pop(command.opaque, None)) is not None:
                 self._end_request(row[3], answer)
         except MustQueue:
@@ -534,24 +538,26 @@ class Channel:
     def _explained(self, reason: str) -> str:
         """The reason why the connection ended, with a guess if the peer has never said anything but a TLS alert."""
         is_strange = self._pending and not self.is_encrypted
-        if is_strange and (not self._has_read or self._connection.protocol_of_pending == TLS):
+        if is_strange and (not self._first_bytes or self._connection.protocol_of_pending == TLS):
             return f"{reason} {TLS_GUESS}"
         return reason
 
-    def _refuse_bytes(self, data: bytes, reason: str) -> None:
-        """Close the channel of a peer that has sent ``data``, which are no frames of RocketMQ's."""
-        found = foreign_protocol(data)
-        if found:
-            reason = f"the peer speaks {found}"
-        if self._backpressure:
-            if found in (HTTP, GRPC) and not self._outbox and not self._sending:
-                with suppress(trio.BrokenResourceError):
-                    self._try_send([ANSWER_TO_HTTP])
-        elif found == TLS:
-            reason = f"{CLOSED_BY_PEER} {TLS_GUESS}"
-        # With every request of this client unanswered, the bytes are the first that the server has sent.
-        elif found or (self._pending and len(self._pending) == self._next_opaque):
-            self.foreign = found
+    def _refuse_bytes(self, reason: str) -> None:
+        """Close the channel of a peer whose bytes are no frames, for ``reason``, or are over a limit."""
+        found = foreign_protocol(self._first_bytes)
+        # After a whole frame, or with a frame at the beginning, the bytes are damaged or over a limit.
+        if not self._has_frame and found != REMOTING:
+            if found:
+                reason = f"the peer speaks {found}"
+            is_server = self._backpressure
+            if is_server:
+                if found in (HTTP, GRPC) and not self._outbox and not self._sending:
+                    with suppress(trio.BrokenResourceError):
+                        self._try_send([ANSWER_TO_HTTP])
+            elif found == TLS:
+                reason = f"{CLOSED_BY_PEER} {TLS_GUESS}"
+            else:
+                self.foreign = found
         self.close(reason, "bad_frames")
 
     def close(self, reason: str, exceeded: str = "") -> None:
@@ -593,11 +599,12 @@ class Channel:
             if not data:
                 return
             self.last_read = trio.current_time()
-            self._has_read = True
+            if not self._first_bytes:
+                self._first_bytes = data[:FIRST_BYTES]
             try:
                 commands = connection.receive_data(data)
             except ProtocolError as error:
-                self._refuse_bytes(data, str(error))
+                self._refuse_bytes(str(error))
                 return
             received = len(data)
             # The parser has its own copy of an incomplete frame; this buffer would stay alive while the turn waits.
@@ -613,6 +620,7 @@ class Channel:
                     return
             if commands:
                 self._last_frame = self.last_read
+                self._has_frame = True
             self._in_turn = True
             try:
                 turn_ends = self.last_read + TURN_S

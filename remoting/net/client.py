@@ -20,7 +20,14 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from skylark.mqcommon.addresses import server_address, split_address
-from skylark.mqcommon.errors import ConnectFailed, PlainSignatureOnly, RemotingError, RequestTimeout, TlsFailed
+from skylark.mqcommon.errors import (
+    ConnectFailed,
+    NotRocketMQ,
+    PlainSignatureOnly,
+    RemotingError,
+    RequestTimeout,
+    TlsFailed,
+)
 from skylark.mqcommon.shielded_nursery import shielded_nursery
 from skylark.mqcommon.signal import Signal
 from skylark.remoting.net import sockets
@@ -341,10 +348,10 @@ class RemotingClient:
     async def _ask_for_challenge(self, peer: _Peer, attempt: _Attempt, channel: Channel) -> None:
         """Send the first request of a connection with credentials, which is not signed, and take the challenge."""
         try:
-            answer = await self._answer_to_challenge(channel)
-            if isinstance(answer, str):
-                self._errors[peer.addr] = ConnectFailed(peer.addr, answer)
-                channel.close(answer)
+            answer = await self._answer_to_challenge(peer.addr, channel)
+            if isinstance(answer, ConnectFailed):
+                self._errors[peer.addr] = answer
+                channel.close(answer.reason)
                 return
             server = server_address(channel.remote)
             fields = answer.ext or {}
@@ -363,21 +370,23 @@ class RemotingClient:
         finally:
             self._end(peer, attempt)
 
-    async def _answer_to_challenge(self, channel: Channel) -> Command | str:
-        """The answer to the request for a challenge; or why the connection cannot be used."""
+    async def _answer_to_challenge(self, addr: str, channel: Channel) -> Command | ConnectFailed:
+        """The answer to the request for a challenge; or why the connection to ``addr`` cannot be used."""
         request = CHALLENGE.command(ChallengeRequestHeader(server_address(channel.remote)))
         request.ext = {**(request.ext or {}), OFFER_FIELD: OFFER_CBOR}
         try:
             with trio.fail_after(CONNECT_TIMEOUT_MS / 1000):
                 answer = await channel.invoke(request, CONNECT_TIMEOUT_MS)
         except trio.TooSlowError:
-            return f"no answer within {CONNECT_TIMEOUT_MS} ms"
+            return ConnectFailed(addr, f"no answer within {CONNECT_TIMEOUT_MS} ms")
+        except NotRocketMQ as error:
+            return error
         except RemotingError as error:
-            return str(error)
+            return ConnectFailed(addr, str(error))
         is_ours = OFFER_FIELD in (answer.ext or {})
         if is_ours and answer.code not in (ResponseCode.SUCCESS, ResponseCode.REQUEST_CODE_NOT_SUPPORTED):
             # The server stops, or has too much to do. Otherwise it would give a challenge.
-            return f"[{answer.code}] {answer.remark}"
+            return ConnectFailed(addr, f"[{answer.code}] {answer.remark}")
         return answer
 
     def _connected(self, peer: _Peer, attempt: _Attempt, channel: Channel) -> None:

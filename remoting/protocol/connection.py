@@ -8,7 +8,7 @@ bytes are not returned: to the peer they look like requests that were lost with 
 
 from skylark.mqcommon.errors import ProtocolError
 from skylark.remoting.protocol.command import Command
-from skylark.remoting.protocol.foreign import REMOTING, foreign_protocol
+from skylark.remoting.protocol.foreign import foreign_protocol
 from skylark.remoting.protocol.frame import DECODERS, MAX_FRAME_BYTES, MAX_HEADER_BYTES, PREFIX
 
 _unpack_prefix = PREFIX.unpack_from
@@ -36,9 +36,8 @@ class Connection:
 
     @property
     def protocol_of_pending(self) -> str:
-        """The protocol that the incomplete frame seems to be of, if it is another than RocketMQ's; see foreign.py."""
-        found = foreign_protocol(bytes(self._pending[:16]))
-        return "" if found == REMOTING else found
+        """The protocol that the incomplete frame seems to be of; see foreign.py."""
+        return foreign_protocol(bytes(self._pending[:16]))
 
     def release(self) -> None:
         """Free the buffer: the connection has ended."""

@@ -43,7 +43,8 @@ def foreign_protocol(data: bytes) -> str:
     # A server of HTTP/2 begins with a SETTINGS frame: its length, type 4, flags, stream 0.
     if data[:1] == b"\0" and data[3:4] == b"\x04" and data[5:9] == bytes(4):
         return GRPC
-    # A frame of RocketMQ: its length, header type 0 (JSON) with the header's length, the header.
-    if data[:1] == b"\0" and data[4:6] == b"\0\0" and data[8:10] == b'{"':
+    # A frame of RocketMQ: its length, which may be over the limit, header type 0 (JSON) with the header's length, the
+    # header.
+    if data[4:6] == b"\0\0" and data[8:10] == b'{"':
         return REMOTING
     return ""

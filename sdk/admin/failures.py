@@ -47,8 +47,10 @@ _SEND_REMEDY = "look at the topic's perm with mqadmin topicRoute and at the brok
 def explain(error: BaseException) -> str:
     """One line for ``error``."""
     match error:
-        case UserError() | TlsFailed() | PlainSignatureOnly() | NotNameServer() | NotRocketMQ():
+        case UserError() | TlsFailed() | PlainSignatureOnly() | NotNameServer() | NotRocketMQ(is_nameserver=True):
             text = str(error)
+        case NotRocketMQ():
+            text = f"{error}; check that the address is right (-n, -b, NAMESRV_ADDR)"
         case ConnectFailed():
             text = f"{error}; check that a server listens there and that the address is right (-n, -b, NAMESRV_ADDR)"
         case ConnectionLost():

@@ -7,7 +7,8 @@ The methods are the same as in the trio classes. Each object has one background 
 thread of a `Client`. Calls and results cross between the two loops in batches. See docs/guides/asyncio.md.
 
 portal.py    a client in its thread, called from asyncio, and the crossing between the two loops
-facade.py    the base class of the asyncio classes, and `Client`; handlers.py: handlers of consumers
+facade.py    the base class of the asyncio classes, and `Client`; handlers.py: handlers of consumers, and loop_watch.py:
+whether they block their loop
 admin.py, consumer.py, producer.py, push.py, simple.py, transactional.py: the classes, with an entry for each method of
 the trio class, and the classes of their tickets, messages and streams
 """

@@ -13,6 +13,7 @@ from functools import partial
 from types import CoroutineType
 from typing import Any
 
+from skylark.sdk.aio.loop_watch import WATCHES, LoopWatch
 from skylark.sdk.consumer.problems import check_on_problem
 from skylark.sdk.consumer.workers import ForeignHandlers, Job
 from skylark.sdk.loop_thread import Inbox, call_each
@@ -30,6 +31,7 @@ class AsyncioHandlers(ForeignHandlers):
     def __init__(self, handler: Callable[[Any], object]) -> None:
         super().__init__(handler)
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._watch: LoopWatch | None = None
         self._context = contextvars.Context()
         self._works: Inbox[Callable[[], object]] | None = None
         # Trio adds jobs at the right; asyncio takes jobs from the left, and puts the rest of a job back at the left.
@@ -38,12 +40,12 @@ class AsyncioHandlers(ForeignHandlers):
         self._tasks: list[asyncio.Task[None]] = []
         self._idle: list[asyncio.Future[None]] = []
         self._is_stopping = False
-        # When trio asked the loop for a sign of life that has not come yet.
-        self._asked_at: float | None = None
 
     def bind(self) -> None:
         """Let handlers run in the present loop and context."""
         loop = self._loop = asyncio.get_running_loop()
+        self._watch = WATCHES.of(loop)
+        self._watch.add_user()
         self._context = contextvars.copy_context()
 
         def wake(run: Callable[[], None]) -> None:
@@ -54,6 +56,8 @@ class AsyncioHandlers(ForeignHandlers):
 
     async def close(self) -> None:
         """End the tasks."""
+        assert self._watch is not None
+        self._watch.remove_user()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -70,14 +74,9 @@ class AsyncioHandlers(ForeignHandlers):
     def running(self) -> Sequence[Job]:
         return list(self._running)
 
-    def blocked_s(self, now: float) -> float:
-        if self._loop is None or self._loop.is_closed():
-            return 0.0
-        if self._asked_at is not None:
-            return now - self._asked_at
-        self._asked_at = now
-        self._to_asyncio(self._is_alive)
-        return 0.0
+    def look_at_loop(self) -> None:
+        if self._watch is not None:
+            self._watch.look()
 
     def cancel(self, job: Job) -> None:
         self._to_asyncio(lambda: self._cancel(job))
@@ -105,10 +104,6 @@ class AsyncioHandlers(ForeignHandlers):
                 job.ended(job)
 
     # --- in asyncio
-
-    def _is_alive(self) -> None:
-        """The sign of life that `blocked_s` asks for."""
-        self._asked_at = None
 
     def _make_tasks(self) -> None:
         assert self._loop is not None

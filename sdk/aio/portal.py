@@ -181,6 +181,11 @@ class Portal(Generic[C]):
         opening.check_opened()
         opening.soon(partial(_spawn, partial(crossing.watch, opening)))
 
+    def post(self, work: Callable[[C], object]) -> None:
+        """Let the loop run ``work`` later. Does nothing in a child process, or if the client is not open."""
+        if self._open is not None:
+            self._open.post(work)
+
     async def close(self) -> None:
         """Close the client and wait until it is closed. Does nothing in a child process, or if it is closed already.
 

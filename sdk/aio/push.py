@@ -1,6 +1,7 @@
 """`PushConsumer` for asyncio."""
 
 from collections.abc import Sequence
+from types import TracebackType
 from typing import Self
 
 from skylark.mqcommon.arguments import check_int, check_text
@@ -27,6 +28,7 @@ from skylark.sdk.consumer.push import (
     PULL_COUNT,
     WAIT_MS,
     CrossingMessages,
+    early_end,
 )
 from skylark.sdk.consumer.push import PushConsumer as TrioPushConsumer
 from skylark.sdk.consumer.retry_policy import RetryPolicy
@@ -127,6 +129,13 @@ class PushConsumer(Facade[TrioPushConsumer], of=TrioPushConsumer):
         )
         self._taken: CrossingMessages | None = None
         self.group = group
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._loop.post(early_end)
+        await super().__aexit__(kind, error, trace)
 
     # --- messages of a consumer without a handler; several tasks may take them
 

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import wraps
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar
+from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from skylark.sdk.blocking.handlers import ThreadHandlers
 from skylark.sdk.blocking.loop import ClientLoop
@@ -20,7 +20,7 @@ from skylark.sdk.credentials import GivenCredentials, GivenTls
 from skylark.sdk.endpoint import DEFAULT_TIMEOUT_MS
 from skylark.sdk.nameservers import NameServerSource
 from skylark.sdk.namespaces import Namespace
-from skylark.sdk.runtime import SendsFailed, raise_or_log, warn_of_blocking
+from skylark.sdk.runtime import SendsFailed, note_blocked_loop, raise_or_log
 
 C = TypeVar("C")
 C_co = TypeVar("C_co", covariant=True)
@@ -54,7 +54,7 @@ class Facade(Generic[C_co]):
 
     def open(self) -> Self:
         """Open the client; ``with`` calls it."""
-        warn_of_blocking()
+        note_blocked_loop()
         self._loop.open()
         return self
 
@@ -70,17 +70,6 @@ class Facade(Generic[C_co]):
         finally:
             for handler in self._handlers:
                 handler.join()
-
-    # Type checkers know of the mistake without these.
-    if not TYPE_CHECKING:
-
-        async def __aenter__(self) -> NoReturn:
-            """TypeError: this class has no such method."""
-            name = type(self).__name__
-            raise TypeError(f"open this {name} by 'with'; asyncio has skylark.aio.{name}, trio skylark.{name}")
-
-        async def __aexit__(self, *error: object) -> None:
-            """Python looks for this method before it calls the other one."""
 
     def __enter__(self) -> Self:
         return self.open()

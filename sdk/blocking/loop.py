@@ -66,6 +66,11 @@ class ClientLoop(Generic[C]):
             raise not_open()
         return client if client.home.is_here else self._reopened()
 
+    def post(self, work: Callable[[C], object]) -> None:
+        """Let the loop run ``work`` later. Does nothing in a child process, or if the client is not open."""
+        if self._open is not None:
+            self._open.post(work)
+
     def close(self) -> None:
         """Close the client and wait until it is closed. It may be called more than once."""
         if self._open is not None:

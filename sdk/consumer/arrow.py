@@ -189,7 +189,8 @@ class _ForMessages:
     """Wraps a handler of record batches as a handler of lists of messages."""
 
     def __init__(self, handler: Callable[[Any], Any], schema: "Schema") -> None:
-        self._handler = handler
+        #: The handler itself, whose name users know.
+        self.plain = handler
         self._schema = schema
 
     def __call__(self, messages: list[MessageExt]) -> Any:
@@ -201,4 +202,4 @@ class _ForMessages:
             raise InvalidArgument(
                 f"the bodies of {len(messages)} messages are too large for one record batch: use a smaller batch_size"
             ) from None
-        return self._handler(batch)
+        return self.plain(batch)

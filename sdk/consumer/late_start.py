@@ -12,28 +12,28 @@ class LateStart:
 
     def __init__(self, group: str) -> None:
         self._group = group
-        # Topic → how many messages, in how many queues; None: the topic was logged.
-        self._topics: dict[str, tuple[int, int] | None] = {}
+        # Topic → how many messages, in the queues so far; None: the topic was logged.
+        self._topics: dict[str, int | None] = {}
 
     def passes(self, mq: MessageQueue, count: int) -> None:
         """Note, for `log`, that the group begins at the end of ``mq``, after ``count`` messages."""
-        known = self._topics.setdefault(mq.topic, (0, 0))
-        if count and known is not None:
-            self._topics[mq.topic] = known[0] + count, known[1] + 1
+        known = self._topics.setdefault(mq.topic, 0)
+        if known is not None:
+            self._topics[mq.topic] = known + count
 
     def log(self) -> None:
         """Log the topics with messages that the group does not get, and how it gets them."""
         for topic, found in self._topics.items():
-            if found is None or not found[0]:
+            if not found:
                 continue
             self._topics[topic] = None
             logger.warning(
-                "group %s is new and begins at the end of topic %s: it does not get the %d messages before that (in %d "
-                "queues); to get them: mqadmin resetOffsetByTime -g %s -t %s -s 0; the next new group gets all messages"
-                " with consume_from=ConsumeFrom.FIRST_OFFSET",
+                "group %s has no offset of topic %s yet and begins at its end: it does not get the messages before that"
+                " (%d or more); to get them: mqadmin resetOffsetByTime -g %s -t %s -s 0; the next new group gets all "
+                "messages with consume_from=ConsumeFrom.FIRST_OFFSET",
                 self._group,
                 topic,
-                *found,
+                found,
                 self._group,
                 topic,
             )

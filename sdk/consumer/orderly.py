@@ -19,9 +19,9 @@ from skylark.sdk.consumer.outcome import ConsumeResult, Later, Result, failure_o
 from skylark.sdk.consumer.process_queue import FlowControl, ProcessQueue
 from skylark.sdk.consumer.retry_policy import Failure, Fate
 from skylark.sdk.consumer.settings import PushSettings
-from skylark.sdk.consumer.slow_handlers import WATCH_S, SlowHandlers
+from skylark.sdk.consumer.slow_handlers import SlowHandlers
 from skylark.sdk.consumer.window import Batch
-from skylark.sdk.consumer.workers import ForeignHandlers, call_handler
+from skylark.sdk.consumer.workers import CHECKS_PER_TIMEOUT, ForeignHandlers, call_handler
 
 
 class Orderly:
@@ -49,19 +49,14 @@ class Orderly:
 
     @enable_ki_protection
     async def watch(self) -> None:
-        """Log slow handlers, and handlers that block their event loop."""
+        """Log slow handlers, and handlers that block the loop of a facade's user."""
         handlers = self._settings.handler or self._settings.batch_handler
-        foreign = handlers if isinstance(handlers, ForeignHandlers) else None
-        slow = SlowHandlers(self._settings, "trio.to_thread.run_sync" if foreign is None else "asyncio.to_thread")
-        told: dict[MessageQueue, float] = {}
+        slow = SlowHandlers(self._settings)
         while True:
-            due = trio.current_time() + WATCH_S
-            await trio.sleep_until(due)
-            now = trio.current_time()
-            slow.blocked(now - due if foreign is None else foreign.blocked_s(now))
-            late = {mq: call for mq, call in self._calls.items() if now - call[0] >= slow.slow_s}
-            slow.slow([message for mq, (began, message) in late.items() if told.get(mq) != began])
-            told = {mq: began for mq, (began, _) in late.items()}
+            await trio.sleep(self._settings.consume_timeout_ms / 1000 / CHECKS_PER_TIMEOUT)
+            if isinstance(handlers, ForeignHandlers):
+                handlers.look_at_loop()
+            slow.check([(mq, *call) for mq, call in self._calls.items()], trio.current_time())
 
     def put(self, batch: Batch) -> None:
         """Have the messages of ``batch`` handled after the earlier ones of its queue."""

@@ -76,8 +76,9 @@ class PullConsumer(AsyncOnly):
     the group are names in ``namespace``, by default the `Client`'s namespace. ``trace`` records what is pulled and
     polled in RocketMQ's trace topic, ``trace_topic`` in another one; ``trace`` may be a sink.
 
-    Opening it raises NoNameServer when no NameServer answers within ``start_timeout_ms``, and BrokerError when a broker
-    refuses its credentials or its group; with None the start checks nothing.
+    Opening it raises NoNameServer when no NameServer answers within ``start_timeout_ms``, NotRocketMQ or NotNameServer
+    at once when another server listens there, and BrokerError when a broker refuses its credentials or its group; with
+    None the start checks nothing.
     """
 
     def __init__(

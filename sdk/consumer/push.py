@@ -57,7 +57,7 @@ from skylark.sdk.consumer.retry_policy import RetryPolicy
 from skylark.sdk.consumer.settings import PushSettings, in_namespace
 from skylark.sdk.consumer.stream_message import HandedOut, StreamMessage
 from skylark.sdk.consumer.tracing import Tracing
-from skylark.sdk.consumer.workers import make_workers
+from skylark.sdk.consumer.workers import ForeignHandlers, make_workers
 from skylark.sdk.credentials import GivenCredentials, GivenTls
 from skylark.sdk.endpoint import DEFAULT_TIMEOUT_MS
 from skylark.sdk.loop_thread import Inbox, OpenClient
@@ -97,9 +97,10 @@ class PushConsumer(AsyncOnly):
     and an exception have the messages delivered again, unless ``retry`` says otherwise; ``ConsumeResult.SUSPEND`` is
     for ``orderly``. Any other value is a TypeError, which is logged and counts as an exception.
 
-    Opening it raises NoNameServer when no NameServer answers within ``start_timeout_ms``, and BrokerError when brokers
-    refuse its credentials, permissions, group or subscriptions; with None the consumer starts and goes on trying. A
-    later failure is in `problem`, and ``on_problem`` is called with it: a plain function, which must not block.
+    Opening it raises NoNameServer when no NameServer answers within ``start_timeout_ms``, NotRocketMQ or NotNameServer
+    at once when another server listens there, and BrokerError when brokers refuse its credentials, permissions, group
+    or subscriptions; with None the consumer starts and goes on trying. A later failure is in `problem`, and
+    ``on_problem`` is called with it: a plain function, which must not block.
     """
 
     def __init__(
@@ -202,7 +203,8 @@ class PushConsumer(AsyncOnly):
         # The child of a fork has a copy of the parent's consumer: the child must not commit for the parent, nor leave
         # the group.
         if self._client.forks == FORKS.count:
-            if error[0] is None:
+            # How the block of a facade's user ended is not known here: facades call `early_end`.
+            if error[0] is None and not self._parts.is_hosted:
                 self._parts.warn_of_early_end()
             with survived("stopping the consumer"), trio.CancelScope(shield=True):
                 await self._parts.stop()
@@ -400,6 +402,8 @@ class PushParts:
             self.ownership.reset,
             self._rates,
         )
+        #: Whether the handlers run in the threads or in the loop of a facade's user.
+        self.is_hosted = isinstance(settings.handler or settings.batch_handler, ForeignHandlers)
         # Whether somebody takes the messages of a stream.
         self.is_iterated = not settings.is_stream
         # Whether the log says that nobody does.
@@ -444,6 +448,8 @@ class PushParts:
             await nursery.start(self._handed_out.watch)
         if self._settings.orderly:
             nursery.start_soon(self._ordered.watch)
+        if not (self.is_hosted or self._settings.is_stream):
+            self._client.instance.watch_loop()
         nursery.start_soon(self._commit_often)
         nursery.start_soon(self._sample_often)
 
@@ -518,9 +524,8 @@ class PushParts:
 
     def warn_of_early_end(self) -> None:
         """Log that the consumer ends before it can have worked, as in a script that has nothing to wait for."""
-        self._warn_if_unread()
         open_s = trio.current_time() - self._opened_at
-        if not self._is_unread and not self.counters.pulled and open_s < EARLY_S:
+        if not self._settings.is_stream and not self.counters.pulled and open_s < EARLY_S:
             logger.warning(
                 "the consumer of group %s ends %.1f s after its start, and no message has come: messages are handled "
                 "inside of its 'async with' block (or 'with' block) only. Keep the block open, as by `await "
@@ -623,6 +628,11 @@ class PushParts:
             self._rates.sample(trio.current_time())
             self.flow.sample_progress()
             self._warn_if_unread()
+
+
+def early_end(consumer: PushConsumer) -> None:
+    """For a facade, when the block of its user has ended without an error and before ``consumer`` closes."""
+    consumer._parts.warn_of_early_end()
 
 
 # How many messages cross at a time. More are in memory anyway; messages that were not iterated over are never

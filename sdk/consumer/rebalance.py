@@ -9,8 +9,6 @@ pulled in any case.
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from difflib import get_close_matches
-from itertools import islice
 
 import trio
 
@@ -19,7 +17,7 @@ from skylark.mqcommon.message.queue import MessageQueue
 from skylark.mqcommon.signal import Signal
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.requests.groups import POP
-from skylark.sdk import broker_api, namesrv_api
+from skylark.sdk import broker_api
 from skylark.sdk.consumer.context import PushContext
 from skylark.sdk.consumer.expression import Sql
 from skylark.sdk.retry import is_transient
@@ -33,10 +31,6 @@ INTERVAL_S = 20.0
 # pauses double, up to the longest.
 AGAIN_S = 0.25
 LONGEST_AGAIN_S = 4.0
-# How long a round waits for the names of topics, which only a log line needs.
-NAMES_TIMEOUT_MS = 1_000
-# Comparing names takes some microseconds each, in the event loop.
-MOST_NAMES = 2_000
 
 Queues = Mapping[MessageQueue, str | Sql]
 Change = Callable[[Queues, bool, Queues], Awaitable[bool]]
@@ -71,8 +65,6 @@ class Rebalance:
         self._due = Signal()
         # Missing topics that were logged, so that each is logged once.
         self._missing: dict[str, None] = {}
-        # The names of all topics, if this round has asked for them.
-        self._names: list[str] | None = None
         # Problems of brokers that do not know the group: forgotten when the brokers are in no route any more.
         self._strange: dict[str, None] = {}
         # Brokers that do not know request 400.
@@ -111,7 +103,7 @@ class Rebalance:
         for topic in [topic for topic in self._missing if topic not in self._subscriptions]:
             del self._missing[topic]
             self._problems.report(_topic(topic), None)
-        is_settled, self._names = True, None
+        is_settled = True
         asked: dict[str, list[str] | None] = {}
         for topic, expression in list(self._subscriptions.items()):
             share = await self._share(topic, asked)
@@ -137,9 +129,11 @@ class Rebalance:
         except (RouteNotFound, RemotingError, BrokerError) as error:
             if topic not in self._missing and topic != self._settings.retry_topic:
                 self._missing[topic] = None
-                near = near_names(topic, await self._topic_names()) if isinstance(error, RouteNotFound) else ""
-                logger.warning("waiting for topic %s: %s%s", topic, error, near)
                 self._problems.report(_topic(topic), error)
+                near = ""
+                if isinstance(error, RouteNotFound):
+                    near = await instance.topic_names.like(topic, self._client.names, self._client.name_servers)
+                logger.warning("waiting for topic %s: %s%s", topic, error, near)
             return None
         self._problems.report(_topic(topic), None)
         if self._missing.pop(topic, self) is None:
@@ -158,16 +152,6 @@ class Rebalance:
         if popped:
             return [], popped
         return self._settings.allocate(route.readable, sorted(members), instance.client_id), []
-
-    async def _topic_names(self) -> list[str]:
-        """All topics; empty when the NameServers do not list them for this client. Asks once in a round."""
-        if self._names is None:
-            self._names = []
-            try:
-                self._names = await self._client.name_servers.ask(namesrv_api.topic_names, NAMES_TIMEOUT_MS)
-            except SkylarkError as error:
-                logger.info("no names of topics: %s", error)
-        return self._names
 
     async def _to_pop(
         self, topic: str, route: TopicRoute, asked: Mapping[str, list[str] | None]
@@ -246,10 +230,3 @@ def _addresses(route: TopicRoute) -> list[str]:
     """The addresses of its brokers, masters first."""
     found = [(number, addr) for addrs in route.brokers.values() for number, addr in addrs.items()]
     return [addr for _, addr in sorted(found)]
-
-
-def near_names(topic: str, names: Iterable[str]) -> str:
-    """The end of a log line about the missing ``topic``: which of ``names`` are like it; "" if none is."""
-    known = islice((name for name in names if not name.startswith("%")), MOST_NAMES)
-    near = get_close_matches(topic, list(known), cutoff=0.75)
-    return f". There is {' and '.join(map(repr, near))}: is the name right?" if near else ""

@@ -30,6 +30,7 @@ from skylark.sdk.consumer.outcome import ConsumeFrom
 from skylark.sdk.consumer.popped import Lease, ReceivedMessage, bits_by_lease
 from skylark.sdk.credentials import GivenCredentials, GivenTls
 from skylark.sdk.endpoint import DEFAULT_TIMEOUT_MS, Endpoint
+from skylark.sdk.loop_thread import closed
 from skylark.sdk.nameservers import NameServerSource
 from skylark.sdk.namespaces import Namespace
 from skylark.sdk.retry import is_transient, until_answered
@@ -56,7 +57,7 @@ class _Round:
     def __init__(self) -> None:
         self.bits: Bits = {}
         self.done = trio.Event()
-        self.error: SkylarkError | None = SkylarkError("the client was closed")
+        self.error: SkylarkError | None = closed()
 
 
 class AckLane:
@@ -142,8 +143,9 @@ class SimpleConsumer(AsyncOnly):
     group begins. ``timeout_ms`` is the timeout of each request. Names are in ``namespace``, by default the namespace of
     the `Client` given as ``nameserver``.
 
-    Opening it raises NoNameServer when no NameServer answers within ``start_timeout_ms``, and BrokerError when a broker
-    refuses its credentials, its group or its topics; with None the start checks nothing.
+    Opening it raises NoNameServer when no NameServer answers within ``start_timeout_ms``, NotRocketMQ or NotNameServer
+    at once when another server listens there, and BrokerError when a broker refuses its credentials, its group or its
+    topics; with None the start checks nothing.
     """
 
     def __init__(

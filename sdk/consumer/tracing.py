@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import wraps
 from itertools import count
 from math import inf
 from typing import Any
@@ -112,6 +113,7 @@ class Tracing:
         return replace(settings, batch_handler=settings.batch_handler and self._wrapped(settings.batch_handler))
 
     def _wrapped(self, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        @wraps(handler)
         def traced(what: MessageExt | list[MessageExt]) -> Any:
             call = self.began(what if isinstance(what, list) else [what])
             if call is None:

@@ -30,7 +30,7 @@ from skylark.sdk.consumer.outcome import ConsumeResult, Result, check_handler, c
 from skylark.sdk.consumer.process_queue import Ready, Takable
 from skylark.sdk.consumer.retry_policy import Failure
 from skylark.sdk.consumer.settings import PushSettings
-from skylark.sdk.consumer.slow_handlers import WATCH_S, SlowHandlers
+from skylark.sdk.consumer.slow_handlers import SlowHandlers
 from skylark.sdk.loop_thread import Inbox
 
 TURN_S = 0.002
@@ -41,7 +41,7 @@ CLOCK_EVERY = 16
 class _Worker:
     """One task. Its handler works on the messages from ``start`` to ``end`` of ``batch``; ``served`` counts calls."""
 
-    __slots__ = ("batch", "end", "is_in_turn", "is_slow", "scope", "seen", "seen_at", "served", "start")
+    __slots__ = ("batch", "end", "is_in_turn", "scope", "seen", "seen_at", "served", "start")
 
     def __init__(self) -> None:
         self.scope = trio.CancelScope()
@@ -54,8 +54,6 @@ class _Worker:
         # The value of ``served`` at the last check, and when this value was first seen.
         self.seen = -1
         self.seen_at = 0.0
-        # Whether the call at that time was logged as slow.
-        self.is_slow = False
 
 
 def _no_handler(_: object) -> None:
@@ -80,7 +78,7 @@ class Workers:
         self._is_single = settings.handler is not None
         self._handler: Callable[[Any], Any] = settings.handler or settings.batch_handler or _no_handler
         self._most = 1 if self._is_single else settings.batch_size
-        self._slow = SlowHandlers(settings, "trio.to_thread.run_sync")
+        self._slow = SlowHandlers(settings)
 
     async def run(self) -> None:
         """Handle messages until `stop`."""
@@ -199,22 +197,18 @@ class Workers:
     async def _watch(self, nursery: trio.Nursery) -> None:
         """Cancel handlers that take longer than the timeout, and log slow ones."""
         timeout_s = self._settings.consume_timeout_ms / 1000
-        pause_s = min(timeout_s / CHECKS_PER_TIMEOUT, WATCH_S)
         while True:
-            due = trio.current_time() + pause_s
-            await trio.sleep_until(due)
+            await trio.sleep(timeout_s / CHECKS_PER_TIMEOUT)
             now = trio.current_time()
-            self._slow.blocked(now - due)
-            slow: list[MessageExt] = []
+            running: list[tuple[object, float, MessageExt]] = []
             for worker in self._workers:
                 if worker.batch is None or worker.seen != worker.served:
-                    worker.seen, worker.seen_at, worker.is_slow = worker.served, now, False
+                    worker.seen, worker.seen_at = worker.served, now
                 elif now - worker.seen_at >= timeout_s:
                     self._expire(worker, nursery)
-                elif now - worker.seen_at >= self._slow.slow_s and not worker.is_slow:
-                    worker.is_slow = True
-                    slow.append(worker.batch.messages[worker.start])
-            self._slow.slow(slow)
+                else:
+                    running.append((worker, worker.seen_at, worker.batch.messages[worker.start]))
+            self._slow.check(running, now)
 
     def _expire(self, worker: _Worker, nursery: trio.Nursery) -> None:
         """Send the messages back now, whenever the handler ends: it may be in a thread, which cannot be cancelled."""
@@ -258,8 +252,6 @@ class Job:
     #: What the other side needs to cancel the job.
     runner: Any = None
     seen_at = took_s = 0.0
-    #: Whether its call was logged as slow.
-    is_slow = False
 
     def __init__(
         self,
@@ -353,9 +345,8 @@ class ForeignHandlers(ABC):
     def running(self) -> Sequence[Job]:
         """Jobs of one call that have been running for a while. A running call keeps its job."""
 
-    def blocked_s(self, now: float) -> float:
-        """How long the loop of the handlers has run nothing, as far as earlier calls know; ``now`` is trio's time."""
-        return 0.0
+    def look_at_loop(self) -> None:  # noqa: B027
+        """Log a loop of the handlers that is blocked now; threads have none."""
 
     @abstractmethod
     def cancel(self, job: Job) -> None:
@@ -421,7 +412,7 @@ class ForeignWorkers:
         self._is_single = settings.handler is not None
         self._most = 1 if self._is_single else settings.batch_size
         self._at_once = settings.concurrency * self._most
-        self._slow = SlowHandlers(settings, "asyncio.to_thread")
+        self._slow = SlowHandlers(settings)
         # How many messages are on the other side, or on their way back to a broker.
         self._away = 0
         # Jobs to send back, and how many tasks send: at most as many as handlers run, as with `Workers`. Thousands of
@@ -587,26 +578,25 @@ class ForeignWorkers:
         """Cancel handlers that take longer than the timeout, and send their messages back now."""
         timeout_s = self._settings.consume_timeout_ms / 1000
         while True:
-            await trio.sleep(min(timeout_s / CHECKS_PER_TIMEOUT, WATCH_S))
+            await trio.sleep(timeout_s / CHECKS_PER_TIMEOUT)
             now = trio.current_time()
-            self._slow.blocked(self._handlers.blocked_s(now))
-            slow: list[MessageExt] = []
+            self._handlers.look_at_loop()
+            running: list[tuple[object, float, MessageExt]] = []
             for job in self._handlers.running():
                 if job.batch is None or job.is_overdue:
                     continue
                 if not job.seen_at:
                     job.seen_at = now
-                elif self._slow.slow_s <= now - job.seen_at < timeout_s and not job.is_slow:
-                    job.is_slow = True
-                    slow.append(self._messages(job)[0])
-                elif now - job.seen_at >= timeout_s:
+                elif now - job.seen_at < timeout_s:
+                    running.append((job, job.seen_at, self._messages(job)[0]))
+                else:
                     # The messages are sent back now. When the handler ends after all, `_take_back` ignores the job.
                     job.give_up()
                     self._handlers.cancel(job)
                     first, timeout_ms = self._messages(job)[0], self._settings.consume_timeout_ms
                     what_next = self._failures.what_next(first, None)
                     self._return(job, self._errors.took_too_long(first, timeout_ms, what_next))
-            self._slow.slow(slow)
+            self._slow.check(running, now)
 
 
 def make_workers(

@@ -31,6 +31,7 @@ from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.command import Command
 from skylark.remoting.protocol.requests.sends import DEFERRED_BATCHES
 from skylark.sdk.endpoint import check_broker_at
+from skylark.sdk.loop_thread import closed
 from skylark.sdk.producer.pending import (
     ALONE,
     DEFERRED,
@@ -112,7 +113,7 @@ class Lane:
         the lane is closed: a send queued there would never end, and its sender would wait forever.
         """
         if self._is_closed:
-            raise SkylarkError("the client was closed")
+            raise closed()
         if (
             self._one_by_one
             and not self._targets.requests
@@ -148,7 +149,7 @@ class Lane:
             self.add(ticket)
             return
         if self._is_closed:
-            raise SkylarkError("the client was closed")
+            raise closed()
         self._incoming.append(ticket)
         if not self._awake:
             self._awake = True
@@ -479,7 +480,7 @@ class Lane:
             self._soonest = min(self._soonest, send.deadline)
             self.pending.appendleft(send)
         while self._is_closed and self.pending:
-            self.pending.popleft().fail(SkylarkError("the client was closed"))
+            self.pending.popleft().fail(closed())
         self._wake.set()
 
     def _release(self, addr: str) -> None:

@@ -123,8 +123,9 @@ class Producer(AsyncOnly):
     ``value`` is the type of the values that `message` and `send_value` take; ``value_format`` (``json`` or ``cbor``) is
     the format in which they are sent: see docs/guides/values.md.
 
-    Opening it raises NoNameServer when no NameServer answers within ``start_timeout_ms``, and BrokerError when a broker
-    refuses its credentials; with None the start checks nothing.
+    Opening it raises NoNameServer when no NameServer answers within ``start_timeout_ms``, NotRocketMQ or NotNameServer
+    at once when another server listens there, and BrokerError when a broker refuses its credentials; with None the
+    start checks nothing.
     """
 
     def __init__(

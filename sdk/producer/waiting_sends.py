@@ -14,6 +14,7 @@ from trio.lowlevel import enable_ki_protection
 
 from skylark.mqcommon.errors import RouteNotFound, SendFailed, SkylarkError
 from skylark.mqcommon.message.message import Message
+from skylark.sdk.loop_thread import closed
 from skylark.sdk.producer.lane import Lane
 from skylark.sdk.producer.lanes import Lanes, QueueChoice
 from skylark.sdk.producer.packing import Packing
@@ -51,7 +52,7 @@ class WaitingSends:
     def place(self, ticket: PendingSend, message: Message, choice: QueueChoice) -> None:
         """Put the ticket of ``message`` into its lane, or a line. Raises SkylarkError when the client was closed."""
         if self._is_closed:
-            raise _closed()
+            raise closed()
         # A message whose queue is chosen must not overtake waiting messages: it joins their line, even if it could be
         # sent now.
         keeps_order = choice.keeps_order(message)
@@ -115,7 +116,7 @@ class WaitingSends:
             entry.ticket.fail(error)
         except trio.Cancelled:
             self._is_closed = True
-            entry.ticket.fail(_closed())
+            entry.ticket.fail(closed())
             raise
 
     @enable_ki_protection
@@ -142,7 +143,7 @@ class WaitingSends:
                 line.popleft()
         except trio.Cancelled:
             self._is_closed = True
-            _fail_all(line, _closed())
+            _fail_all(line, closed())
             raise
         finally:
             del self.waiting[topic]
@@ -161,7 +162,3 @@ def _fail_all(line: deque[_Entry | trio.Event], error: SkylarkError) -> None:
 
 def _too_late(topic: str) -> SendFailed:
     return SendFailed(f"message for {topic} was not sent in time: it had to wait for others, or for its route")
-
-
-def _closed() -> SkylarkError:
-    return SkylarkError("the client was closed")

@@ -73,5 +73,9 @@ def test_what_is_no_body_says_what_to_do(body: object, says: str) -> None:
 def test_bytes_for_text_and_for_bytes_say_what_to_do() -> None:
     with pytest.raises(TypeError, match=r"tags must be a str, not bytes b'a': decode it, as in tags\.decode\(\)$"):
         arguments.check_text("tags", b"a")
+    with pytest.raises(TypeError, match=r"a key of subscriptions must be a str, not bytes b'a': decode it$"):
+        arguments.check_text("a key of subscriptions", b"a")
+    with pytest.raises(TypeError, match=r"value must be .*: encode it, as in json.dumps\(value\).encode\(\)$"):
+        arguments.as_bytes("value", {"a": 1})
     with pytest.raises(TypeError, match=r"data must be bytes, not .*: copy it, as in bytes\(data\)$"):
         arguments.check_bytes("data", bytearray(b"a"))

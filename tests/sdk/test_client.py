@@ -16,9 +16,11 @@ from skylark.mqcommon.errors import (
     SkylarkError,
     UserError,
 )
+from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.command import Command
 from skylark.remoting.protocol.dialect import decode_body
 from skylark.remoting.protocol.requests.clients import ConsumerRunningInfo, HeartbeatData
+from skylark.remoting.protocol.requests.routes import TOPIC_IS_AWAY
 from skylark.sdk.client import HEARTBEAT_RETRY_S, LEAVE_TIMEOUT_S, ClientInstance
 from tests.sdk.fakes import Fake, FakeBroker, FakeNamesrv, queue, serving
 from tests.sdk.producer.test_producer import bodies, two_brokers
@@ -362,6 +364,14 @@ async def test_without_any_broker_a_missing_topic_is_not_what_is_wrong() -> None
         with pytest.raises(
             RouteNotFound, match=f"topic t: no NameServer of {namesrv.addr} knows it; mqadmin updateTop"
         ):
+            await consumer._client.instance.refresh("t")
+
+
+async def test_the_brokers_of_a_topic_are_named_when_all_brokers_are_away() -> None:
+    async with serving(FakeNamesrv()) as namesrv, PullConsumer(namesrv.addr, start_timeout_ms=None) as consumer:
+        away = f"no such topic\n{TOPIC_IS_AWAY}broker-a, broker-b"
+        namesrv.on(105, lambda request: request.respond(ResponseCode.TOPIC_NOT_EXIST, away))
+        with pytest.raises(RouteNotFound, match=r"topic t: the brokers that have it are away: broker-a, broker-b$"):
             await consumer._client.instance.refresh("t")
 
 

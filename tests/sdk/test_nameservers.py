@@ -191,6 +191,16 @@ async def test_a_broker_among_the_nameservers_is_told_and_passed_over(caplog: py
     assert f"{broker.addr} is no NameServer" in caplog.text
 
 
+async def test_servers_that_are_no_nameservers_are_logged_once_each(caplog: pytest.LogCaptureFixture) -> None:
+    async with serving(FakeBroker("a")) as one, serving(FakeBroker("b")) as other, open_client() as client:
+        servers = starting_at(client, one.addr, other.addr)
+        for _ in range(2):
+            with pytest.raises(NotNameServer):
+                await route_brokers(servers)
+    for addr in (one.addr, other.addr):
+        assert sum(f"{addr} is no NameServer" in line for line in caplog.messages) == 1
+
+
 def test_lists_of_addresses() -> None:
     assert find_nameservers("a:1;b:2") == Known(("a:1", "b:2"))
     assert find_nameservers(" a:1 , b:2;;a:1") == Known(("a:1", "b:2"))

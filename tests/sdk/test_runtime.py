@@ -1,6 +1,7 @@
 """Where clients run: in trio only, and only in the process that opened them."""
 
 import asyncio
+import logging
 import os
 import sys
 import threading
@@ -15,7 +16,16 @@ import skylark.aio
 import skylark.blocking
 from skylark.mqcommon.message.message import Message
 from skylark.sdk.producer.routing import Turns
-from skylark.sdk.runtime import FORKS, Home, check_trio, make_client_id, off_loop, survived, warn_of_blocking
+from skylark.sdk.runtime import (
+    FORKS,
+    Home,
+    check_trio,
+    log_blocked_loop,
+    make_client_id,
+    note_blocked_loop,
+    off_loop,
+    survived,
+)
 from tests.sdk.fakes import queue
 from tests.sdk.producer.test_producer import bodies, two_brokers
 from tests.support.forks import in_child
@@ -196,15 +206,11 @@ async def test_threads_are_as_many_as_processors_and_count_until_they_end() -> N
 
 
 @pytest.mark.parametrize("cls", ["Client", "Producer", "PullConsumer", "Admin"])
-def test_a_plain_with_and_an_async_with_are_not_mistaken_for_each_other(cls: str) -> None:
-    in_trio, in_asyncio, in_threads = (
-        getattr(module, cls)("127.0.0.1:1") for module in (skylark, skylark.aio, skylark.blocking)
-    )
-    for made in (in_trio, in_asyncio):
+def test_a_plain_with_of_an_async_class_says_what_to_use(cls: str) -> None:
+    for module in (skylark, skylark.aio):
+        made = getattr(module, cls)("127.0.0.1:1")
         with pytest.raises(TypeError, match=f"open this {cls} by 'async with'; for threads there is skylark.blocking"):
             made.__enter__()
-    with pytest.raises(TypeError, match=f"open this {cls} by 'with'; asyncio has skylark.aio.{cls}, trio skylark."):
-        trio.run(in_threads.__aenter__)
 
 
 def test_the_classes_for_asyncio_say_in_trio_what_to_use() -> None:
@@ -218,20 +224,27 @@ def test_the_classes_for_asyncio_say_in_trio_what_to_use() -> None:
         trio.run(use)
 
 
-def test_the_classes_for_threads_warn_of_an_event_loop_that_they_block(
+def test_the_classes_for_threads_log_an_event_loop_that_they_block_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def use() -> None:
-        warn_of_blocking()
+        note_blocked_loop()
 
-    warn_of_blocking()
-    assert caplog.messages == []
+    async def use_in_thread() -> None:
+        await asyncio.to_thread(note_blocked_loop)
+
+    caplog.set_level(logging.INFO)
+    log_blocked_loop.cache_clear()
+    note_blocked_loop()
+    asyncio.run(use_in_thread())
+    monkeypatch.setitem(sys.modules, "ipykernel", sys)
     asyncio.run(use())
-    trio.run(use)
+    assert caplog.messages == [], "a thread may block, and a notebook has a loop that nobody else uses"
+    monkeypatch.delitem(sys.modules, "ipykernel")
+    for _ in range(2):
+        asyncio.run(use())
+        trio.run(use)
     assert [line.partition(": ")[2] for line in caplog.messages] == [
         "use the classes of skylark.aio there, which have the same methods",
         "use the classes of skylark there, which have the same methods",
     ]
-    monkeypatch.setitem(sys.modules, "ipykernel", sys)
-    asyncio.run(use())
-    assert len(caplog.messages) == 2, "a notebook has a loop that nobody else uses"

@@ -9,6 +9,7 @@ import trio
 
 from skylark import (
     Client,
+    Credentials,
     Problem,
     Producer,
     PullConsumer,
@@ -68,8 +69,9 @@ async def test_the_address_of_a_broker_is_refused_as_that_of_a_nameserver(name: 
                 raise AssertionError("it starts")
 
 
+@pytest.mark.parametrize("credentials", [None, Credentials("key", "secret")])
 @pytest.mark.parametrize("name", KINDS)
-async def test_a_server_that_speaks_http_is_refused_at_once(name: str) -> None:
+async def test_a_server_that_speaks_http_is_refused_at_once(name: str, credentials: Credentials | None) -> None:
     async def answer(stream: trio.SocketStream) -> None:
         await stream.receive_some()
         await stream.send_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -78,7 +80,7 @@ async def test_a_server_that_speaks_http_is_refused_at_once(name: str) -> None:
         (listener,) = await nursery.start(partial(trio.serve_tcp, answer, 0, host="127.0.0.1"))
         addr = f"127.0.0.1:{listener.socket.getsockname()[1]}"
         with pytest.raises(NotRocketMQ, match=f"{addr} speaks HTTP, not RocketMQ's: give the address of a NameServer"):
-            async with TRIO[name](addr, start_timeout_ms=DEADLINE_S * 1000, **KINDS[name]):
+            async with TRIO[name](addr, start_timeout_ms=DEADLINE_S * 1000, credentials=credentials, **KINDS[name]):
                 raise AssertionError("it starts")
         nursery.cancel_scope.cancel()
 

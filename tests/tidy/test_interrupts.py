@@ -8,6 +8,7 @@ from tests.tidy.tree import Module, modules
 # What is started under another name than its own, or in another file: what the call says → where the tasks are.
 ELSEWHERE = {
     "follow_address_server": [("sdk/nameservers.py", "follow_address_server")],
+    "watch_trio": [("sdk/loop_blocks.py", "watch_trio")],
     "self._watch.run": [("sdk/route_watch.py", "run")],
     "self.ready.run": [("sdk/consumer/process_queue.py", "run")],
     "self._handed_out.watch": [("sdk/consumer/stream_message.py", "watch")],

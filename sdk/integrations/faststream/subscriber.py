@@ -26,6 +26,7 @@ from faststream.specification.schema import Operation, SubscriberSpec
 
 from skylark.mqcommon.errors import BrokerError, RouteNotFound, SkylarkError
 from skylark.remoting.protocol.codes import ResponseCode
+from skylark.sdk.aio.facade import Facade
 from skylark.sdk.aio.push import PushConsumer
 from skylark.sdk.aio.simple import SimpleConsumer
 from skylark.sdk.consumer.expression import Sql
@@ -240,7 +241,8 @@ class RocketSubscriber(SubscriberUsecase[Any]):
         try:
             if consumer is not None:
                 self._outer_config.joined.pop(consumer.group)
-                await consumer.__aexit__(None, None, None)
+                # Its own method warns of a user's block that ends early. Here the user has no block.
+                await Facade.__aexit__(consumer, None, None, None)
             if simple is not None:
                 await simple.__aexit__(None, None, None)
         finally:

@@ -76,7 +76,7 @@ async def test_a_server_with_another_protocol_is_named(
         with pytest.raises(NotRocketMQ) as raised:
             await client.invoke(addr, Command(105))
         assert raised.value.protocol == protocol
-        assert str(raised.value).startswith(f"{addr} speaks {protocol or 'another protocol'}, not RocketMQ's: give ")
+        assert str(raised.value) == f"{addr} speaks {protocol or 'another protocol'}, not RocketMQ's"
         nursery.cancel_scope.cancel()
     assert [record for record in caplog.records if record.levelno > logging.INFO] == [], "the error says it"
 
@@ -94,13 +94,31 @@ async def test_an_alert_of_tls_means_that_tls_is_missing(alert: str) -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_garbage_after_an_answer_is_a_lost_connection() -> None:
+DAMAGED = encode(Command(1, {"topic": "t"})).replace(b"topic", b'to"ic')
+# The length of a frame above the limit.
+TOO_LONG = b"\x7f" + encode(Command(1, {"topic": "t"}))[1:]
+
+
+@pytest.mark.parametrize("said", [bytes(9), DAMAGED, TOO_LONG, b"HTTP/1.1 400 \r\n\r\n"])
+async def test_garbage_after_an_answer_is_a_lost_connection(said: bytes) -> None:
     def answer(channel: Channel, request: Command) -> None:
-        channel.queue(encode(request.respond()) if request.code == 1 else bytes(9))
+        channel.queue(encode(request.respond()) if request.code == 1 else said)
 
     async with trio.open_nursery() as nursery, open_client() as client:
         addr = await nursery.start(Server({1: answer, 2: answer}).serve, "127.0.0.1", 0)
         await client.invoke(addr, Command(1))
         with pytest.raises(ConnectionLost):
             await client.invoke(addr, Command(2))
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(("said", "reason"), [(DAMAGED, "header is not JSON"), (TOO_LONG, "is longer than")])
+async def test_a_damaged_first_answer_is_a_lost_connection(said: bytes, reason: str) -> None:
+    def answer(channel: Channel, _: Command) -> None:
+        channel.queue(said)
+
+    async with trio.open_nursery() as nursery, open_client() as client:
+        addr = await nursery.start(Server({1: answer}).serve, "127.0.0.1", 0)
+        with pytest.raises(ConnectionLost, match=reason):
+            await client.invoke(addr, Command(1))
         nursery.cancel_scope.cancel()

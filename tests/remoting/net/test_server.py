@@ -518,6 +518,14 @@ async def test_a_push_that_a_client_refuses_leaves_a_line_in_the_log(caplog: pyt
         assert "[17] no such thing" in caplog.text
 
 
+async def test_the_log_says_why_the_frames_of_a_client_are_refused(caplog: pytest.LogCaptureFixture) -> None:
+    async with serve(Server({})) as served:
+        stream = await served.stream()
+        await stream.send_all(encode(Command(1, {"topic": "t"})).replace(b"topic", b'to"ic'))
+        assert not await stream.receive(10_000)
+    assert "connection closed: header is not JSON" in caplog.text
+
+
 @pytest.mark.parametrize("first", [b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", frames.PREFACE])
 async def test_a_browser_and_a_grpc_client_are_told_which_ports_are_theirs(
     first: bytes, caplog: pytest.LogCaptureFixture

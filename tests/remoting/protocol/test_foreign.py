@@ -23,6 +23,8 @@ ALERT = bytes.fromhex("1503030002020a")
         (b"-ERR unknown command\r\n", "Redis's protocol"),
         (b"SSH-2.0-OpenSSH_9.2\r\n", "SSH"),
         (encode(Command(105, {"topic": "t"})), REMOTING),
+        # Such as an answer above the limit of its receiver.
+        (b"\x7f" + encode(Command(105, {"topic": "t"}))[1:], REMOTING),
         (encode(Command(105, {"topic": "t"}, codec=CBOR)), ""),
         (b"", ""),
         (b"\x4a\0\0\0\x0a8.0.36\0", ""),
@@ -38,4 +40,4 @@ def test_an_incomplete_frame_may_be_of_another_protocol() -> None:
     assert connection.protocol_of_pending == TLS
     own = Connection()
     assert own.receive_data(encode(Command(105, {"topic": "t"}))[:-1]) == []
-    assert own.protocol_of_pending == ""
+    assert own.protocol_of_pending == REMOTING

@@ -280,7 +280,7 @@ def test_a_traced_handler_that_is_given_again_gets_record_batches_again() -> Non
     for _ in range(2):
         PushConsumer("127.0.0.1:1", group="g", subscriptions=ONE, arrow_handler=cast(Any, handlers), trace=True)
     taken: list[Any] = []
-    handlers.plain._handler = taken.append  # type: ignore[attr-defined]
+    handlers.plain.plain = taken.append  # type: ignore[attr-defined]
     handlers.handler(decode_messages(record("t", 0, 0, b"x")))
     assert [batch.column("body").to_pylist() for batch in taken] == [[b"x"]]
 

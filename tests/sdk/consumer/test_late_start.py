@@ -11,8 +11,8 @@ from tests.sdk.fakes import FakeBroker, FakeNamesrv, queue, serving
 from tests.support.waiting import DEADLINE_S, until
 
 LINE = (
-    "group g is new and begins at the end of topic t: it does not get the %d messages before that (in %d queues); to "
-    "get them: mqadmin resetOffsetByTime -g g -t t -s 0; the next new group gets all messages with "
+    "group g has no offset of topic t yet and begins at its end: it does not get the messages before that (%d or "
+    "more); to get them: mqadmin resetOffsetByTime -g g -t t -s 0; the next new group gets all messages with "
     "consume_from=ConsumeFrom.FIRST_OFFSET"
 )
 
@@ -37,11 +37,11 @@ async def pull(addr: str, broker: FakeBroker, consume_from: ConsumeFrom) -> None
 @pytest.mark.parametrize(
     ("consume", "consume_from", "is_known", "told"),
     [
-        (push, ConsumeFrom.LAST_OFFSET, False, [LINE % (5, 2)]),
+        (push, ConsumeFrom.LAST_OFFSET, False, [LINE % 5]),
         (push, ConsumeFrom.FIRST_OFFSET, False, []),
         (push, ConsumeFrom.LAST_OFFSET, True, []),
         # Its queues begin one after another, and the first tells.
-        (pull, ConsumeFrom.LAST_OFFSET, False, [LINE % (2, 1)]),
+        (pull, ConsumeFrom.LAST_OFFSET, False, [LINE % 2]),
     ],
 )
 async def test_a_new_group_is_told_once_what_lies_before_its_beginning(
@@ -62,4 +62,17 @@ async def test_a_new_group_is_told_once_what_lies_before_its_beginning(
         with trio.fail_after(DEADLINE_S):
             await consume(namesrv.addr, broker, consume_from)
     lines = [record.getMessage() for record in caplog.records]
-    assert [line for line in lines if "is new and begins" in line] == told
+    assert [line for line in lines if "has no offset of topic" in line] == told
+
+
+async def test_a_broker_that_does_not_say_what_lies_before_keeps_no_group_from_beginning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    namesrv, broker = FakeNamesrv(), FakeBroker()
+    async with serving(namesrv), serving(broker):
+        namesrv.add("t", broker, queues=3)
+        broker.put("t", 0, b"a")
+        broker.on(31, lambda request: request.respond(1, "no"))
+        with trio.fail_after(DEADLINE_S):
+            await push(namesrv.addr, broker, ConsumeFrom.LAST_OFFSET)
+    assert "has no offset of topic" not in caplog.text

@@ -108,7 +108,7 @@ async def test_a_handler_that_holds_up_its_queue_is_logged_once(
     autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def handle(messages: list[MessageExt]) -> None:
-        await trio.sleep(100)
+        await trio.sleep(500)
 
     settings = settings_of(None, batch_handler=handle, batch_size=3, orderly=True, consume_timeout_ms=900_000.0)
     flow = FlowControl(settings, SystemClock(), Rates())
@@ -122,7 +122,7 @@ async def test_a_handler_that_holds_up_its_queue_is_logged_once(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(orderly.serve, mine)
         nursery.start_soon(orderly.watch)
-        await trio.sleep(55)
+        await trio.sleep(440)
         assert caplog.messages == []
         await trio.sleep(200)
         nursery.cancel_scope.cancel()

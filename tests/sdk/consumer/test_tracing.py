@@ -23,6 +23,7 @@ from skylark import (  # fmt: skip
 )
 from skylark.mqcommon.errors import SkylarkError
 from skylark.mqcommon.message.message import Message, MessageExt, decode_messages
+from skylark.sdk.consumer.slow_handlers import name_of
 from skylark.sdk.consumer.tracing import Tracing
 from skylark.sdk.traces.entries import Consumed, Consuming, Entry
 from skylark.sdk.traces.records import Step, decode_records, timeline
@@ -128,6 +129,13 @@ def test_handlers_that_are_given_again_note_their_calls_in_the_new_trace_only() 
     (message,) = decode_messages(record("t", 0, 0, b"x"))
     handlers.handler(message)
     assert [type(entry) for entry in childs.entries] == [Consuming, Consumed] and not parents.entries
+
+
+def test_a_traced_handler_keeps_its_name() -> None:
+    def handle(_: object) -> None: ...
+
+    settings = Tracing(cast(Traces, NotedEntries()), lambda: "client").traced(settings_of(handle))
+    assert name_of(settings.handler) == f"{test_a_traced_handler_keeps_its_name.__name__}.<locals>.handle"
 
 
 async def test_pulls_and_polls_in_a_topic_of_ones_own_and_a_namespace(cluster: Servers) -> None:

@@ -10,8 +10,9 @@ from typing import Any, cast
 import pytest
 
 from skylark import MessageExt, MessageQueue, aio
+from skylark.sdk import loop_blocks
+from skylark.sdk.aio import loop_watch
 from skylark.sdk.aio.handlers import AsyncioHandlers
-from skylark.sdk.consumer import slow_handlers
 from skylark.sdk.consumer.window import Window
 from skylark.sdk.consumer.workers import Job
 from skylark.sdk.testing import Cluster
@@ -66,13 +67,14 @@ class Told(logging.Handler):
 
 
 @in_asyncio
-async def test_a_handler_that_blocks_the_loop_is_named_while_it_does(
+async def test_a_loop_that_a_handler_blocks_is_logged_while_it_does(
     fill: Fill, consumer_of: Consumers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slow_handlers, "BLOCKED_S", 0.05)
+    monkeypatch.setattr(loop_blocks, "BLOCKED_S", 0.05)
+    monkeypatch.setattr(loop_watch, "WATCH_S", 0.01)
     fill(1)
-    told, handled = Told("handle ran nothing for"), asyncio.Event()
-    slow_handlers.logger.addHandler(told)
+    told, handled = Told("the event loop of handlers ran nothing for"), asyncio.Event()
+    loop_blocks.logger.addHandler(told)
 
     async def handle(message: MessageExt) -> None:
         assert told.seen.wait(DEADLINE_S)
@@ -82,7 +84,7 @@ async def test_a_handler_that_blocks_the_loop_is_named_while_it_does(
         async with consumer_of(handler=handle, consume_timeout_ms=1_000):
             await handled.wait()
     finally:
-        slow_handlers.logger.removeHandler(told)
+        loop_blocks.logger.removeHandler(told)
 
 
 @pytest.mark.parametrize("tasks", [False, True])

@@ -557,6 +557,18 @@ async def test_requests_go_to_and_come_from_any_client(cluster: Cluster, broker:
 
 
 @in_asyncio
+async def test_a_service_that_stops_at_once_is_no_mistake(
+    broker: RocketBroker, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    @broker.subscriber(topic)
+    async def handle(text: str) -> None: ...
+
+    async with started(broker):
+        pass
+    assert "after its start, and no message has come" not in caplog.text
+
+
+@in_asyncio
 async def test_a_reply_to_a_program_that_is_gone_does_not_repeat_the_work(
     cluster: Cluster, broker: RocketBroker, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
