@@ -294,7 +294,7 @@ class Calls:
                     if poll is not None:
                         call.when_ended(poll.end)
                 # A call that ended while the metadata came sends no pop.
-                if poll is not None and poll.encoded is None and not call.is_over:
+                if poll is not None and not call.is_over:
                     deliveries = await self._unless_over(session, poll.deliveries)
                     # None when the proxy stops: what the pop brings later is given back.
                     if deliveries is not None and not call.is_over:

@@ -1,7 +1,7 @@
 """Stored messages as clients of gRPC read them, encoded. Pure, but for MD5.
 
-Clients read many messages in one call, so the bytes of a message are made at once. To fill an object of protobuf field
-by field, and to encode that object, takes three times as long.
+Clients read many messages in one call, so the bytes of a message are made at once, without an object of protobuf
+(docs/reference/proxy.md has the figure).
 """
 
 import hashlib

@@ -13,6 +13,7 @@ from trio.testing import wait_all_tasks_blocked
 from skylark.mqcommon.errors import RequestTimeout, SkylarkError
 from skylark.mqproxy import polls as module
 from skylark.mqproxy import popping as popping_module
+from skylark.mqproxy import service as service_module
 from skylark.mqproxy.brokers import Brokers, Delivery, Pop, Receipt
 from skylark.mqproxy.clients import Clients
 from skylark.mqproxy.ending import Ending
@@ -21,6 +22,7 @@ from skylark.mqproxy.polls import Poll, Polls
 from skylark.mqproxy.popping import Popping
 from skylark.mqproxy.renewals import RenewalCounts, Renewals
 from skylark.mqproxy.service import Calls
+from skylark.mqproxy.statuses import Refused
 from skylark.mqproxy.stored import MessageEncoder
 from skylark.mqproxy.wire import messaging_pb2 as wire
 from tests.support.clock import ManualClock
@@ -328,6 +330,7 @@ async def test_a_call_that_ends_while_its_metadata_comes_sends_no_pop(is_near: b
     async with a_world() as world:
         world.brokers.is_near = is_near
         poll, call = world.polls.begin("client", WANTED, (), is_renewed=True), Asking()
+        world.brokers.answer([world.delivery(1)])
         calls = calls_of(poll)
 
         async def begin(*arguments: Any) -> Poll:
@@ -343,6 +346,7 @@ async def test_a_call_that_ends_while_its_metadata_comes_sends_no_pop(is_near: b
 async def test_messages_that_come_while_a_stop_is_being_answered_are_given_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(MessageEncoder, "popped", lambda encoder, delivery: b"a message")
     monkeypatch.setattr(popping_module, "need_decompression", lambda messages: False)
     async with a_world() as world:
         world.brokers.is_near = True
@@ -362,6 +366,29 @@ async def test_messages_that_come_while_a_stop_is_being_answered_are_given_back(
         assert call.has_answered
         await world.polls.close()
         assert world.brokers.given_back == [(1, module.BACK_AFTER_MS)]
+
+
+async def test_messages_that_come_together_with_the_end_of_the_rights_of_their_user_are_given_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(MessageEncoder, "popped", lambda encoder, delivery: b"a message")
+    monkeypatch.setattr(popping_module, "need_decompression", lambda messages: False)
+    monkeypatch.setattr(service_module, "ended", lambda session: Refused(wire.UNAUTHORIZED, "no rights"))
+    async with a_world() as world:
+        world.brokers.is_near = True
+        poll, call = world.polls.begin("client", WANTED, (), is_renewed=True), Asking()
+        work = calls_of(poll).receive_message(cast(Any, call), b"")
+        assert isinstance(work, Coroutine)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(finished, work, call)
+            await wait_all_tasks_blocked()
+            # There is room for a byte, so the messages are encoded.
+            call.most_bytes = 1
+            call.state.session.ending.begin()
+            world.brokers.answer([world.delivery(1)])
+        assert call.has_answered
+        await world.polls.close()
+        assert (world.brokers.given_back, len(world.renewals)) == ([(1, module.BACK_AFTER_MS)], 0)
 
 
 async def test_messages_that_are_not_written_are_given_back_and_none_is_renewed() -> None:
