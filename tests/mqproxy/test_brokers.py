@@ -241,6 +241,25 @@ async def test_an_answer_to_a_pop_that_cannot_be_read_is_an_error() -> None:
     assert [type(each) for each in (await popped_at_once(broker)).results] == [ProtocolError]
 
 
+async def test_an_error_of_the_function_that_takes_a_pop_is_logged_and_not_its_second_result(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    found, broker = Outcome(), taking()
+    broker.own_codes = (*broker.own_codes, POP)
+    broker.on(POP, lambda request: request.respond())
+
+    def ended(result: object) -> None:
+        found.ended(result)
+        raise ZeroDivisionError
+
+    async with brokers_of(broker) as brokers:
+        await brokers.ack("group", "orders", [receipt(9)])
+        assert brokers.pop_at_once(WANTED, ended, found.ask_again)
+        await found.has_ended.wait()
+    assert found.results == [[]]
+    assert "ZeroDivisionError" in caplog.text
+
+
 @pytest.mark.parametrize("offset", [4, 5 + 65_536])
 def test_an_offset_that_no_pop_can_have_is_refused(offset: int) -> None:
     with pytest.raises(Refused, match="an offset that its pop cannot have"):
