@@ -49,7 +49,7 @@ def receive_status(status: wire.Status) -> bytes:
     return _RECEIVED if status is OK else wire.ReceiveMessageResponse(status=status).SerializeToString()
 
 
-def sent_at(now_ms: int) -> bytes:
+def receive_end(now_ms: int) -> bytes:
     """The last part of the answer to a ReceiveMessage."""
     time = time_of(now_ms)
     return b"" if time is None else encoded(_DELIVERY_TIMESTAMP + time)

@@ -43,7 +43,7 @@ from skylark.remoting.protocol.requests.pops import (
 from skylark.sdk.broker_api import send_back
 from skylark.sdk.client import Client, ClientHandle
 from skylark.sdk.consumer.decompression import keep_contents
-from skylark.sdk.consumer.popped import Lease, ReceivedMessage, acknowledge, received
+from skylark.sdk.consumer.popped import Lease, ReceivedMessage, received
 from skylark.sdk.endpoint import Endpoint
 from skylark.sdk.nameservers import NameServerSource
 from skylark.sdk.retry import Outcome, outcome_of
@@ -59,9 +59,13 @@ _MAX_REMEMBERED = 300
 
 
 class Receipt(NamedTuple):
-    """One delivery of a message to a group. ``pop`` is what the handles of its pop share, and ``shared`` its text."""
+    """One delivery of a message to a group.
 
-    shared: str
+    ``pop``: the handle without the offset, the same for all messages of one pop in one queue. ``pop_text``: ``pop`` as
+    text.
+    """
+
+    pop_text: str
     pop: PopHandle
     offset: int
     physical_offset: int
@@ -77,7 +81,7 @@ class Receipt(NamedTuple):
         return self.pop.pop_time + self.pop.invisible_time
 
     def __str__(self) -> str:
-        return f"{self.shared} {self.offset} {self.physical_offset}"
+        return f"{self.pop_text} {self.offset} {self.physical_offset}"
 
     @classmethod
     def of(cls, handle: PopHandle, physical_offset: int) -> Self:
@@ -89,11 +93,11 @@ class Receipt(NamedTuple):
     @classmethod
     def parse(cls, text: str, now_ms: int) -> Self:
         """The receipt that a client sends. Refused when ``text`` is no receipt, or the receipt's time is over."""
-        shared, _, last = text.rpartition(" ")
-        shared, _, offset = shared.rpartition(" ")
+        rest, _, last = text.rpartition(" ")
+        pop_text, _, offset = rest.rpartition(" ")
         try:
             # One call names many messages of one pop.
-            pop = _parse_short(shared) if len(shared) <= _MAX_REMEMBERED else parse_handle(shared)
+            pop = _parse_short(pop_text) if len(pop_text) <= _MAX_REMEMBERED else parse_handle(pop_text)
         except ValueError as error:
             raise Refused(wire.INVALID_RECEIPT_HANDLE, f"the receipt handle cannot be read: {error}") from None
         if pop.offset is not None:
@@ -103,7 +107,7 @@ class Receipt(NamedTuple):
             digits.isascii() and offset.isdigit() and last.isdigit() and max(len(offset), len(last)) <= _MAX_DIGITS
         ):
             raise Refused(wire.INVALID_RECEIPT_HANDLE, "the receipt handle has no offset")
-        receipt = cls(shared, pop, int(offset), int(last))
+        receipt = cls(pop_text, pop, int(offset), int(last))
         if not 0 <= receipt.offset - pop.start_offset < _MAX_OFFSETS:
             raise Refused(wire.INVALID_RECEIPT_HANDLE, "the receipt handle has an offset that its pop cannot have")
         if receipt.visible_at_ms <= now_ms:
@@ -167,38 +171,54 @@ class Brokers:
 
     def pop_at_once(
         self, wanted: Pop, ended: Callable[[list[Delivery] | Exception], None], again: Callable[[], None]
-    ) -> bool:
-        """Begin a pop without waiting; False, and nothing is sent, when only `pop` can do it.
+    ) -> Callable[[], None] | None:
+        """Begin a pop without waiting; None, and nothing is sent, when only `pop` can do it.
 
         One of the functions is called once, perhaps at once: ``ended`` with the messages, whose bodies may be
-        compressed, or with the error; or ``again`` when `pop` must be tried.
+        compressed, or with the error; or ``again`` when `pop` must be tried. The function that is returned withdraws
+        the request: none of the functions is called after that.
         """
 
         def answered(result: Command | SkylarkError) -> None:
-            try:
-                ended(result if isinstance(result, SkylarkError) else _popped(wanted, Answer(pops.POP_MESSAGE, result)))
-            except Exception as error:
-                ended(error)
+            found: list[Delivery] | Exception
+            if isinstance(result, SkylarkError):
+                found = result
+            else:
+                try:
+                    found = _popped(wanted, Answer(pops.POP_MESSAGE, result))
+                except Exception as error:
+                    found = error
+            ended(found)
 
         header = self._pop_header(wanted)
         return self._submit(
-            wanted.topic, wanted.broker_name, pops.POP_MESSAGE, header, answered, again, wait_ms=wanted.wait_ms
+            wanted.topic, wanted.broker_name, pops.POP_MESSAGE, header, None, answered, again, wait_ms=wanted.wait_ms
         )
 
-    async def ack(self, group: str, topic: str, receipts: Sequence[Receipt]) -> list[SkylarkError | None]:
-        """Acknowledge messages; returns the error of each, None where there is none."""
+    async def ack(
+        self, group: str, topic: str, receipts: Sequence[Receipt], *, together: bool = True
+    ) -> list[SkylarkError | None]:
+        """Acknowledge messages; returns the error of each, None where there is none.
+
+        ``together``: whether messages of one broker go in one request. If the broker refuses that request, each of the
+        messages has a request of its own.
+        """
         errors: list[SkylarkError | None] = [None] * len(receipts)
         # Broker → the numbers of its receipts, which go in one request.
         of_brokers: dict[str, list[int]] = {}
         alone: list[list[int]] = []
         for number, receipt in enumerate(receipts):
-            if _is_batched(receipt):
+            if together and _is_batched(receipt):
                 of_brokers.setdefault(receipt.pop.broker_name, []).append(number)
             else:
                 alone.append([number])
 
         async def ack_at(numbers: Sequence[int]) -> None:
-            error = await self._ack_together(group, topic, [receipts[number] for number in numbers])
+            error: SkylarkError | None = None
+            try:
+                await self._ack(group, topic, [receipts[number] for number in numbers])
+            except SkylarkError as failure:
+                error = failure
             if len(numbers) > 1 and _may_be_one_messages(error):
                 # One message that the broker refuses must not keep the others from being acknowledged.
                 await _for_each([[number] for number in numbers], ack_at)
@@ -215,12 +235,12 @@ class Brokers:
         topic: str,
         receipts: Sequence[Receipt],
         ended: Callable[[SkylarkError | None], None],
-        again: Callable[[], None],
+        again: Callable[[bool], None],
     ) -> bool:
         """Acknowledge messages without waiting; False, and nothing is sent, when only `ack` can do it.
 
         One of the functions is called once, perhaps at once: ``ended`` with the error of all messages, if any, or
-        ``again`` when `ack` must be tried.
+        ``again`` when `ack` must be tried, with its argument ``together``.
         """
         pop = receipts[0].pop
         for receipt in receipts:
@@ -230,16 +250,12 @@ class Brokers:
         def answered(result: Command | SkylarkError) -> None:
             error = result if isinstance(result, SkylarkError) else None
             if len(receipts) > 1 and _may_be_one_messages(error):
-                again()
+                again(False)
             else:
                 ended(error)
 
-        if len(receipts) == 1:
-            header = _ack_header(group, topic, receipts[0])
-            return self._submit(topic, pop.broker_name, pops.ACK_MESSAGE, header, answered, again)
-        acks = [lease.acks(bits) for lease, bits in _bits_of(group, topic, receipts).items()]
-        body = BatchAckMessageRequestBody(acks, pop.broker_name)
-        return self._submit(topic, pop.broker_name, pops.BATCH_ACK_MESSAGE, None, answered, again, body=body)
+        what = _ack_request(group, topic, receipts)
+        return self._submit(topic, pop.broker_name, *what, answered, partial(again, True)) is not None
 
     async def change_invisible_time(self, group: str, topic: str, receipt: Receipt, invisible_ms: int) -> Receipt:
         """Show a message again ``invisible_ms`` from now; returns its new receipt."""
@@ -276,7 +292,7 @@ class Brokers:
                 max_reconsume_times=0,
             ),
         )
-        await self._ack(group, topic, receipt)
+        await self._ack(group, topic, [receipt])
 
     def _pop_header(self, wanted: Pop) -> PopMessageRequestHeader:
         return PopMessageRequestHeader(
@@ -300,16 +316,16 @@ class Brokers:
         broker_name: str,
         what: Request[Any, Any, Any, Any],
         header: Header | None,
+        body: Body | None,
         answered: Callable[[Command | SkylarkError], None],
         again: Callable[[], None],
         *,
-        body: Body | None = None,
         wait_ms: int = 0,
-    ) -> bool:
-        """Send a request to a broker's master without waiting; False when that takes time.
+    ) -> Callable[[], None] | None:
+        """Send a request to a broker's master without waiting; None when that takes time.
 
         ``answered`` is called with an answer that the request accepts, or with the error; or ``again``, when the
-        connection was lost, or another broker is the master now.
+        connection was lost, or another broker is the master now. The function that is returned withdraws the request.
         """
         master = self._client.known_master(MessageQueue(topic, broker_name, 0))
 
@@ -327,30 +343,25 @@ class Brokers:
             else:
                 answered(result)
 
-        return master is not None and master.submit(what.command(header), body, wait_ms, ended)
+        return None if master is None else master.submit(what.command(header), body, wait_ms, ended)
 
-    async def _ack_together(self, group: str, topic: str, receipts: Sequence[Receipt]) -> SkylarkError | None:
-        """Acknowledge messages of one broker; returns the error."""
-        try:
-            if len(receipts) == 1:
-                await self._ack(group, topic, receipts[0])
-            else:
-                bits = _bits_of(group, topic, receipts)
-                queue = _queue_of(topic, receipts[0].pop)
-                await self._client.ask_master(queue, partial(acknowledge, bits=bits))
-        except SkylarkError as error:
-            return error
-        return None
-
-    async def _ack(self, group: str, topic: str, receipt: Receipt) -> None:
-        header = _ack_header(group, topic, receipt)
-        await self._client.ask_master(_queue_of(topic, receipt.pop), lambda at: call(at, pops.ACK_MESSAGE, header))
+    async def _ack(self, group: str, topic: str, receipts: Sequence[Receipt]) -> None:
+        """Acknowledge messages of one broker."""
+        what, header, body = _ack_request(group, topic, receipts)
+        await self._client.ask_master(_queue_of(topic, receipts[0].pop), lambda at: call(at, what, header, body))
 
 
-def _ack_header(group: str, topic: str, receipt: Receipt) -> AckMessageRequestHeader:
-    pop = receipt.pop
-    handle = f"{receipt.shared} {receipt.offset}"
-    return AckMessageRequestHeader(group, read_topic(topic, group, pop.retry), pop.queue_id, handle, receipt.offset)
+def _ack_request(
+    group: str, topic: str, receipts: Sequence[Receipt]
+) -> tuple[Request[Any, Any, Any, Any], Header | None, Body | None]:
+    """The request that acknowledges messages of one broker, its header and its body."""
+    pop = receipts[0].pop
+    if len(receipts) == 1:
+        (receipt,) = receipts
+        read, handle = read_topic(topic, group, pop.retry), f"{receipt.pop_text} {receipt.offset}"
+        return pops.ACK_MESSAGE, AckMessageRequestHeader(group, read, pop.queue_id, handle, receipt.offset), None
+    acks = [lease.acks(bits) for lease, bits in _bits_of(group, topic, receipts).items()]
+    return pops.BATCH_ACK_MESSAGE, None, BatchAckMessageRequestBody(acks, pop.broker_name)
 
 
 async def _for_each(parts: Sequence[list[int]], work: Callable[[list[int]], Awaitable[None]]) -> None:
@@ -412,16 +423,16 @@ def _deliveries(messages: Sequence[ReceivedMessage], counts: dict[tuple[str, str
     found: list[Delivery] = []
     # Messages of one queue share their lease and follow one another.
     lease: Lease | None = None
-    pop, shared = PopHandle(0, 0, 0, 0, "", "", 0), ""
+    pop, pop_text = PopHandle(0, 0, 0, 0, "", "", 0), ""
     for message in messages:
         if message.lease is not lease:
             lease = message.lease
             pop = lease.handle()
-            shared = str(pop)
+            pop_text = str(pop)
         record = message.record
         # A message of an inner batch has the batch's offset in its handle.
         offset = record.queue_offset if message.whole is None else message.leased_offset
-        receipt = Receipt(shared, pop, offset, record.physical_offset)
+        receipt = Receipt(pop_text, pop, offset, record.physical_offset)
         attempt = _attempt(message, counts) if counts else record.reconsume_times + 1
         found.append(Delivery(message, receipt, attempt, pop.invisible_time))
     return found

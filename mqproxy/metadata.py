@@ -115,10 +115,14 @@ class Metadata:
         """The settings of a group; None when no broker has it."""
         return await self._groups.get(group)
 
+    async def is_ordered(self, group: str) -> bool:
+        """Whether a group consumes in order, by its settings."""
+        return _is_ordered(await self.group(group))
+
     def known_order(self, group: str) -> bool | None:
-        """Whether a group consumes in order, by its settings; None when servers must be asked for them."""
+        """As `is_ordered`; None when servers must be asked for the settings."""
         known = self._groups.fresh(group)
-        return None if known is None else known[0] is not None and known[0].consume_message_orderly
+        return None if known is None else _is_ordered(known[0])
 
     async def _ask_type(self, topic: str) -> str:
         async def ask(addr: str) -> str | None:
@@ -152,3 +156,7 @@ class Metadata:
         if asked.error is not None and asked.found is None and not asked.is_missing:
             raise asked.error
         return asked.found
+
+
+def _is_ordered(config: SubscriptionGroupConfig | None) -> bool:
+    return config is not None and config.consume_message_orderly

@@ -80,7 +80,7 @@ class Callers:
         return 0.0 if self.meters is None else self.meters.now_s()
 
 
-class Begun(NamedTuple):
+class CallerStep(NamedTuple):
     """The first step of calls with one request: it finds the caller, before the request is read.
 
     ``refusal`` encodes the answer for an error. Calls have their `Caller` as their state from then on, whose session is
@@ -137,9 +137,9 @@ class Reply:
         """Answer the call; ``code`` is the code of the answer's status."""
         self._method.finish_encoded(self._call, code, answer)
 
-    def carry_out(self) -> None:
-        """Carry the call out from the beginning, as a task."""
-        self._method.carry_out(self._call, self._request)
+    def carry_out(self, work: Callable[[Caller, Any], Awaitable[Any]]) -> None:
+        """Carry the call out from the beginning, as a task: ``work`` returns its answer."""
+        self._method.carry_out(self._call, self._request, work)
 
 
 class UnaryMethod:
@@ -165,7 +165,7 @@ class UnaryMethod:
 
     def as_grpc(self) -> Unary:
         """The method for gRPC's server."""
-        begun = Begun(self._callers, self._refusal)
+        begun = CallerStep(self._callers, self._refusal)
         return Unary(begun.begin, self.run, begun.unread)
 
     def run(self, call: Call, data: bytes) -> Result:
@@ -176,11 +176,11 @@ class UnaryMethod:
                 return None
         except Exception as error:
             return self._refusal(error, call.state.began_s)
-        return self._run_later(call, request)
+        return self._run_later(call, request, self._call)
 
-    async def _run_later(self, call: Call, request: Any) -> bytes:
+    async def _run_later(self, call: Call, request: Any, work: Callable[[Caller, Any], Awaitable[Any]]) -> bytes:
         try:
-            answer = await self._call(call.state, request)
+            answer = await work(call.state, request)
         except Exception as error:
             return self._refusal(error, call.state.began_s)
         return self._encoded(answer, call.state.began_s)
@@ -194,9 +194,9 @@ class UnaryMethod:
         self._count(code, call.state.began_s)
         call.answer(answer)
 
-    def carry_out(self, call: Call, request: Any) -> None:
-        """Carry a call out as a task, after `run` has returned None for it."""
-        call.start(self._run_later(call, request))
+    def carry_out(self, call: Call, request: Any, work: Callable[[Caller, Any], Awaitable[Any]]) -> None:
+        """Carry a call out by ``work`` as a task, after `run` has returned None for it."""
+        call.start(self._run_later(call, request, work))
 
     def _refusal(self, error: Exception, began_s: float) -> bytes:
         return self._encoded(self._answer_type(status=status_of_any(error)), began_s)

@@ -26,7 +26,7 @@ RENEWALS = Metric("skylark_proxy_renewals_total", "counter", "", ("result",), "R
 
 PROXY_METRICS = (PROXY_UP, RPC_LATENCY, CLIENTS, CONNECTIONS, WAITING, RENEWED, RENEWALS)
 
-# Calls whose handler returns the code of the answer, and that may wait for messages.
+# Calls that may wait for messages.
 _RECEIVES = frozenset({"ReceiveMessage", "PullMessage"})
 
 

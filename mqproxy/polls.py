@@ -45,6 +45,8 @@ class Poll:
         self.popping: Popping | None = None
         #: The deliveries that the client has not got yet; None while the broker has not answered.
         self.unsent: deque[Delivery] | None = None
+        #: The answers for the deliveries that were handed out; None before, and after the call.
+        self.encoded: list[bytes] | None = None
         #: Handles whose deliveries are renewed since they were handed out.
         self.noted: list[str] = []
 
@@ -55,8 +57,7 @@ class Poll:
         """
         if self.popping is None:
             self.popping = self._polls.popping(self.wanted, self._tags)
-            if self.popping.found is None:
-                self.popping.when_found = when_found
+            self.popping.begin(when_found)
         return self.popping.found
 
     async def deliveries(self) -> list[Delivery]:
@@ -65,12 +66,18 @@ class Poll:
         assert self.popping is not None
         return await self.popping.result()
 
-    def hand_out(self, deliveries: Collection[Delivery]) -> None:
-        """Set the deliveries that are going to be sent, in this order.
+    def answer_later(self) -> None:
+        """Do not call ``when_found`` of `begin` any more."""
+        if self.popping is not None:
+            self.popping.when_found = None
 
-        Others are shown again when their time is over.
+    def hand_out(self, deliveries: Collection[Delivery], encoded: list[bytes]) -> None:
+        """Set the deliveries that are going to be sent, in this order, and their answers.
+
+        Other deliveries are shown again when their time is over.
         """
         self.unsent = deque(deliveries)
+        self.encoded = encoded
 
     def sending(self, count: int) -> None:
         """Record that the next ``count`` deliveries are going to be sent."""
@@ -94,6 +101,8 @@ class Poll:
 
     def end(self) -> None:
         """Give back what the client has not got. Call it once, when the call ends."""
+        self.answer_later()
+        self.encoded = None
         self._polls.ended(self)
 
 
@@ -134,7 +143,7 @@ class Polls:
         await self._has_ended.wait()
 
     def popping(self, wanted: Pop, tags: Collection[str]) -> Popping:
-        """Begin a pop."""
+        """A pop, which is not sent yet."""
         return Popping(self._start, self._brokers, wanted, tags)
 
     def _start(self, work: Callable[[], Awaitable[None]]) -> bool:

@@ -6,10 +6,9 @@ from functools import partial
 
 import trio
 
-from skylark.mqcommon.errors import SkylarkError
 from skylark.mqproxy.brokers import Brokers, Delivery, Pop, keep_bodies
-from skylark.mqproxy.statuses import Refused
-from skylark.sdk.consumer.decompression import are_to_be_kept
+from skylark.mqproxy.shared import given_up, log_unexpected
+from skylark.sdk.consumer.decompression import need_decompression
 
 logger = logging.getLogger(__name__)
 
@@ -18,7 +17,7 @@ StartTask = Callable[[Callable[[], Awaitable[None]]], bool]
 
 
 class Popping:
-    """A pop that was begun. Its result may be there at once: a broker in this process answers while the pop begins.
+    """A pop. Its result may be there when `begin` returns: a broker in this process answers at once.
 
     A message whose tag is not one of ``tags`` is acknowledged here, if there are tags: the broker compares only hashes
     of tags, and would show the message again and again.
@@ -34,13 +33,14 @@ class Popping:
         "_tags",
         "_waiting",
         "_wanted",
+        "_withdraw",
         "when_found",
     )
 
     def __init__(self, start_task: StartTask, brokers: Brokers, wanted: Pop, tags: Collection[str]) -> None:
-        """Begin the pop."""
+        """The pop ``wanted``; `begin` sends it."""
         self._start_task = start_task
-        #: Called with the deliveries before waiting tasks run, unless the pop has ended.
+        #: As `begin` takes it; None: nothing is called.
         self.when_found: Callable[[list[Delivery]], None] | None = None
         self._brokers = brokers
         self._wanted = wanted
@@ -51,8 +51,19 @@ class Popping:
         self._waiting = 0
         self._ended: trio.Event | None = None
         self._scope: trio.CancelScope | None = None
-        if not brokers.pop_at_once(wanted, self._answered, self._pop_in_task):
+        # Ends the request to the broker, if it was sent without a task.
+        self._withdraw: Callable[[], None] | None = None
+
+    def begin(self, when_found: Callable[[list[Delivery]], None] | None = None) -> None:
+        """Send the request to the broker.
+
+        ``when_found`` is called with deliveries that come after this method has returned, before waiting tasks run.
+        """
+        withdraw = self._brokers.pop_at_once(self._wanted, self._answered, self._pop_in_task)
+        if withdraw is None:
             self._pop_in_task()
+        if not self._has_ended:
+            self._withdraw, self.when_found = withdraw, when_found
 
     @property
     def found(self) -> list[Delivery] | None:
@@ -65,9 +76,12 @@ class Popping:
         return self._error is not None
 
     def cancel(self) -> None:
-        """End the pop; who waits for its result gets a SkylarkError."""
+        """End the pop; whoever waits for its result gets a SkylarkError."""
         if not self._has_ended:
-            self._end(SkylarkError("the proxy has given up the request"))
+            withdraw = self._withdraw
+            self._end(given_up())
+            if withdraw is not None:
+                withdraw()
             if self._scope is not None:
                 self._scope.cancel()
 
@@ -94,23 +108,26 @@ class Popping:
         if self._has_ended:
             # It was cancelled before: the messages are shown again after the time that the client chose.
             return
+        when_found, self.when_found, self._withdraw = self.when_found, None, None
         if isinstance(result, Exception):
             self._error = result
-            if not self._waiting and not isinstance(result, (Refused, SkylarkError)):
-                logger.error("a pop that nobody waits for failed by an error that was not expected", exc_info=result)
+            if not self._waiting:
+                log_unexpected("a pop", result)
         else:
             self._found = result
-        try:
-            if self._found is not None and self.when_found is not None:
-                self.when_found(self._found)
-        finally:
-            if self._ended is not None:
-                self._ended.set()
+            if when_found is not None:
+                try:
+                    when_found(result)
+                except Exception:
+                    # Nobody else learns of this error; the task that waits answers the call.
+                    logger.exception("a receive could not be answered in the turn in which its messages came")
+        if self._ended is not None:
+            self._ended.set()
 
     def _answered(self, result: list[Delivery] | Exception) -> None:
         if isinstance(result, Exception):
             self._end(result)
-        elif are_to_be_kept([delivery.message for delivery in result]):
+        elif need_decompression([delivery.message for delivery in result]):
             self._start(partial(self._unpacked, result))
         elif self._others(result):
             self._start(partial(self._without_others, result))
@@ -134,7 +151,7 @@ class Popping:
                 self._end(error)
             finally:
                 # The session has ended.
-                self._end(SkylarkError("the proxy has given up the request"))
+                self._end(given_up())
 
     async def _pop(self) -> list[Delivery]:
         return await self._without_others(await self._brokers.pop(self._wanted))

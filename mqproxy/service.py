@@ -18,15 +18,15 @@ from skylark.mqcommon.errors import BufferFull, ProtocolError, SkylarkError
 from skylark.mqcommon.message.flags import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from skylark.mqcommon.message.message import Message, MessageExt
 from skylark.mqcommon.names import PERM_READ
-from skylark.mqproxy.answers import acknowledged, receive_status, sent_at, sent_one
+from skylark.mqproxy.answers import acknowledged, receive_end, receive_status, sent_one
 from skylark.mqproxy.brokers import Delivery, Pop
 from skylark.mqproxy.clients import CONSUMERS, LITE_CONSUMERS, answered, check_size
 from skylark.mqproxy.ending import Ending
 from skylark.mqproxy.metadata import Metadata
 from skylark.mqproxy.methods import (
-    Begun,
     Caller,
     Callers,
+    CallerStep,
     Reply,
     UnaryMethod,
     parsed,
@@ -133,7 +133,7 @@ class Calls:
         methods["SendMessage"] = sending.as_grpc()
         acknowledging = UnaryMethod(self._callers, "AckMessage", self.ack_message, self._ack_at_once)
         methods["AckMessage"] = acknowledging.as_grpc()
-        begun = Begun(self._callers, self._refused_receive)
+        begun = CallerStep(self._callers, self._refused_receive)
         methods["ReceiveMessage"] = Unary(begun.begin, self.receive_message, begun.unread, has_many_answers=True)
         methods["PullMessage"] = Streaming(self.pull_message)
         methods["Telemetry"] = Streaming(self.telemetry)
@@ -240,8 +240,7 @@ class Calls:
         """Where a member of a group receives the messages of a topic."""
         topic, group = names_of(request.topic, request.group)
         route = await self._metadata.route(topic)
-        config = await self._metadata.group(group)
-        is_ordered = config is not None and config.consume_message_orderly
+        is_ordered = await self._metadata.is_ordered(group)
         found = assignments(request.topic, route, self._endpoints(request.endpoints), is_ordered)
         if not found:
             raise Refused(wire.FORBIDDEN, "no readable queue")
@@ -254,7 +253,6 @@ class Calls:
         """
         caller: Caller = call.state
         poll: Poll | None = None
-        messages: list[bytes] | None = None
         try:
             request = parsed(wire.ReceiveMessageRequest, data)
             poll = self._poll_at_once(caller, request, call.time_left_s)
@@ -269,35 +267,40 @@ class Calls:
                         return answers
         except Exception as error:
             return self._refused_receive(error, caller.began_s)
-        return self._receive(call, request, poll, messages)
+        return self._receive(call, request, poll)
 
     def _answer_found(self, call: Call, poll: Poll, topic: wire.Resource, deliveries: list[Delivery]) -> None:
         """Answer a receive that waits, in the turn in which its messages have come; its task finds that it has ended.
 
-        If this is not possible, the task does it.
+        If this is not possible, the task does it. Without any room its messages are not encoded here: this may be a
+        turn of the messages' sender.
         """
-        if not call.is_over:
+        if call.has_room(1):
             answers = self._answers_at_once(call, poll, self._handed_out(poll, deliveries, topic))
             if answers is not None:
                 call.answer(*answers)
 
     async def _receive(
-        self, call: Call, request: wire.ReceiveMessageRequest, poll: Poll | None, messages: list[bytes] | None
+        self, call: Call, request: wire.ReceiveMessageRequest, poll: Poll | None
     ) -> tuple[bytes, ...] | None:
-        """As `receive_message`, for a receive that waits. ``poll`` was begun, and has brought ``messages``, if any."""
+        """As `receive_message`, for a receive that waits for its messages or for room. ``poll``, if any, was begun."""
         caller: Caller = call.state
         session = caller.session
+        messages: list[bytes] = []
         try:
             with self._waiting():
                 if poll is None:
                     poll = await self._unless_over(session, self._poll, caller, request, call.time_left_s)
                     if poll is not None:
                         call.when_ended(poll.end)
-                if poll is not None and messages is None:
+                # A call that ended while the metadata came sends no pop.
+                if poll is not None and not call.is_over:
                     deliveries = await self._unless_over(session, poll.deliveries)
                     # None when the proxy stops: what the pop brings later is given back.
                     if deliveries is not None and not call.is_over:
-                        messages = self._handed_out(poll, deliveries, request.message_queue.topic)
+                        self._handed_out(poll, deliveries, request.message_queue.topic)
+            if poll is not None:
+                messages = poll.encoded or []
             status = OK if messages else NO_NEW_MESSAGE
         except (Refused, SkylarkError) as error:
             status = status_of(error)
@@ -305,9 +308,16 @@ class Calls:
             status = unexpected(error)
         if call.is_over:
             return None
+        if poll is not None:
+            # This task answers from here on.
+            poll.answer_later()
         if poll is not None and messages and (answers := self._answers_at_once(call, poll, messages)) is not None:
             return answers
-        for part, count in _in_parts(self._receive_answers(status, messages or ())):
+        # The status goes ahead of the messages, in the first part.
+        left, ahead = len(messages), 1
+        for part in _in_parts(self._receive_answers(status, messages)):
+            count = min(len(part) - ahead, left)
+            left, ahead = left - count, 0
             if poll is not None:
                 poll.sending(count)
             await self._in_time(call, call.write, *part)
@@ -315,7 +325,7 @@ class Calls:
                 # What waits for the client's window when the call ends does not reach the client.
                 await self._in_time(call, call.drained)
                 poll.sent(count)
-        if poll is not None:
+        if poll is not None and messages:
             poll.complete()
         self._count("ReceiveMessage", status.code, caller.began_s)
         return ()
@@ -332,7 +342,9 @@ class Calls:
         return answers
 
     def _handed_out(self, poll: Poll, deliveries: Sequence[Delivery], topic: wire.Resource) -> list[bytes]:
-        """The answers for the messages of a receive that can be read; ``poll`` learns which these are."""
+        """The answers for the messages of a receive that can be read; ``poll`` keeps them, as encoding takes long."""
+        if poll.encoded is not None:
+            return poll.encoded
         encoder = MessageEncoder(topic)
         found: list[Delivery] = []
         messages: list[bytes] = []
@@ -345,19 +357,21 @@ class Calls:
             else:
                 found.append(delivery)
         self._odd_times.note(encoder.odd)
-        poll.hand_out(found)
+        poll.hand_out(found, messages)
         return messages
 
     def _receive_answers(self, status: wire.Status, messages: Iterable[bytes]) -> tuple[bytes, ...]:
-        return receive_status(status), *messages, sent_at(self._clock.now_ms())
+        return receive_status(status), *messages, receive_end(self._clock.now_ms())
 
     def _refused_receive(self, error: Exception, began_s: float) -> tuple[bytes, ...]:
         status = status_of_any(error)
         self._count("ReceiveMessage", status.code, began_s)
         return self._receive_answers(status, ())
 
-    async def ack_message(self, caller: Caller, request: wire.AckMessageRequest) -> wire.AckMessageResponse:
-        """Messages are consumed; each has a result of its own."""
+    async def ack_message(
+        self, caller: Caller, request: wire.AckMessageRequest, *, together: bool = True
+    ) -> wire.AckMessageResponse:
+        """Messages are consumed; each has a result of its own. ``together``: see `Brokers.ack`."""
         topic, group = names_of(request.topic, request.group)
         if not request.entries:
             raise Refused(wire.INTERNAL_SERVER_ERROR, "ack message result is empty")
@@ -375,7 +389,8 @@ class Calls:
                     taken[number] = one
                 except Refused as refusal:
                     statuses[number] = status_of(refusal)
-            errors = await caller.session.brokers.ack(group, topic, [one.receipt for one in taken.values()])
+            receipts = [one.receipt for one in taken.values()]
+            errors = await caller.session.brokers.ack(group, topic, receipts, together=together)
             for (number, one), error in zip(taken.items(), errors, strict=True):
                 one.is_settled = error is None
                 if error is not None:
@@ -398,7 +413,10 @@ class Calls:
             else:
                 reply.send(_ack_answer(entries, [status_of(error)] * len(entries)))
 
-        return caller.session.brokers.ack_at_once(group, topic, receipts, ended, reply.carry_out)
+        def again(together: bool) -> None:
+            reply.carry_out(partial(self.ack_message, together=together))
+
+        return caller.session.brokers.ack_at_once(group, topic, receipts, ended, again)
 
     async def change_invisible_duration(
         self, caller: Caller, request: wire.ChangeInvisibleDurationRequest
@@ -450,7 +468,7 @@ class Calls:
         answers = [wire.PullMessageResponse(status=status).SerializeToString(), *messages]
         if next_offset is not None:
             answers.append(wire.PullMessageResponse(next_offset=next_offset).SerializeToString())
-        for part, _ in _in_parts(answers):
+        for part in _in_parts(answers):
             await self._in_time(call, call.write, *part)
         self._count("PullMessage", status.code, began_s)
 
@@ -546,8 +564,7 @@ class Calls:
         self, caller: Caller, request: wire.ReceiveMessageRequest, left_s: Callable[[], float | None]
     ) -> Poll:
         asked = ReceiveQuery.of(request, self._options)
-        config = await self._metadata.group(asked.group)
-        is_ordered = config is not None and config.consume_message_orderly
+        is_ordered = await self._metadata.is_ordered(asked.group)
         broker = asked.broker_name or _readable_broker(await self._metadata.route(asked.topic))
         # The time is read last: fetching the metadata may have taken some of what the client gives.
         return self._new_poll(caller, request, asked, broker, left_s(), is_ordered=is_ordered)
@@ -596,7 +613,7 @@ class Calls:
     async def _pull(
         self, caller: Caller, request: wire.PullMessageRequest, left_s: Callable[[], float | None]
     ) -> PullResult:
-        settings = caller.session.clients.settings(caller.client_id) or wire.Settings()
+        settings = caller.session.clients.settings(caller.client_id) or NO_SETTINGS
         group, queue = group_of(request.group), queue_of(request.message_queue)
         wait_ms = polling_ms(request, settings, left_s(), self._options)
         expression, kind, _ = filter_of(request.filter_expression)
@@ -781,19 +798,15 @@ class OddTimes:
         self._count = 0
 
 
-def _in_parts(answers: Sequence[bytes]) -> Iterator[tuple[Sequence[bytes], int]]:
-    """The answers of a stream in parts of WRITTEN_BYTES or of one answer; and how many have messages.
-
-    The first and the last answer have none.
-    """
+def _in_parts(answers: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    """The answers of a stream in parts of WRITTEN_BYTES or of one answer."""
     begin = size = 0
-    last = len(answers) - 1
     for number, answer in enumerate(answers):
         if number > begin and size + len(answer) > WRITTEN_BYTES:
-            yield answers[begin:number], number - max(begin, 1)
+            yield answers[begin:number]
             begin, size = number, 0
         size += len(answer)
-    yield answers[begin:], last - max(begin, 1)
+    yield answers[begin:]
 
 
 def _readable_broker(route: TopicRouteData) -> str:

@@ -26,7 +26,7 @@ class Shared(Generic[T]):
         # The tasks that wait for the result.
         self._waiting = 0
         # The error of a run that is cancelled.
-        self._error: Exception | None = SkylarkError("the proxy has given up the request")
+        self._error: Exception | None = given_up()
         nursery.start_soon(self._run, work)
 
     @property
@@ -56,7 +56,18 @@ class Shared(Generic[T]):
                 self._error = None
         except Exception as error:
             self._error = error
-            if not self._waiting and not isinstance(error, (Refused, SkylarkError)):
-                logger.error("a request that nobody waits for failed by an error that was not expected", exc_info=error)
+            if not self._waiting:
+                log_unexpected("a request", error)
         finally:
             self._ended.set()
+
+
+def given_up() -> SkylarkError:
+    """The error of work that the proxy has ended."""
+    return SkylarkError("the proxy has given up the request")
+
+
+def log_unexpected(what: str, error: Exception) -> None:
+    """Log the error of ``what``, for whose result nobody waits, unless errors of this kind are expected."""
+    if not isinstance(error, (Refused, SkylarkError)):
+        logger.error("%s that nobody waits for failed by an error that was not expected", what, exc_info=error)

@@ -6,6 +6,7 @@ broker listens at the address, and has no effect there. Callers choose the serve
 
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import field
+from functools import partial
 from typing import Generic, TypeVar
 
 import trio
@@ -62,27 +63,29 @@ class Endpoint:
             raise WrongBroker(self.addr, self.broker_name, self.client.broker_name_at(self.addr))
         return answer
 
-    def submit(self, command: Command, body: Body | None, wait_ms: float, answered: Answered) -> bool:
+    def submit(
+        self, command: Command, body: Body | None, wait_ms: float, answered: Answered
+    ) -> Callable[[], None] | None:
         """Send a request without waiting, and call ``answered`` once, perhaps at once; see `Channel.submit`.
 
-        Returns False, and has not sent it, when there is no open connection to the right broker, or it takes no more
-        requests: `invoke` connects, and raises the errors. ``answered`` gets what `RemotingClient.invoke` would return
-        or raise, so a lost connection is not tried again.
+        Returns a function that withdraws the request: ``answered`` is not called after that, and an answer is dropped.
+        Returns None, and has not sent the request, when there is no open connection to the right broker, or it takes no
+        more requests: `invoke` connects, and raises the errors. ``answered`` gets what `RemotingClient.invoke` would
+        return or raise, so a lost connection is not tried again.
         """
         client, addr = self.client, self.addr
         if not client.connected(addr):
-            return False
+            return None
         if self.broker_name:
             command.ext = {**(command.ext or {}), BNAME_FIELD: self.broker_name}
-            if client.broker_name_at(addr) not in ("", self.broker_name):
-                return False
-        client.prepare(addr, command, body)
         try:
-            client.submit(addr, command, self.timeout_ms + wait_ms, answered)
+            check_broker_at(client, addr, self.broker_name)
+            client.prepare(addr, command, body)
+            channel = client.submit(addr, command, self.timeout_ms + wait_ms, answered)
         except RemotingError:
-            return False
+            return None
         client.flush(addr)
-        return True
+        return partial(client.withdraw, addr, command, channel)
 
 
 def check_broker_at(client: RemotingClient, addr: str, wanted: str) -> None:

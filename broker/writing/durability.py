@@ -42,7 +42,10 @@ class Answering(Protocol):
     """A connection, as this module needs it."""
 
     def reply(self, request: Command, response: Command) -> None:
-        """Send ``response``, which answers ``request``."""
+        """Send ``response``, which answers ``request``.
+
+        The callback of a client in this event loop may run before this method returns.
+        """
 
 
 class Durability:

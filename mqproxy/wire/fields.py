@@ -44,19 +44,19 @@ def varint(number: int) -> str:
 
 
 #: As `varint`, for numbers that come again and again, as sizes do.
-size_of: Final = lru_cache(maxsize=1_024)(varint)
+cached_varint: Final = lru_cache(maxsize=1_024)(varint)
 
 
 def text(value: str) -> str:
     """The value of a text field, with its length. Raises ValueError when it cannot be written in UTF-8."""
     if not value.isascii():
         value = value.encode().decode(_LATIN_1)
-    return size_of(len(value)) + value
+    return cached_varint(len(value)) + value
 
 
 def sized(fields: str) -> str:
     """The value of a field that holds a message with these fields, with its length."""
-    return size_of(len(fields)) + fields
+    return cached_varint(len(fields)) + fields
 
 
 @lru_cache(maxsize=4_096)

@@ -23,6 +23,9 @@ logger = logging.getLogger(__name__)
 # `write` waits while more bytes than this wait for the client's window.
 WRITE_BYTES: Final = 65_536
 
+# Larger answers are not sent in one piece: the client takes them in parts, and what it does not take stays small.
+AT_ONCE_BYTES: Final = 262_144
+
 #: What a step returns: the answer, or several; None; or a coroutine for either.
 Result = bytes | tuple[bytes, ...] | None | Coroutine[Any, Any, bytes | tuple[bytes, ...] | None]
 
@@ -102,6 +105,7 @@ class Call:
         "header_bytes",
         "headers",
         "is_over",
+        "is_streaming",
         "is_unary",
         "path",
         "state",
@@ -127,6 +131,7 @@ class Call:
         #: All headers of the request, by lower-case names: the client's own, HTTP/2's and gRPC's.
         self.headers = headers
         self._method = method
+        self.is_streaming = isinstance(method, Streaming)
         self.is_unary = isinstance(method, Unary) and not method.has_many_answers
         self.path = headers[":path"]
         self.header_bytes = header_bytes
@@ -189,11 +194,19 @@ class Call:
         self._end()
 
     def has_room(self, size: int) -> bool:
-        """Whether an answer of ``size`` bytes in all goes out at once: the client's windows have room for it."""
-        return not self.is_over and self._link.takes_more() and self._link.http2.has_room(self._stream_id, size)
+        """Whether an answer of ``size`` bytes in all goes out at once: the client's windows have room for it.
+
+        Never for more than AT_ONCE_BYTES: a client may give a window of gigabytes, and read nothing.
+        """
+        return (
+            not self.is_over
+            and size <= AT_ONCE_BYTES
+            and self._link.takes_more()
+            and self._link.http2.has_room(self._stream_id, size)
+        )
 
     def start(self, work: Coroutine[Any, Any, bytes | tuple[bytes, ...] | None]) -> None:
-        """Go on with a task, as if `Unary.run` had returned it. For a handler that has returned None."""
+        """Run ``work`` as the task of this call. For a handler whose `Unary.run` has returned None."""
         if self.is_over:
             work.close()
         else:
@@ -208,7 +221,7 @@ class Call:
         self._end()
 
     async def read(self) -> bytes | None:
-        """The next message of a streaming call; None when the client sends no more. One task may read.
+        """The next message of the client; None when the client sends no more. One task may read.
 
         Raises GrpcError when the message cannot be read, or the call has ended.
         """
@@ -232,7 +245,7 @@ class Call:
         return message
 
     async def write(self, *messages: bytes) -> None:
-        """Send messages of a streaming call. Waits while the client does not read: bound this time.
+        """Send messages of a call with many answers. Waits while the client does not read: bound this time.
 
         Raises GrpcError when the call has ended, or ends because it sends more than HTTP/2 keeps for a client; the
         call's own task is cancelled then.

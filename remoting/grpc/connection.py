@@ -95,7 +95,9 @@ class GrpcConnection:
         self.closed_reason: str | None = None
         self.exceeded = ""
         self._calls: dict[int, Call] = {}
+        # Calls with one request: those with one answer, and all of them.
         self._unary_calls = 0
+        self._one_request_calls = 0
         # Ended calls whose answer waits for the client's window, and when they ended; scans drop those that have gone.
         self._unsent: dict[int, float] = {}
         self._request_bytes = 0
@@ -249,16 +251,18 @@ class GrpcConnection:
         self._budget.used -= 1
         self._request_bytes -= call.header_bytes
         self._unary_calls -= call.is_unary
+        self._one_request_calls -= not call.is_streaming
         self.has_answered = True
         if self.http2.unsent_bytes(stream_id):
             self._unsent[stream_id] = trio.current_time()
         if self._in_turn:
             return
-        if not self._unary_calls:
-            # No other unary call's answer can join this one, so it need not wait for the writer's turn.
-            self.flush_now()
-        else:
+        if call.is_streaming or (self._unary_calls if call.is_unary else self._one_request_calls):
+            # Many receives end together, when the server stops or their time is over: one flush sends all answers.
             self._wake.set()
+        else:
+            # No other answer can join this one, so it need not wait for the writer's turn.
+            self.flush_now()
 
     # --- reading
 
@@ -376,6 +380,7 @@ class GrpcConnection:
         self._request_bytes += call.header_bytes
         self._calls[stream_id] = call
         self._unary_calls += call.is_unary
+        self._one_request_calls += not call.is_streaming
         call.begin()
 
     def _is_early_ping(self, now_s: float) -> bool:

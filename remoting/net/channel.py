@@ -166,7 +166,7 @@ class Channel:
 
         ``wake`` as for `queue`. If the request offered to speak CBOR, its answer accepts the offer, whether it is sent
         at once or later. This never raises: an answer that is too large or cannot be encoded is replaced by an error
-        answer.
+        answer. The callback of a client in this event loop may run before this method returns.
         """
         if request.flag & FLAG_ONEWAY:
             return
@@ -383,6 +383,10 @@ class Channel:
         frame = encode(command, self.max_frame_bytes)
         self._pending[opaque] = (deadline, timeout_ms, command.code, answered, len(frame))
         self.queue(frame, wake=wake)
+
+    def withdraw(self, command: Command) -> bool:
+        """Drop the answer to a request of `submit` when it comes, or its error; False when the request has ended."""
+        return self._pending.pop(command.opaque, None) is not None
 
     def _may_hand_over(self, direct_calls: DirectCalls, command: Command) -> bool:
         """Whether a server in this event loop may get the request as it is, and not before earlier requests."""

@@ -179,10 +179,11 @@ class RemotingClient:
         self._sign(peer, command)
         channel.push(command, wake=wake)
 
-    def submit(self, addr: str, command: Command, timeout_ms: float, answered: Answered) -> None:
+    def submit(self, addr: str, command: Command, timeout_ms: float, answered: Answered) -> Channel:
         """Queue a prepared request on the open connection to ``addr``, for `flush` to send; see `Channel.submit`.
 
-        Raises ConnectFailed when there is no open connection: `channel` opens one.
+        Returns the connection, which `withdraw` takes. Raises ConnectFailed when there is no open connection: `channel`
+        opens one.
         """
         peer = self._peers.get(addr)
         channel = None if peer is None else peer.open_channel
@@ -197,6 +198,12 @@ class RemotingClient:
         except RemotingError:
             self._withdraw_offer(peer, channel, command)
             raise
+        return channel
+
+    def withdraw(self, addr: str, command: Command, channel: Channel) -> None:
+        """Wait no longer for the answer to a request of `submit`; does nothing when the request has ended."""
+        if channel.withdraw(command) and (peer := self._peers.get(addr)) is not None:
+            self._withdraw_offer(peer, channel, command)
 
     def flush(self, addr: str) -> bool:
         """Send at once what waits for ``addr``, as far as its connection takes it; True if it is open and took all."""

@@ -16,7 +16,7 @@ KEPT_BYTES = 32 * 1024 * 1024
 INLINE_BYTES = 32 * 1024
 
 
-def are_to_be_kept(messages: Sequence[MessageExt]) -> bool:
+def need_decompression(messages: Sequence[MessageExt]) -> bool:
     """Whether `keep_contents` has bodies to decompress."""
     # For a large pull of small messages, checking each message would cost more than decompressing the few packed ones.
     return bool(messages) and messages[0].held_bytes >= LARGE_MEAN_BYTES * len(messages) and bool(packed_in(messages))
@@ -27,7 +27,7 @@ async def keep_contents(messages: Sequence[MessageExt], kept_bytes: int = KEPT_B
 
     Stops once the decompressed bodies have ``kept_bytes``: the others are decompressed when they are read.
     """
-    if not are_to_be_kept(messages):
+    if not need_decompression(messages):
         return
     packed = packed_in(messages)
     if len(packed) == 1:

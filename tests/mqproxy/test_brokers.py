@@ -85,6 +85,13 @@ async def test_a_message_that_the_broker_refuses_keeps_no_other_from_being_ackno
     assert sorted(map(_offset, broker.asked(ONE))) == [1, 2, 3]
 
 
+async def test_messages_that_a_broker_has_refused_together_are_acknowledged_one_by_one() -> None:
+    broker = taking()
+    async with brokers_of(broker) as brokers:
+        assert await brokers.ack("group", "orders", RECEIPTS, together=False) == [None] * 3
+    assert (sorted(map(_offset, broker.asked(ONE))), broker.asked(MANY)) == ([1, 2, 3], [])
+
+
 @pytest.mark.parametrize("code", [ResponseCode.NO_PERMISSION, ResponseCode.SYSTEM_BUSY])
 async def test_an_error_that_is_no_messages_own_is_not_asked_for_again(code: ResponseCode) -> None:
     broker = taking()
@@ -96,19 +103,24 @@ async def test_an_error_that_is_no_messages_own_is_not_asked_for_again(code: Res
 
 
 class Outcome:
-    """How a request has ended that was sent at once: ``results`` of `ended`, and how often to ask ``again``."""
+    """How a request has ended that was sent at once: ``results`` of `ended`, and how often to ask ``again``.
+
+    ``together``: whether the messages may be acknowledged with one request then.
+    """
 
     def __init__(self) -> None:
         self.results: list[Any] = []
         self.again = 0
+        self.together = True
         self.has_ended = trio.Event()
 
     def ended(self, result: object) -> None:
         self.results.append(result)
         self.has_ended.set()
 
-    def ask_again(self) -> None:
+    def ask_again(self, together: bool = True) -> None:
         self.again += 1
+        self.together = together
         self.has_ended.set()
 
 
@@ -146,19 +158,19 @@ async def test_messages_that_need_several_requests_are_not_acknowledged_at_once(
 
 
 @pytest.mark.parametrize(
-    ("code", "again"),
+    ("code", "again", "together"),
     [
-        (1, 1),
-        (ResponseCode.NOT_LEADER_FOR_QUEUE, 1),
-        (ResponseCode.NO_PERMISSION, 0),
-        (ResponseCode.SYSTEM_BUSY, 0),
+        (1, 1, False),
+        (ResponseCode.NOT_LEADER_FOR_QUEUE, 1, True),
+        (ResponseCode.NO_PERMISSION, 0, True),
+        (ResponseCode.SYSTEM_BUSY, 0, True),
     ],
 )
-async def test_a_refused_acknowledgement_is_an_error_or_asked_for_again(code: int, again: int) -> None:
+async def test_a_refused_acknowledgement_is_an_error_or_asked_for_again(code: int, again: int, together: bool) -> None:
     broker = taking()
     broker.on(MANY, lambda request: request.respond(code, "refused"))
     found = await acknowledged_at_once(broker)
-    assert found.again == again
+    assert (found.again, found.together) == (again, together)
     assert [error.code for error in found.results] == ([] if again else [code])
 
 
@@ -193,6 +205,25 @@ async def test_a_pop_without_waiting_brings_what_a_pop_brings() -> None:
         assert [str(each.receipt) for each in await brokers.pop(WANTED)] == [str(delivery.receipt)]
 
 
+async def test_a_pop_that_is_withdrawn_leaves_nothing_behind() -> None:
+    found, broker = Outcome(), taking()
+    broker.own_codes = (*broker.own_codes, POP)
+    broker.on(POP, lambda request: None)
+    async with brokers_of(broker) as brokers:
+        await brokers.ack("group", "orders", [receipt(9)])
+        withdraw = brokers.pop_at_once(WANTED, found.ended, found.ask_again)
+        assert withdraw is not None
+        (asked,) = await broker.wait_asked(POP)
+        channel = brokers._client.instance.remoting._peers[broker.addr].open_channel
+        assert channel is not None and not channel.idle
+        withdraw()
+        assert channel.idle
+        broker.channels[-1].reply(asked, asked.respond(ResponseCode.POLLING_FULL))
+        # Answers come in the order of the broker's replies.
+        await brokers.ack("group", "orders", [receipt(9)])
+    assert (found.results, found.again) == ([], 0)
+
+
 @pytest.mark.parametrize(
     ("code", "error"), [(ResponseCode.POLLING_FULL, Refused), (ResponseCode.SYSTEM_ERROR, BrokerError)]
 )
@@ -208,6 +239,25 @@ async def test_an_answer_to_a_pop_that_cannot_be_read_is_an_error() -> None:
     broker.own_codes = (*broker.own_codes, POP)
     broker.on(POP, lambda request: request.respond(body=b"no record"))
     assert [type(each) for each in (await popped_at_once(broker)).results] == [ProtocolError]
+
+
+async def test_an_error_of_the_function_that_takes_a_pop_is_logged_and_not_its_second_result(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    found, broker = Outcome(), taking()
+    broker.own_codes = (*broker.own_codes, POP)
+    broker.on(POP, lambda request: request.respond())
+
+    def ended(result: object) -> None:
+        found.ended(result)
+        raise ZeroDivisionError
+
+    async with brokers_of(broker) as brokers:
+        await brokers.ack("group", "orders", [receipt(9)])
+        assert brokers.pop_at_once(WANTED, ended, found.ask_again)
+        await found.has_ended.wait()
+    assert found.results == [[]]
+    assert "ZeroDivisionError" in caplog.text
 
 
 @pytest.mark.parametrize("offset", [4, 5 + 65_536])

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from math import inf
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,6 +13,7 @@ from trio.testing import wait_all_tasks_blocked
 from skylark.mqcommon.errors import RequestTimeout, SkylarkError
 from skylark.mqproxy import polls as module
 from skylark.mqproxy import popping as popping_module
+from skylark.mqproxy import service as service_module
 from skylark.mqproxy.brokers import Brokers, Delivery, Pop, Receipt
 from skylark.mqproxy.clients import Clients
 from skylark.mqproxy.ending import Ending
@@ -20,6 +22,7 @@ from skylark.mqproxy.polls import Poll, Polls
 from skylark.mqproxy.popping import Popping
 from skylark.mqproxy.renewals import RenewalCounts, Renewals
 from skylark.mqproxy.service import Calls
+from skylark.mqproxy.statuses import Refused
 from skylark.mqproxy.stored import MessageEncoder
 from skylark.mqproxy.wire import messaging_pb2 as wire
 from tests.support.clock import ManualClock
@@ -38,6 +41,7 @@ class Answering:
         self.is_near = False
         self._ended: Ended | None = None
         self.was_cancelled = False
+        self.withdrawn = 0
         self.given_back: list[tuple[int, int]] = []
         self.acknowledged: list[int] = []
         self._may_answer = trio.Event()
@@ -49,13 +53,18 @@ class Answering:
         if self._ended is not None:
             self._ended(answer)
 
-    def pop_at_once(self, wanted: Pop, ended: Ended, again: Callable[[], None]) -> bool:
+    def pop_at_once(self, wanted: Pop, ended: Ended, again: Callable[[], None]) -> Callable[[], None] | None:
         """A broker in this process answers at once, or when `answer` is called."""
-        if self.is_near:
-            self._ended = ended
-            if self._may_answer.is_set():
-                ended(self._answer)
-        return self.is_near
+        if not self.is_near:
+            return None
+        self._ended = ended
+        if self._may_answer.is_set():
+            ended(self._answer)
+        return self.withdraw
+
+    def withdraw(self) -> None:
+        self._ended = None
+        self.withdrawn += 1
 
     async def pop(self, wanted: Pop) -> list[Delivery]:
         self.asked.set()
@@ -122,11 +131,14 @@ class Asking:
         self.has_written = trio.Event()
         self.has_answered = False
         self.is_over = False
-        self.has_a_window = True
+        self.most_bytes = inf
         self._takes = takes
+        self._has_room = trio.Event()
         self._callbacks: list[Callable[[], None]] = []
 
     def when_ended(self, callback: Callable[[], None]) -> None:
+        if self.is_over:
+            callback()
         self._callbacks.append(callback)
 
     def end(self) -> None:
@@ -136,14 +148,19 @@ class Asking:
             callback()
 
     def has_room(self, size: int) -> bool:
-        return self.has_a_window and self._takes
+        return self._takes and not self.is_over and size <= self.most_bytes
 
     async def write(self, *messages: bytes) -> None:
         self.has_written.set()
 
     async def drained(self) -> None:
         if not self._takes:
-            await trio.sleep_forever()
+            await self._has_room.wait()
+
+    def takes_all(self) -> None:
+        """The client takes from now on what it is sent."""
+        self._takes = True
+        self._has_room.set()
 
     def answer(self, *messages: bytes) -> None:
         self.has_answered = True
@@ -164,7 +181,7 @@ def calls_of(poll: Poll) -> Calls:
 
 async def received(calls: Calls, call: Asking) -> None:
     """Carry out a receive call as a task."""
-    await finished(calls._receive(cast(Any, call), wire.ReceiveMessageRequest(), None, None), call)
+    await finished(calls._receive(cast(Any, call), wire.ReceiveMessageRequest(), None), call)
 
 
 async def finished(work: Coroutine[Any, Any, Any], call: Asking) -> None:
@@ -243,7 +260,7 @@ async def test_messages_that_wait_for_the_window_of_their_client_are_given_back(
     async with a_world() as world:
         world.brokers.answer([world.delivery(1)])
         poll, call = world.polls.begin("client", WANTED, (), is_renewed=True), Asking(takes=takes)
-        call.has_a_window = False
+        call.most_bytes = 0
         async with trio.open_nursery() as nursery:
             nursery.start_soon(received, calls_of(poll), call)
             await call.has_written.wait()
@@ -260,7 +277,7 @@ async def test_messages_that_the_broker_has_at_once_go_out_in_the_turn_of_their_
     monkeypatch: pytest.MonkeyPatch, takes: bool
 ) -> None:
     monkeypatch.setattr(MessageEncoder, "popped", lambda encoder, delivery: b"a message")
-    monkeypatch.setattr(popping_module, "are_to_be_kept", lambda messages: False)
+    monkeypatch.setattr(popping_module, "need_decompression", lambda messages: False)
     async with a_world() as world:
         world.brokers.is_near = True
         world.brokers.answer([world.delivery(1)])
@@ -278,12 +295,18 @@ async def test_messages_that_the_broker_has_at_once_go_out_in_the_turn_of_their_
         assert len(world.renewals) == int(takes)
 
 
-@pytest.mark.parametrize("takes", [True, False])
+@pytest.mark.parametrize("room", ["all", "some", "none"])
 async def test_a_receive_that_waits_is_answered_in_the_turn_of_its_messages_or_by_its_task(
-    monkeypatch: pytest.MonkeyPatch, takes: bool
+    monkeypatch: pytest.MonkeyPatch, room: str
 ) -> None:
-    monkeypatch.setattr(MessageEncoder, "popped", lambda encoder, delivery: b"a message")
-    monkeypatch.setattr(popping_module, "are_to_be_kept", lambda messages: False)
+    encoded: list[Delivery] = []
+
+    def popped(encoder: MessageEncoder, delivery: Delivery) -> bytes:
+        encoded.append(delivery)
+        return b"a message"
+
+    monkeypatch.setattr(MessageEncoder, "popped", popped)
+    monkeypatch.setattr(popping_module, "need_decompression", lambda messages: False)
     async with a_world() as world:
         world.brokers.is_near = True
         poll, call = world.polls.begin("client", WANTED, (), is_renewed=True), Asking()
@@ -292,12 +315,80 @@ async def test_a_receive_that_waits_is_answered_in_the_turn_of_its_messages_or_b
         async with trio.open_nursery() as nursery:
             nursery.start_soon(finished, work, call)
             await wait_all_tasks_blocked()
-            call.has_a_window = takes
+            call.most_bytes = {"all": inf, "some": 1, "none": 0}[room]
             world.brokers.answer([world.delivery(1)])
-            assert call.has_answered == takes
-        assert call.has_answered and call.has_written.is_set() != takes
+            assert call.has_answered == (room == "all")
+            assert len(encoded) == (room != "none"), "without room nothing is encoded in the turn of the sender"
+        assert call.has_answered and call.has_written.is_set() == (room != "all")
+        assert len(encoded) == 1
         await world.polls.close()
         assert (world.brokers.given_back, len(world.renewals)) == ([], 1)
+
+
+@pytest.mark.parametrize("is_near", [True, False])
+async def test_a_call_that_ends_while_its_metadata_comes_sends_no_pop(is_near: bool) -> None:
+    async with a_world() as world:
+        world.brokers.is_near = is_near
+        poll, call = world.polls.begin("client", WANTED, (), is_renewed=True), Asking()
+        world.brokers.answer([world.delivery(1)])
+        calls = calls_of(poll)
+
+        async def begin(*arguments: Any) -> Poll:
+            call.end()
+            return poll
+
+        calls._poll = begin  # type: ignore[method-assign]
+        await received(calls, call)
+        assert poll.popping is None
+        await world.polls.close()
+
+
+async def test_messages_that_come_while_a_stop_is_being_answered_are_given_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(MessageEncoder, "popped", lambda encoder, delivery: b"a message")
+    monkeypatch.setattr(popping_module, "need_decompression", lambda messages: False)
+    async with a_world() as world:
+        world.brokers.is_near = True
+        poll, call = world.polls.begin("client", WANTED, (), is_renewed=True), Asking(takes=False)
+        calls = calls_of(poll)
+        work = calls.receive_message(cast(Any, call), b"")
+        assert isinstance(work, Coroutine)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(finished, work, call)
+            await wait_all_tasks_blocked()
+            calls.stop_waiting()
+            # The task writes that there is no message, and waits for room.
+            await call.has_written.wait()
+            call.takes_all()
+            world.brokers.answer([world.delivery(1)])
+            assert not call.has_answered, "one call has one answer"
+        assert call.has_answered
+        await world.polls.close()
+        assert world.brokers.given_back == [(1, module.BACK_AFTER_MS)]
+
+
+async def test_messages_that_come_together_with_the_end_of_the_rights_of_their_user_are_given_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(MessageEncoder, "popped", lambda encoder, delivery: b"a message")
+    monkeypatch.setattr(popping_module, "need_decompression", lambda messages: False)
+    monkeypatch.setattr(service_module, "ended", lambda session: Refused(wire.UNAUTHORIZED, "no rights"))
+    async with a_world() as world:
+        world.brokers.is_near = True
+        poll, call = world.polls.begin("client", WANTED, (), is_renewed=True), Asking()
+        work = calls_of(poll).receive_message(cast(Any, call), b"")
+        assert isinstance(work, Coroutine)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(finished, work, call)
+            await wait_all_tasks_blocked()
+            # There is room for a byte, so the messages are encoded.
+            call.most_bytes = 1
+            call.state.session.ending.begin()
+            world.brokers.answer([world.delivery(1)])
+        assert call.has_answered
+        await world.polls.close()
+        assert (world.brokers.given_back, len(world.renewals)) == ([(1, module.BACK_AFTER_MS)], 0)
 
 
 async def test_messages_that_are_not_written_are_given_back_and_none_is_renewed() -> None:
@@ -305,7 +396,7 @@ async def test_messages_that_are_not_written_are_given_back_and_none_is_renewed(
         world.brokers.answer([world.delivery(offset) for offset in range(4)])
         with pytest.raises(ConnectionError), world.begin() as poll:
             # The last one cannot be read: it would come again and again.
-            poll.hand_out((await poll.deliveries())[:3])
+            poll.hand_out((await poll.deliveries())[:3], [])
             poll.sending(1)
             poll.sent(1)
             poll.sending(1)
@@ -321,7 +412,7 @@ async def test_messages_of_an_answer_that_its_client_got_are_renewed() -> None:
         world.brokers.answer([world.delivery(offset) for offset in range(2)])
         with world.begin() as poll:
             deliveries = await poll.deliveries()
-            poll.hand_out(deliveries)
+            poll.hand_out(deliveries, [])
             for _ in deliveries:
                 poll.sending(1)
                 poll.sent(1)
@@ -352,7 +443,7 @@ async def test_a_call_that_ends_after_its_session_gives_nothing_back() -> None:
     async with a_world() as world:
         world.brokers.answer([world.delivery(1)])
         with world.begin() as poll:
-            poll.hand_out(await poll.deliveries())
+            poll.hand_out(await poll.deliveries(), [])
             await world.polls.close()
         assert world.brokers.given_back == []
 
@@ -364,3 +455,14 @@ async def test_there_is_a_limit_of_pops_that_nobody_waits_for(monkeypatch: pytes
         second = await world.cancelled_call()
         assert "given up" in str(await ended(second))
         assert not first.has_failed
+
+
+async def test_a_pop_above_this_limit_keeps_nothing_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_ABANDONED", 1)
+    async with a_world() as world:
+        world.brokers.is_near = True
+        for _ in range(3):
+            with world.begin() as poll:
+                poll.begin(lambda found: None)
+            assert poll.popping is not None and poll.popping.when_found is None
+        assert world.brokers.withdrawn == 2

@@ -46,10 +46,14 @@ class Near:
         self.ended: Ended = lambda result: None
         self.again: Callable[[], None] = lambda: None
         self.acknowledged: list[int] = []
+        self.withdrawn = 0
 
-    def pop_at_once(self, wanted: Pop, ended: Ended, again: Callable[[], None]) -> bool:
+    def pop_at_once(self, wanted: Pop, ended: Ended, again: Callable[[], None]) -> Callable[[], None] | None:
         self.ended, self.again = ended, again
-        return not self.waits
+        return None if self.waits else self.withdraw
+
+    def withdraw(self) -> None:
+        self.withdrawn += 1
 
     async def pop(self, wanted: Pop) -> list[Delivery]:
         await trio.lowlevel.checkpoint()
@@ -60,7 +64,13 @@ class Near:
 
 
 @asynccontextmanager
-async def popping(near: Near, tags: Sequence[str] = ("tea",), *, is_open: bool = True) -> AsyncIterator[Popping]:
+async def popping(
+    near: Near,
+    tags: Sequence[str] = ("tea",),
+    *,
+    is_open: bool = True,
+    when_found: Callable[[list[Delivery]], None] | None = None,
+) -> AsyncIterator[Popping]:
     """A pop that was begun; ``is_open``: whether its session takes tasks."""
     async with trio.open_nursery() as nursery:
 
@@ -69,15 +79,16 @@ async def popping(near: Near, tags: Sequence[str] = ("tea",), *, is_open: bool =
                 nursery.start_soon(work)
             return is_open
 
-        yield Popping(start, cast(Brokers, cast(Any, near)), WANTED, tags)
+        begun = Popping(start, cast(Brokers, cast(Any, near)), WANTED, tags)
+        begun.begin(when_found)
+        yield begun
         nursery.cancel_scope.cancel()
 
 
 async def test_what_comes_at_once_is_there_and_is_told_before_tasks_run() -> None:
     near = Near()
     told: list[list[Delivery]] = []
-    async with popping(near) as begun:
-        begun.when_found = told.append
+    async with popping(near, when_found=told.append) as begun:
         assert begun.found is None
         near.ended([delivery(1)])
         assert begun.found is not None and [each.receipt.offset for each in begun.found] == [1]
@@ -113,14 +124,37 @@ async def test_a_pop_that_cannot_be_sent_at_once_or_is_to_be_asked_again_is_a_ta
 async def test_a_pop_that_was_given_up_takes_no_answer() -> None:
     near = Near()
     told: list[list[Delivery]] = []
-    async with popping(near) as begun:
-        begun.when_found = told.append
+    async with popping(near, when_found=told.append) as begun:
         begun.cancel()
+        assert near.withdrawn == 1
         near.ended([delivery(1)])
         near.again()
         with pytest.raises(SkylarkError, match="given up"):
             await begun.result()
         assert begun.has_failed and begun.found is None and not told
+
+
+async def test_a_pop_that_has_ended_withdraws_nothing() -> None:
+    near = Near()
+    async with popping(near) as begun:
+        near.ended([delivery(1)])
+        begun.cancel()
+        assert len(await begun.result()) == 1
+    assert not near.withdrawn
+
+
+async def test_an_error_while_messages_are_told_of_is_logged_and_costs_no_message(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail(found: list[Delivery]) -> None:
+        raise ZeroDivisionError
+
+    near = Near()
+    async with popping(near, when_found=fail) as begun:
+        near.ended([delivery(1)])
+        assert len(await begun.result()) == 1
+    (record,) = caplog.records
+    assert "could not be answered in the turn" in record.message and record.exc_info
 
 
 async def test_a_pop_whose_session_has_ended_fails() -> None:

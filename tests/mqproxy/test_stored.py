@@ -1,9 +1,12 @@
 """Messages and answers that are encoded by hand: protobuf reads them as the objects that say the same."""
 
 import hashlib
+import operator
+import re
 from types import SimpleNamespace
 from typing import cast
 
+import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,21 +15,26 @@ from skylark.mqcommon.message.ids import encode_host
 from skylark.mqcommon.message.message import MessageExt
 from skylark.mqcommon.message.properties import RESERVED, encode_properties
 from skylark.mqcommon.message.record import encode_record, topic_field
-from skylark.mqproxy.answers import acknowledged, receive_status, sent_at, sent_one
+from skylark.mqproxy.answers import acknowledged, receive_end, receive_status, sent_one
 from skylark.mqproxy.brokers import Delivery, Receipt
 from skylark.mqproxy.sending import BORN_HOST, DELIVER_AT, SHOWN, TRACE_CONTEXT, answer_of, entry_of
 from skylark.mqproxy.statuses import OK
 from skylark.mqproxy.stored import MessageEncoder
 from skylark.mqproxy.wire import messaging_pb2 as wire
+from skylark.mqproxy.wire.fields import FIRST_MS, LAST_MS
 from skylark.remoting.protocol.pop_info import PopHandle
 from skylark.sdk.consumer.popped import Lease, ReceivedMessage
 from skylark.sdk.producer.result import SendResult, SendStatus
+from tests.mqproxy.test_times import TOPIC, stored
 
 TEXTS = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=("Cs",)), max_size=150)
 NAMES = st.sampled_from(sorted(RESERVED)) | TEXTS.filter(bool)
-PROPERTIES = st.dictionaries(NAMES, TEXTS.filter(bool), max_size=6)
+# Times before and after the end of the year 9999, and of more digits than a number of 64 bits has.
+DELIVERY_TIMES = st.integers(0, 2 * LAST_MS) | st.integers(0, 10**20)
+DELAYED = st.just(dict[str, str]()) | DELIVERY_TIMES.map(lambda ms: {DELIVER_AT: str(ms)})
+PROPERTIES = st.builds(operator.or_, st.dictionaries(NAMES, TEXTS.filter(bool), max_size=6), DELAYED)
 INTS, LONGS = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
-TIMES = st.integers(-62_135_596_800_000, 253_402_300_799_999)
+TIMES = st.integers(FIRST_MS, LAST_MS)
 PORTS = st.integers(0, 65_535)
 LEASE = Lease("orders", "billing", "broker-a", 3, 7, 1_700_000_000_000, 60_000, 0, "0")
 
@@ -81,6 +89,9 @@ def as_object(message: MessageExt, topic: wire.Resource) -> wire.Message:
     for name, field in (("TAGS", "tag"), ("__SHARDINGKEY", "message_group"), (TRACE_CONTEXT, "trace_context")):
         if name in properties:
             setattr(system, field, properties[name])
+    deliver_at = properties.get(DELIVER_AT, "")
+    if re.fullmatch("[0-9]{1,19}", deliver_at) and int(deliver_at) <= LAST_MS:
+        system.delivery_timestamp.CopyFrom(time_of(int(deliver_at)))
     if properties.get("TRAN_MSG") == "true":
         system.message_type = wire.TRANSACTION
     elif {"DELAY", DELIVER_AT, "TIMER_DELAY_SEC", "TIMER_DELAY_MS"} & properties.keys():
@@ -97,6 +108,26 @@ def test_a_pulled_message_is_read_as_the_object_that_says_the_same(
     topic = wire.Resource(resource_namespace=namespace, name=name)
     encoded = MessageEncoder(topic).pulled(message)
     assert wire.PullMessageResponse.FromString(encoded) == wire.PullMessageResponse(message=as_object(message, topic))
+
+
+@pytest.mark.parametrize(
+    ("deliver_at", "ms"),
+    [
+        ("5", 5),
+        ("00000000005", 5),
+        (str(LAST_MS), LAST_MS),
+        (str(LAST_MS + 1), None),
+        (f"{5:020}", None),
+        ("-5", None),
+        ("\N{ARABIC-INDIC DIGIT FIVE}", None),
+    ],
+)
+def test_a_delayed_message_says_when_it_is_delivered_if_protobuf_has_that_time(deliver_at: str, ms: int | None) -> None:
+    message = stored(**{DELIVER_AT: deliver_at})
+    found = wire.PullMessageResponse.FromString(MessageEncoder(TOPIC).pulled(message)).message
+    assert found == as_object(message, TOPIC)
+    system = found.system_properties
+    assert (system.delivery_timestamp.ToMilliseconds() if system.HasField("delivery_timestamp") else None) == ms
 
 
 @given(messages(), INTS, st.integers(0, 2**40), st.integers(0, 2**63 - 1))
@@ -137,4 +168,4 @@ def test_the_ends_of_the_answer_to_a_receive_are_its_status_and_its_time(now_ms:
         made = wire.ReceiveMessageResponse(status=status)
         assert wire.ReceiveMessageResponse.FromString(receive_status(status)) == made
     made = wire.ReceiveMessageResponse(delivery_timestamp=time_of(now_ms))
-    assert wire.ReceiveMessageResponse.FromString(sent_at(now_ms)) == made
+    assert wire.ReceiveMessageResponse.FromString(receive_end(now_ms)) == made

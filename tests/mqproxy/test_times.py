@@ -14,8 +14,9 @@ from skylark.mqcommon.message.properties import encode_properties
 from skylark.mqcommon.message.record import encode_record, topic_field
 from skylark.mqproxy.brokers import Delivery, Receipt
 from skylark.mqproxy.options import ProxyOptions
+from skylark.mqproxy.polls import Poll
 from skylark.mqproxy.sending import BORN_TIMESTAMP, DELIVER_AT, sdk_messages
-from skylark.mqproxy.service import OddTimes
+from skylark.mqproxy.service import Calls, OddTimes
 from skylark.mqproxy.statuses import Refused
 from skylark.mqproxy.stored import MessageEncoder, stored_message
 from skylark.mqproxy.times import ms_of
@@ -77,6 +78,19 @@ def test_a_message_that_cannot_be_shown_is_an_error() -> None:
     bad._properties = {"TAGS": "\udc80"}
     with pytest.raises(ProtocolError, match="cannot be a message of gRPC"):
         stored_message(bad, TOPIC)
+
+
+def test_a_message_that_cannot_be_shown_costs_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    bad, good = stored(), stored(UNIQ_KEY="good")
+    bad._properties = {"TAGS": "\udc80"}
+    calls = Calls(ProxyOptions(), cast(Any, None), cast(Any, None), 0)
+    (pulled,) = calls._readable([bad, good], TOPIC)
+    assert wire.PullMessageResponse.FromString(pulled).message.system_properties.message_id == "good"
+    poll = Poll(cast(Any, None), "client", cast(Any, None), (), is_renewed=False)
+    (popped,) = calls._handed_out(poll, [delivery(bad), kept := delivery(good)], TOPIC)
+    assert wire.ReceiveMessageResponse.FromString(popped).message.system_properties.message_id == "good"
+    assert poll.unsent is not None and list(poll.unsent) == [kept]
+    assert [text.split(":")[0] for text in caplog.messages] == ["a message of topic orders cannot be handed out"] * 2
 
 
 def test_odd_times_are_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:

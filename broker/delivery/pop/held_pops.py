@@ -41,7 +41,7 @@ class HeldPop:
     answer: Callable[["HeldPop"], Command | None]
     #: Whether the request is tried for the last time, and answered in any case.
     is_last: bool = False
-    # Set when the request begins to wait.
+    # Whether the request waits, and the tables have it.
     is_held: bool = False
     topics: tuple[str, ...] = ()
     tick: int = 0
@@ -133,7 +133,10 @@ class HeldPops:
         self._try(pop)
 
     def _try(self, pop: HeldPop) -> bool:
-        """Send the answer of ``pop``, if there is one; returns whether there was."""
+        """Send the answer of ``pop``, if there is one; returns whether there was, now or before."""
+        if not pop.is_held:
+            # The callback of a client in this event loop has tried it meanwhile.
+            return True
         # This runs in the turn of the message's sender: an error here must not reach the sender's connection.
         try:
             response = pop.answer(pop)
@@ -141,8 +144,9 @@ class HeldPops:
             response = failure(pop.request, error)
         if response is None:
             return False
-        pop.channel.reply(pop.request, response)
+        # Removed first: a client in this event loop may get the answer, and ask again, before `reply` returns.
         self._remove(pop)
+        pop.channel.reply(pop.request, response)
         return True
 
     def _remove(self, pop: HeldPop) -> None:
@@ -156,6 +160,7 @@ class HeldPops:
         _take_out(self._by_channel, pop.channel, pop)
         _take_out(self._by_tick, pop.tick, pop)
         self._count -= 1
+        pop.is_held = False
 
 
 def _take_out(table: dict[K, Pops], key: K, pop: HeldPop) -> None:

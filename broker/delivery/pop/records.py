@@ -101,7 +101,7 @@ def _encoded(fields: Mapping[str, Any]) -> bytes:
     try:
         return orjson.dumps(fields)
     except TypeError:
-        # It takes numbers of 64 bits only: the bits of a check point may be a longer one.
+        # orjson takes integers of at most 64 bits; the acknowledged bits of a check point may be a longer integer.
         return json.dumps(fields, separators=(",", ":")).encode()
 
 

@@ -8,13 +8,14 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from skylark.remoting.grpc.call import WRITE_BYTES, Call, Result, Streaming, Unary
+from skylark.remoting.grpc.call import AT_ONCE_BYTES, WRITE_BYTES, Call, Result, Streaming, Unary
 from skylark.remoting.grpc.connection import (
     GO_AWAY_ANSWER_S,
     LINGER_S,
     MAX_QUIET_WAIT_S,
     QUIET_S,
     SETTLE_S,
+    GrpcConnection,
 )
 from skylark.remoting.grpc.limits import GrpcLimits
 from skylark.remoting.grpc.messages import framed
@@ -540,6 +541,38 @@ async def test_a_method_with_many_answers_gives_them_together_or_one_after_anoth
         assert (client.answer(7).data, client.status(7)) == (framed(b"no") + framed(b"tea"), "0")
 
 
+async def test_answers_that_are_given_together_between_turns_are_sent_together(
+    handlers: Handlers, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushes = 0
+    flush = GrpcConnection.flush_now
+
+    def counted(connection: GrpcConnection) -> bool:
+        nonlocal flushes
+        flushes += 1
+        return flush(connection)
+
+    monkeypatch.setattr(GrpcConnection, "flush_now", counted)
+    handlers.methods["/t.T/Several"] = Unary(lambda call: None, handlers.hold, has_many_answers=True)
+    async with raw(handlers.methods, mock_clock) as served:
+        receives = [
+            frames for stream in (1, 3, 5) for frames in (begun(SEVERAL, stream=stream), data(framed(b""), stream))
+        ]
+        client = await served.connect(*receives, begun(HELD, stream=7), data(framed(b""), 7), begun(STREAM, stream=9))
+        first, second, third, one_answer, _ = handlers.held
+        flushes = 0
+        one_answer.answer(b"sent")
+        assert flushes == 1, "receives that wait delay no other answer"
+        for receive in (first, second):
+            receive.answer(b"a cup", b"of tea")
+        assert flushes == 1, "others may join them"
+        third.answer(b"a cup", b"of tea")
+        assert flushes == 2, "none can join the last one"
+        await client.seen()
+        for stream in (1, 3, 5):
+            assert client.answer(stream).data == framed(b"a cup") + framed(b"of tea")
+
+
 async def test_an_answer_has_room_as_far_as_the_windows_of_its_client_go(
     handlers: Handlers, mock_clock: MockClock
 ) -> None:
@@ -550,7 +583,7 @@ async def test_an_answer_has_room_as_far_as_the_windows_of_its_client_go(
         second.answer(bytes(40_000))
         assert first.has_room(65_535 - 40_005) and not first.has_room(65_535 - 40_004), "both share one window"
         await client.send(WINDOWS)
-        assert first.has_room(1_000_000)
+        assert first.has_room(AT_ONCE_BYTES) and not first.has_room(AT_ONCE_BYTES + 1), "larger answers go in parts"
         await client.send(frame(RST_STREAM, 0, 1, bytes(4)))
         assert not first.has_room(1), "it has ended"
         late = Nothing()

@@ -88,6 +88,21 @@ async def test_a_request_is_answered_before_submit_returns() -> None:
         assert at.turns == turns + 1, "what ends a turn has run before the answer"
 
 
+async def test_the_answer_to_a_request_that_was_withdrawn_is_dropped() -> None:
+    async with served() as at:
+        command = Command(LATER)
+        at.client.prepare(ADDR, command)
+        found: list[Command | RemotingError] = []
+        channel = at.client.submit(ADDR, command, 60_000, found.append)
+        assert not channel.idle
+        at.client.withdraw(ADDR, command, channel)
+        assert channel.idle
+        peer, request = at.later[0]
+        peer.reply(request, request.respond())
+        await trio.testing.wait_all_tasks_blocked()
+        assert not found and not channel.withdraw(command)
+
+
 async def test_an_awaited_request_lets_other_tasks_run() -> None:
     async with served() as at:
         with trio.testing.assert_checkpoints():

@@ -51,6 +51,23 @@ async def test_messages_go_to_those_who_came_first_and_no_more_are_tried_than_ne
     assert consumers.held.waiting(PLACE, 0) == 0
 
 
+async def test_a_client_that_asks_again_while_it_is_answered_gets_each_message_once() -> None:
+    consumers, caller = Consumers(), Caller()
+    reply = caller.channel.reply
+
+    def answered(request: Command, response: Command, *, wake: bool = True) -> None:
+        # As a proxy in this event loop does.
+        consumers.held.wake(PLACE)
+        reply(request, response, wake=wake)
+
+    caller.channel.reply = answered  # type: ignore[method-assign]
+    for name in "abc":
+        consumers.hold(name, caller=caller)
+    consumers.left = 5
+    consumers.held.wake(PLACE)
+    assert (sorted(consumers.answered), len(consumers.held)) == (["a", "b", "c"], 0)
+
+
 async def test_other_filters_are_tried() -> None:
     consumers = Consumers()
     consumers.hold("a")
