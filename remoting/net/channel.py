@@ -529,7 +529,7 @@ class Channel:
 
     def _take_late(self, answer: Command) -> None:
         """Take the answer to a request that a server in this event loop has handled; see `DirectCalls`."""
-        self.last_read, self._has_read = trio.current_time(), True
+        self.last_read = trio.current_time()
         # No row: the request has timed out or was cancelled.
         if (row := self._pending.pop(answer.opaque, None)) is not None:
             # The server is in the midst of some work: it handles no other request of this client meanwhile.
