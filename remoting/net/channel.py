@@ -541,7 +541,8 @@ class Channel:
 
     def _explained(self, reason: str) -> str:
         """The reason why the connection ended, with a guess if the peer has never said anything but a TLS alert."""
-        is_strange = self._pending and not self.is_encrypted
+        # Inside of one event loop requests are answered without bytes, and nothing is encrypted.
+        is_strange = self._pending and not self.is_encrypted and self._direct_calls is None
         if is_strange and (not self._first_bytes or self._connection.protocol_of_pending == TLS):
             return f"{reason} {TLS_GUESS}"
         return reason
