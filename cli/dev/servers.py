@@ -1,11 +1,9 @@
 """The four servers of `skylark dev`: small files, loopback only, no rules about the disk.
 
 Each server starts when the server below it serves, and stops before it: NameServer, broker, proxy, console. The ports
-are taken first, so a port in use is reported at once. A door whose libraries are not installed stays closed, and the
-others open.
+are taken first, so a port in use is reported at once. A server whose libraries are not installed is left out.
 """
 
-import gc
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -13,7 +11,7 @@ from pathlib import Path
 import trio
 
 from skylark.mqcommon.addresses import format_address
-from skylark.mqcommon.errors import StoreLocked, UserError
+from skylark.mqcommon.errors import ConfigError, StoreLocked, UserError
 from skylark.mqcommon.extras import missing_extra
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.remoting.net.sockets import HeldPort
@@ -22,8 +20,10 @@ HOST = "127.0.0.1"
 _TIMEOUT_MS = 5_000
 # The console asks the brokers this often.
 _POLL_S = 2
+# Messages are kept this long, as by RocketMQ's default.
+_KEPT_H = 72
 
-#: Called with a line about a door that stays closed.
+#: Called with a line about a server that is left out.
 Warn = Callable[[str], None]
 
 
@@ -39,7 +39,7 @@ class Ports:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where the four servers serve, as ``host:port``; "" for a door that is closed."""
+    """Where the four servers serve, as ``host:port``; "" for a server that is left out."""
 
     namesrv: str
     broker: str
@@ -74,8 +74,6 @@ async def serving(home: Path, ports: Ports, warn: Warn) -> AsyncIterator[Address
         if has_proxy:
             await stack.enter_async_context(broker.proxy(warn))
         console = await stack.enter_async_context(_console(nameserver, console_port, warn))
-        # All that is there now lives as long as the process.
-        gc.freeze()
         yield Addresses(nameserver, broker_address, format_address(HOST, grpc_port) if has_proxy else "", console)
 
 
@@ -125,7 +123,8 @@ class _Broker:
         from skylark.sdk.testing.daemons import broker_options
 
         self._home = home
-        given: dict[str, object] = {"enablePropertyFilter": True}
+        # `broker_options` keeps messages for ever, for tests.
+        given: dict[str, object] = {"enablePropertyFilter": True, "fileReservedTime": _KEPT_H}
         if grpc_port >= 0:
             given |= {"enableProxy": True, "grpcServerPort": grpc_port}
         self._options = broker_options("broker-a", home / "store", nameserver, port, slaves_port, given)
@@ -140,8 +139,14 @@ class _Broker:
                 self._broker.stop()
         except* StoreLocked:
             raise UserError(
-                f"{self._home} is in use by another skylark dev; stop that one, or give another directory (--data)"
+                f"{self._home} is in use by another process (skylark dev or a broker); stop that one, or give another "
+                "directory (--data)"
             ) from None
+        except* ConfigError as group:
+            raise UserError(
+                f"{self._home / 'store'} was made by a broker with other options; give another directory (--data), or "
+                "start it with skylark broker"
+            ) from group
 
     @asynccontextmanager
     async def proxy(self, warn: Warn) -> AsyncIterator[None]:

@@ -20,6 +20,24 @@ INTERRUPTED = 130
 GC_THRESHOLDS = 50_000, 20, 50
 
 
+def import_quietly(module: str) -> None:
+    """Import ``module``; Ctrl-C meanwhile ends the process by the signal, without a traceback.
+
+    For what a command imports when it runs already, but has nothing to clean up.
+    """
+    is_python_s = _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler
+    try:
+        if is_python_s:
+            _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+    except ValueError:
+        is_python_s = False  # only the main thread may, and only there the signal becomes an exception
+    try:
+        __import__(module)
+    finally:
+        if is_python_s:
+            _signal.signal(_signal.SIGINT, _signal.default_int_handler)
+
+
 def start(place: str, **arguments: str) -> "NoReturn":
     """Import ``place`` ("module:function"), call it with ``arguments``, and exit with the code that it returns."""
     ignored = _signal.getsignal(_signal.SIGINT) == _signal.SIG_IGN
