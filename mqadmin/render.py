@@ -55,7 +55,7 @@ def _cell(row: Row, of: str | Callable[[Row], object]) -> object:
 def to_json(document: Any, *, one_line: bool = False) -> str:
     """Standard JSON: quoted keys, no NaN, non-ASCII text unescaped but for control characters. Reports are objects."""
     text = json.dumps(plain(document), ensure_ascii=False, allow_nan=False, indent=None if one_line else 2)
-    # Terminals obey these, too. They can only be inside of strings.
+    # Terminals obey these characters, too. JSON has them inside of strings only, where escapes mean the same.
     return _MORE_CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 

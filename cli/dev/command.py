@@ -65,7 +65,7 @@ def dev(data: Path | None, port: int, broker_port: int, grpc_port: int, console_
         raise click.UsageError("Give each server a port of its own.")
     # Until the event loop handles signals, these end the command as Ctrl-C does: the directory is removed.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    # The terminal was closed. nohup has the signal ignored.
+    # SIGHUP says that the terminal was closed. nohup ignores the signal, so that a command outlives its terminal.
     stops_at_hangup = signal.getsignal(signal.SIGHUP) != signal.SIG_IGN
     if stops_at_hangup:
         signal.signal(signal.SIGHUP, signal.default_int_handler)

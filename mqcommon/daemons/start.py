@@ -23,14 +23,14 @@ GC_THRESHOLDS = 50_000, 20, 50
 def import_quietly(module: str) -> None:
     """Import ``module``; Ctrl-C meanwhile ends the process by the signal, without a traceback.
 
-    For what a command imports when it runs already, but has nothing to clean up.
+    For imports of a command that runs already and has nothing to clean up yet.
     """
     is_python_s = _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler
     try:
         if is_python_s:
             _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
     except ValueError:
-        is_python_s = False  # only the main thread may, and only there the signal becomes an exception
+        is_python_s = False  # in another thread: handlers are set, and interrupted, in the main thread only
     try:
         __import__(module)
     finally:

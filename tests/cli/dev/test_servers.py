@@ -13,7 +13,7 @@ from skylark import Message, Producer, PullConsumer
 from skylark.cli.dev import first_answers
 from skylark.cli.dev.demo import ORDERS, SHIPPING, run_demo
 from skylark.cli.dev.first_answers import wait_for_answers
-from skylark.cli.dev.servers import HOST, Addresses, Ports, serving
+from skylark.cli.dev.servers import HOST, Addresses, Ports, _Broker, serving
 from skylark.mqcommon.errors import RouteNotFound, SkylarkError, UserError, leaves
 from skylark.remoting.net.sockets import HeldPort, listen
 from tests.support.waiting import until
@@ -104,6 +104,11 @@ async def test_the_store_of_another_broker_is_refused(tmp_path: Path) -> None:
     with log.open("wb") as file:
         file.truncate(2 * MOST_DISK_BYTES)
     assert "was made by a broker with other options; give another directory" in await refused(tmp_path, FREE)
+
+
+def test_a_kept_directory_forgets_messages_after_three_days(tmp_path: Path) -> None:
+    broker = _Broker(tmp_path, "127.0.0.1:9876", 10911, 10912, -1)
+    assert broker._options.file_reserved_time == 72
 
 
 async def test_the_demo_gives_the_console_something_to_show(tmp_path: Path) -> None:
