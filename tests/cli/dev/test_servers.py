@@ -74,6 +74,19 @@ async def test_a_port_in_use_is_named_with_its_option(tmp_path: Path) -> None:
             assert f"port {HOST}:{port} is in use" in text and f"{option} 0 takes a free port" in text
 
 
+@pytest.mark.parametrize("at", [1, 2, 3])
+async def test_a_port_that_is_taken_while_it_is_held_is_named_with_its_option(tmp_path: Path, at: int) -> None:
+    held = HeldPort(HOST)
+    held.release()
+    ports = [0, 0, 0, 0]
+    # The NameServer listens first.
+    ports[0] = ports[at] = held.port
+    option = ("--port", "--broker-port", "--grpc-port", "--console-port")[at]
+    text = await refused(tmp_path, Ports(*ports))
+    assert f":{held.port} is in use" in text and f"{option} 0 takes a free port" in text
+    assert "listenPort" not in text
+
+
 async def test_a_directory_in_use_is_named(tmp_path: Path) -> None:
     async with dev(tmp_path):
         assert f"{tmp_path} is in use by another process (skylark dev or a broker)" in await refused(tmp_path, FREE)
