@@ -3,15 +3,15 @@
 import errno
 import os
 import stat
-from datetime import datetime
+import time
 
 import click
 import trio
 
 from skylark.cli.durations import FIRST, LAST
-from skylark.mqadmin.render import to_json
+from skylark.mqadmin.render import time_text, to_json
 from skylark.mqadmin.session import Session
-from skylark.mqcommon.errors import RouteNotFound
+from skylark.mqcommon.errors import RemotingError, RouteNotFound
 from skylark.mqcommon.message.message import MessageExt
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.mqcommon.names import TOOLS_GROUP
@@ -32,7 +32,7 @@ class Following:
     """Prints the messages of ``topic``.
 
     ``group``: read from the offsets of this group, and what it subscribes to, unless ``expression`` says otherwise.
-    ``start``: `FIRST`, `LAST` or a time in ms since 1970. ``count``: end after so many messages; None for no limit.
+    ``start``: `FIRST`, `LAST` or a time in ms since 1970. ``count``: end after this many messages; None for no limit.
     """
 
     def __init__(
@@ -68,24 +68,32 @@ class Following:
 
     async def _print_queues(self, consumer: PullConsumer, expression: str | Sql, *, follow: bool) -> None:
         known: set[MessageQueue] = set()
+        began_ms = round(time.time() * 1000)
         is_late = False
         async with trio.open_nursery() as nursery:
             while True:
-                for queue in await consumer.message_queues(self._topic):
-                    if queue in known:
-                        continue
-                    # What a new queue has was sent after the command had begun.
-                    begin = 0 if is_late else await self._first_offset(consumer, queue)
-                    end = None if follow else await consumer.max_offset(queue)
-                    nursery.start_soon(self._read, consumer, queue, begin, end, expression, nursery.cancel_scope)
-                    known.add(queue)
+                try:
+                    for queue in await consumer.message_queues(self._topic):
+                        if queue in known:
+                            continue
+                        begin = await self._first_offset(consumer, queue)
+                        end = None if follow else await consumer.max_offset(queue)
+                        nursery.start_soon(self._read, consumer, queue, begin, end, expression, nursery.cancel_scope)
+                        known.add(queue)
+                except (RouteNotFound, RemotingError):
+                    # A broker that restarts is not registered for a while. The known queues are read on.
+                    if not is_late:
+                        raise
                 if not follow:
                     return
                 is_late = True
+                if self._start == LAST:
+                    # The broker of a queue that is found later may have been away, with messages from before.
+                    self._start = began_ms
                 await trio.sleep(_NEW_QUEUES_S)
 
     async def _wait_for_topic(self, consumer: PullConsumer) -> None:
-        """Return when the topic exists. Messages that made it are printed, too."""
+        """Return when the topic exists. A message that created the topic is printed, too."""
         is_told = False
         while True:
             try:
@@ -139,10 +147,10 @@ class Following:
     def _line(self, message: MessageExt) -> str:
         if self._in_json:
             return to_json(message_report(message), one_line=True)
-        stored = datetime.fromtimestamp(message.store_timestamp / 1000).isoformat(" ", "milliseconds")
-        parts = [stored, f"{message.broker_name}/{message.queue_id}:{message.queue_offset}"]
+        parts = [time_text(message.store_timestamp), f"{message.broker_name}/{message.queue_id}:{message.queue_offset}"]
         parts += [part for part in (message.tags, message.keys) if part]
-        return visible("  ".join([*parts, body_text(body_of(message), "utf-8")]))
+        # A body with line feeds stays one line: its second line could look like another message.
+        return visible("  ".join([*parts, body_text(body_of(message), "utf-8")])).replace("\n", "\\n")
 
 
 async def _end_with_reader() -> None:

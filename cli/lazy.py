@@ -1,12 +1,14 @@
 """A click group that imports a command when it is called, so that its own help is fast."""
 
 import difflib
+import sys
 from collections.abc import Mapping
-from importlib import import_module
 from typing import NamedTuple
 
 import click
 from click.shell_completion import CompletionItem
+
+from skylark.mqcommon.daemons.start import INTERRUPTED, import_quietly
 
 
 class Place(NamedTuple):
@@ -32,7 +34,8 @@ class LazyGroup(click.Group):
         place = self._places.get(cmd_name)
         if place is None:
             return None
-        found = getattr(import_module(place.module), place.attribute)
+        import_quietly(place.module)
+        found = getattr(sys.modules[place.module], place.attribute)
         assert isinstance(found, click.Command)
         return found
 
@@ -46,6 +49,13 @@ class LazyGroup(click.Group):
             hint = f"Did you mean {near[0]}?" if near else f"See {ctx.command_path} --help."
             raise click.UsageError(f"No such command {name!r}. {hint}", ctx)
         return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Like click's, but Ctrl-C ends every command with the exit code of shells, and without a word."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            ctx.exit(INTERRUPTED)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Names of commands as click completes them, without importing the commands; then options."""

@@ -1,6 +1,7 @@
 """The command `skylark send`: messages from the command line, or from the lines of stdin."""
 
 import os
+import sys
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from typing import Any
@@ -11,6 +12,8 @@ from skylark.cli.durations import Duration
 from skylark.mqadmin.command import cluster_options, run_work, settings_of
 from skylark.mqadmin.render import to_json
 from skylark.mqadmin.session import SdkClients, Session
+from skylark.mqcommon.daemons.start import import_quietly
+from skylark.mqcommon.errors import UserError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
 # The group under which brokers list this producer.
@@ -53,7 +56,9 @@ class Property(click.ParamType):  # type: ignore[type-arg]  # generic in newer c
 @click.option(
     "--delay", type=Duration(), metavar="TIME", help="consumers get the messages after this time: 10s, 5m, 2h"
 )
-@click.option("--count", type=click.IntRange(min=1), default=1, show_default=True, help="send each message so often")
+@click.option(
+    "--count", type=click.IntRange(min=1), default=1, show_default=True, metavar="N", help="send each message N times"
+)
 @click.option("--json", "in_json", is_flag=True, help="print a line of JSON for each message")
 @cluster_options
 @click.pass_context
@@ -76,11 +81,16 @@ def send(
     id, and the queue and the offset where it is stored.
     """
 
+    reads_stdin = not bodies or bodies == ("-",)
+    # Python has no stdin when it was closed; the first file that is opened would then be read.
+    if reads_stdin and sys.stdin is None:
+        raise click.UsageError("stdin is closed: give a BODY.", ctx)
+
     async def work(session: Session) -> None:
         from skylark.mqcommon.message.message import Message
 
         async with session.producer(_GROUP) as producer:
-            async for body in _given(bodies):
+            async for body in _lines_of_stdin() if reads_stdin else _given(bodies):
                 message = Message(topic, body, tags=tag, keys=keys or None, properties=dict(properties) or None)
                 for _ in range(count):
                     result = await producer.send(message, delay=delay)
@@ -89,30 +99,42 @@ def send(
                     click.echo(to_json(sent, one_line=True) if in_json else sent)
 
     settings = settings_of(**of_cluster, output="json" if in_json else "table")
+    import_quietly("skylark.sdk.producer.producer")
     if not run_work(SdkClients(), settings, work, {}, None):
         ctx.exit(1)
 
 
 async def _given(bodies: Sequence[str]) -> AsyncIterator[bytes]:
-    """The bodies of the command line, or the lines of stdin without their line ends."""
-    if bodies and bodies != ("-",):
-        for body in bodies:
-            # Bytes that are not of the locale's encoding come as surrogates.
-            yield os.fsencode(body)
-        return
-    async for line in _lines_of_stdin():
-        yield line.removesuffix(b"\r")
+    """The bodies of the command line."""
+    for body in bodies:
+        # Bytes that are not of the locale's encoding come as surrogates.
+        yield os.fsencode(body)
 
 
 async def _lines_of_stdin() -> AsyncIterator[bytes]:
-    """Lines without their ends, as soon as they arrive; Ctrl-C is not held up by a read that waits."""
+    """Lines without their ends, as soon as they arrive; Ctrl-C is not held up by a read that waits.
+
+    Raises UserError for a line that is longer than any message, and when stdin cannot be read.
+    """
     import trio
 
-    rest = b""
-    # Not the stream sys.stdin: a thread that waits in it would keep its lock, without which Python cannot end.
-    while read := await trio.to_thread.run_sync(os.read, _STDIN, _READ_BYTES, abandon_on_cancel=True):
-        *lines, rest = (rest + read).split(b"\n")
-        for line in lines:
-            yield line
-    if rest:
-        yield rest
+    from skylark.sdk.producer.producer import MAX_MESSAGE_BYTES
+
+    begun = bytearray()
+    while True:
+        try:
+            # Not the stream sys.stdin: a thread that waits in it would keep its lock, without which Python cannot end.
+            read = await trio.to_thread.run_sync(os.read, _STDIN, _READ_BYTES, abandon_on_cancel=True)
+        except OSError as error:
+            raise UserError(f"stdin cannot be read: {error.strerror}") from None
+        first, *others = read.split(b"\n")
+        begun += first
+        for part in others:
+            yield bytes(begun.removesuffix(b"\r"))
+            begun = bytearray(part)
+        if len(begun) > MAX_MESSAGE_BYTES + 1:
+            raise UserError(f"a line of stdin is longer than the largest message: {MAX_MESSAGE_BYTES} bytes")
+        if not read:
+            break
+    if begun:
+        yield bytes(begun.removesuffix(b"\r"))

@@ -1,6 +1,7 @@
 """The command `skylark tail`: prints the messages of a topic as they arrive."""
 
 import re
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -8,7 +9,7 @@ import click
 from skylark.cli.durations import LAST, StartingPoint
 from skylark.mqadmin.command import cluster_options, run_work, settings_of
 from skylark.mqadmin.session import SdkClients, Session
-from skylark.mqcommon.daemons.start import INTERRUPTED
+from skylark.mqcommon.daemons.start import import_quietly
 
 if TYPE_CHECKING:
     from skylark.sdk.consumer.expression import Sql
@@ -28,7 +29,7 @@ _TAGS = re.compile(r"[^\s|=<>()']+(?:\s*\|\|\s*[^\s|=<>()']+)*")
     help="begin at the oldest message, at the end, or at a time; default: last, or the group's offsets",
 )
 @click.option("--filter", "text", metavar="EXPRESSION", help="tags, as in 'TagA || TagB', or a condition of SQL92")
-@click.option("--count", type=click.IntRange(min=1), help="end after so many messages")
+@click.option("--count", type=click.IntRange(min=1), metavar="N", help="end after N messages")
 @click.option("--follow/--no-follow", default=True, show_default=True, help="wait for more messages, or end at the end")
 @click.option("--json", "in_json", is_flag=True, help="print a line of JSON for each message")
 @cluster_options
@@ -45,13 +46,17 @@ def tail(
     in_json: bool,
     **of_cluster: Any,
 ) -> None:
-    """Print the messages of TOPIC as they arrive, until Ctrl-C.
+    r"""Print the messages of TOPIC as they arrive, until Ctrl-C.
 
     No group is joined and nothing is committed, so consumers do not notice. Messages of one queue come in order.
-    Without --json a line has the time of storing, BROKER/QUEUE:OFFSET, the tag, the keys, and the body.
+    Without --json a line has the time of storing, BROKER/QUEUE:OFFSET, the tag, the keys, and the body, in which \n
+    stands for a line feed.
     """
     if group is not None and start is not None:
         raise click.UsageError("Give only one of --group and --from.", ctx)
+    # Python has no stdout when it was closed; the first file that is opened would then get the output.
+    if sys.stdout is None:
+        raise click.UsageError("stdout is closed.", ctx)
 
     async def work(session: Session) -> None:
         from skylark.cli.following import Following
@@ -61,11 +66,8 @@ def tail(
         await following.run(follow=follow)
 
     settings = settings_of(**of_cluster, output="json" if in_json else "table")
-    try:
-        is_done = run_work(SdkClients(), settings, work, {}, None)
-    except click.Abort:
-        ctx.exit(INTERRUPTED)
-    if not is_done:
+    import_quietly("skylark.cli.following")
+    if not run_work(SdkClients(), settings, work, {}, None):
         ctx.exit(1)
 
 

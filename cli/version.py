@@ -22,10 +22,14 @@ _EXTRA = re.compile(r"extra == ['\"]([A-Za-z0-9._-]+)['\"]")
 def show_version() -> None:
     """Print the versions of Skylark and of its libraries, and which extras are installed."""
     rows = [("skylark", VERSION), ("python", platform.python_version())]
-    rows += [(name, version(name)) for name in ("trio", "click", "orjson", "cbor2")]
+    rows += [(name, _version(name)) for name in ("trio", "click", "orjson", "cbor2")]
     for name, text in rows:
         click.echo(f"{name:<8} {text}")
-    packages = packages_of_extras()
+    try:
+        packages = packages_of_extras()
+    except PackageNotFoundError:
+        click.echo("extras   unknown: Skylark was not installed by pip")
+        return
     there = [extra for extra in EXTRAS if all(map(_is_installed, packages[extra]))]
     click.echo(f"extras   {', '.join(there) or 'none'}")
     if missing := [extra for extra in EXTRAS if extra not in there]:
@@ -33,13 +37,20 @@ def show_version() -> None:
 
 
 def packages_of_extras() -> dict[str, list[str]]:
-    """Extra → the packages that it installs."""
+    """Extra → the packages that it installs. Raises PackageNotFoundError when Skylark runs uninstalled."""
     found: dict[str, list[str]] = {}
     for requirement in distribution(PACKAGE).requires or ():
         name, extra = _NAME.match(requirement), _EXTRA.search(requirement)
         if name is not None and extra is not None:
             found.setdefault(extra[1], []).append(name[0])
     return found
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed by pip"
 
 
 def _is_installed(package: str) -> bool:

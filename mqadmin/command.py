@@ -17,6 +17,7 @@ from skylark.mqadmin.render import to_json
 from skylark.mqadmin.scope import Scope, addr_of, name_of
 from skylark.mqadmin.session import Clients, SdkClients, Session, Settings
 from skylark.mqcommon.daemons.output import OutputFailed
+from skylark.mqcommon.daemons.start import INTERRUPTED, import_quietly
 from skylark.mqcommon.errors import SkylarkError, UserError
 from skylark.mqcommon.options.command_line import refuse_repeated
 from skylark.sdk.admin.failures import error_report, explain, first_of
@@ -184,6 +185,7 @@ def settings_of(
 # Here and below: click passes options by name, and has checked their types against the command's parameters.
 def run_work(clients: Clients, settings: Settings, work: Work, options: dict[str, Any], show: Show | None) -> bool:
     """Run ``work`` with an opened Admin and print what it returns; False when anything failed."""
+    import_quietly("skylark.sdk.admin.client")
     import trio
 
     session: Session | None = None
@@ -204,7 +206,7 @@ def run_work(clients: Clients, settings: Settings, work: Work, options: dict[str
         if (usage := first_of(error, click.ClickException)) is not None:
             raise usage from None
         if first_of(error, KeyboardInterrupt) is not None:
-            raise click.Abort from None
+            raise click.exceptions.Exit(INTERRUPTED) from None
         if (pipe := first_of(error, BrokenPipeError)) is not None:
             # the reader of stdout has closed it: click ends without an error message
             raise pipe from None

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from skylark.mqcommon.message.queue import MessageQueue
 
 Row = Any
+# The control characters that `json` leaves as they are.
+_MORE_CONTROL = re.compile(r"[\x7f-\x9f]")
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -51,8 +53,10 @@ def _cell(row: Row, of: str | Callable[[Row], object]) -> object:
 
 
 def to_json(document: Any, *, one_line: bool = False) -> str:
-    """Standard JSON: quoted keys, no NaN, non-ASCII text unescaped. Reports are objects."""
-    return json.dumps(plain(document), ensure_ascii=False, allow_nan=False, indent=None if one_line else 2)
+    """Standard JSON: quoted keys, no NaN, non-ASCII text unescaped but for control characters. Reports are objects."""
+    text = json.dumps(plain(document), ensure_ascii=False, allow_nan=False, indent=None if one_line else 2)
+    # Terminals obey these characters, too. JSON has them inside of strings only, where escapes mean the same.
+    return _MORE_CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def time_text(timestamp_ms: int) -> str:

@@ -8,6 +8,7 @@ described at the first look at them, its constructor is generated at the tenth c
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields, make_dataclass
+from inspect import Parameter, Signature, get_annotations
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, TypeVar
 
 __all__ = ["lazy_dataclass"]
@@ -69,7 +70,7 @@ class _Described:
     """Stands for ``__dataclass_fields__`` in a class until somebody looks: then `dataclass` describes its fields."""
 
     def __init__(self, cls: type[Any], kw_only: bool) -> None:
-        self._annotations: dict[str, Any] = vars(cls).get("__annotations__", {})
+        self._annotations: dict[str, Any] = get_annotations(cls)
         #: The names of the class's own fields.
         self.names = [
             name
@@ -260,8 +261,6 @@ class _Signature:
     def __get__(self, instance: Any, cls: type[Any]) -> Any:
         if instance is not None:
             raise AttributeError("__signature__")
-        # Imported here: the signature is rarely needed, and the module is slow to import.
-        from inspect import Parameter, Signature
 
         def parameter(each: Any) -> Parameter:
             has_factory = each.default_factory is not MISSING

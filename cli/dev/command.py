@@ -1,6 +1,8 @@
 """The command `skylark dev`: its options, its directory, its log, and what it prints."""
 
+import gc
 import logging
+import os
 import shutil
 import signal
 import sys
@@ -13,10 +15,13 @@ from pathlib import Path
 import click
 import trio
 
-from skylark.cli.dev.servers import Addresses, Ports, serving
+from skylark.cli.dev.servers import HOST, Addresses, Ports, serving
+from skylark.mqcommon.addresses import format_address
 from skylark.mqcommon.logs.options import LogOptions
 from skylark.remoting.net.daemon import Ready, run_daemon
 
+# Where `skylark send` and `skylark tail` look for a NameServer by themselves.
+_PORT = 9876
 # Three lines that a user can paste into Python.
 _PASTE = """\
     from skylark import Message, blocking
@@ -30,9 +35,10 @@ _PASTE = """\
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="keep messages and logs in DIR; without it they are in a temporary directory that is removed at the end",
+    help="keep messages (for 72 hours) and logs in DIR; without it they are in a temporary directory that is removed "
+    "at the end",
 )
-@click.option("--port", default=9876, type=click.IntRange(0, 65535), show_default=True, help="port of the NameServer")
+@click.option("--port", default=_PORT, type=click.IntRange(0, 65535), show_default=True, help="port of the NameServer")
 @click.option(
     "--broker-port", default=10911, type=click.IntRange(0, 65535), show_default=True, help="port of the broker"
 )
@@ -50,31 +56,51 @@ _PASTE = """\
 def dev(data: Path | None, port: int, broker_port: int, grpc_port: int, console_port: int, demo: bool) -> None:
     """Run NameServer, broker, gRPC proxy and console on this machine, in one process, until Ctrl-C.
 
-    All ports are on loopback; port 0 takes a free one. The first message to a topic creates it.
+    All ports are on loopback, without a login: every user of this machine can use them. Port 0 takes a free one. The
+    first message to a topic creates it.
     """
-    # Until the event loop handles signals, SIGTERM ends the command as Ctrl-C does: the directory is removed.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     ports = Ports(port, broker_port, grpc_port, console_port)
+    given = [each for each in (port, broker_port, grpc_port, console_port) if each]
+    if len({*given}) < len(given):
+        raise click.UsageError("Give each server a port of its own.")
+    # Until the event loop handles signals, these end the command as Ctrl-C does: the directory is removed.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # SIGHUP says that the terminal was closed. nohup ignores the signal, so that a command outlives its terminal.
+    stops_at_hangup = signal.getsignal(signal.SIGHUP) != signal.SIG_IGN
+    if stops_at_hangup:
+        signal.signal(signal.SIGHUP, signal.default_int_handler)
     with _directory(data) as home:
         log = LogOptions(log_file=str(home / "logs" / "skylark.log"))
-        code = run_daemon(partial(_serve, home, ports, demo, data is not None), name="skylark dev", logs=log)
+        main = partial(_serve, home, ports, demo, data is not None)
+        code = run_daemon(main, name="skylark dev", logs=log, stops_at_hangup=stops_at_hangup)
     sys.exit(code)
 
 
 @contextmanager
 def _directory(data: Path | None) -> Iterator[Path]:
     """``data``, or a temporary directory that is removed after the block."""
+    home = data
     try:
-        home = data or Path(tempfile.mkdtemp(prefix="skylark-dev-"))
-        (home / "logs").mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        where = f"{error.filename}: {error.strerror}"
-        raise click.ClickException(f"{where}; name a directory that you may write with --data") from None
-    try:
+        try:
+            home = home or Path(tempfile.mkdtemp(prefix="skylark-dev-"))
+            (home / "logs").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            where = f"{error.filename}: {error.strerror}"
+            raise click.ClickException(f"{where}; name a directory that you may write with --data") from None
         yield home
     finally:
-        if data is None:
-            shutil.rmtree(home)
+        if data is None and home is not None:
+            _remove(home)
+
+
+def _remove(home: Path) -> None:
+    """Remove the directory, also when signals come meanwhile; say what cannot be removed."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    try:
+        shutil.rmtree(home)
+    except OSError as error:
+        click.echo(f"{home} could not be removed: {error}", err=True)
 
 
 async def _serve(home: Path, ports: Ports, demo: bool, is_kept: bool, stopping: trio.Event, ready: Ready) -> None:
@@ -83,6 +109,8 @@ async def _serve(home: Path, ports: Ports, demo: bool, is_kept: bool, stopping: 
     with _warnings_on_stderr():
         async with serving(home, ports, partial(click.echo, err=True)) as addresses:
             await wait_for_answers(addresses)
+            # All that is there now lives as long as the process.
+            gc.freeze()
             click.echo(_greeting(addresses, home, is_kept))
             ready(f"serves at {addresses.namesrv}")
             async with trio.open_nursery() as nursery:
@@ -117,6 +145,8 @@ def _greeting(addresses: Addresses, home: Path, is_kept: bool) -> str:
         ("gRPC", addresses.grpc, "clients of RocketMQ 5"),
         ("Console", addresses.console and f"http://{addresses.console}", "your browser"),
     ]
+    is_found = addresses.namesrv == format_address(HOST, _PORT) and not os.environ.get("NAMESRV_ADDR")
+    to = "" if is_found else f" -n {addresses.namesrv}"
     return "\n".join(
         (
             "Skylark is ready.",
@@ -127,7 +157,8 @@ def _greeting(addresses: Addresses, home: Path, is_kept: bool) -> str:
             "Send a message from Python:",
             "",
             _PASTE.format(namesrv=addresses.namesrv),
-            "or from a shell: skylark send orders hello. Read them with: skylark tail orders --from first",
+            f"or from a shell:        skylark send orders hello{to}",
+            f"Read the messages with: skylark tail orders --from first{to}",
             "Ctrl-C ends all of it.",
         )
     )

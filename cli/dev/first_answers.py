@@ -61,17 +61,22 @@ async def _broker_is_known(addresses: Addresses) -> None:
 
 async def _answer(address: str, request: bytes, is_whole: Callable[[bytes], bool]) -> None:
     """Send ``request``, and read until the answer is whole. Raises SkylarkError when the connection ends before."""
-    transport = await connect(*split_address(address))
+    got = b""
     try:
-        await transport.send_all(request)
-        got = b""
-        while not is_whole(got):
-            read = await transport.receive(_READ_BYTES)
-            if not read:
-                raise SkylarkError(f"{address} answers {got[:200]!r}")
-            got += read
-    finally:
-        await trio.aclose_forcefully(transport)
+        transport = await connect(*split_address(address))
+        try:
+            await transport.send_all(request)
+            while not is_whole(got):
+                read = await transport.receive(_READ_BYTES)
+                if not read:
+                    break
+                got += read
+        finally:
+            await trio.aclose_forcefully(transport)
+    except (OSError, trio.BrokenResourceError) as error:
+        raise SkylarkError(f"{address} does not answer: {error}") from error
+    if not is_whole(got):
+        raise SkylarkError(f"{address} closes the connection after {got[:200]!r}")
 
 
 def _grpc_call(method: str) -> bytes:

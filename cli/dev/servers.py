@@ -1,29 +1,32 @@
 """The four servers of `skylark dev`: small files, loopback only, no rules about the disk.
 
 Each server starts when the server below it serves, and stops before it: NameServer, broker, proxy, console. The ports
-are taken first, so a port in use is reported at once. A door whose libraries are not installed stays closed, and the
-others open.
+are taken first, so a port in use is reported at once. A server whose libraries are not installed is left out.
 """
 
-import gc
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import trio
 
 from skylark.mqcommon.addresses import format_address
-from skylark.mqcommon.errors import StoreLocked, UserError
+from skylark.mqcommon.errors import ConfigError, StoreLocked, UserError, leaves
 from skylark.mqcommon.extras import missing_extra
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.remoting.net.sockets import HeldPort
+
+T = TypeVar("T")
 
 HOST = "127.0.0.1"
 _TIMEOUT_MS = 5_000
 # The console asks the brokers this often.
 _POLL_S = 2
+# Messages are kept this long, as by RocketMQ's default.
+_KEPT_H = 72
 
-#: Called with a line about a door that stays closed.
+#: Called with a line about a server that is left out.
 Warn = Callable[[str], None]
 
 
@@ -39,7 +42,7 @@ class Ports:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where the four servers serve, as ``host:port``; "" for a door that is closed."""
+    """Where the four servers serve, as ``host:port``; "" for a server that is left out."""
 
     namesrv: str
     broker: str
@@ -67,15 +70,13 @@ async def serving(home: Path, ports: Ports, warn: Warn) -> AsyncIterator[Address
         slaves = HeldPort(HOST)
         stack.callback(slaves.release)
         namesrv_port, broker_port, grpc_port, console_port = (each.port for each in held)
-        nameserver = await stack.enter_async_context(_namesrv(home, namesrv_port))
+        nameserver = await _started(stack, _namesrv(home, namesrv_port), namesrv_port, "--port")
         has_proxy = _has_proxy(warn)
         broker = _Broker(home, nameserver, broker_port, slaves.port, grpc_port if has_proxy else -1)
-        broker_address = await stack.enter_async_context(broker.serving())
+        broker_address = await _started(stack, broker.serving(), broker_port, "--broker-port")
         if has_proxy:
-            await stack.enter_async_context(broker.proxy(warn))
-        console = await stack.enter_async_context(_console(nameserver, console_port, warn))
-        # All that is there now lives as long as the process.
-        gc.freeze()
+            await _started(stack, broker.proxy(warn), grpc_port, "--grpc-port")
+        console = await _started(stack, _console(nameserver, console_port, warn), console_port, "--console-port")
         yield Addresses(nameserver, broker_address, format_address(HOST, grpc_port) if has_proxy else "", console)
 
 
@@ -83,7 +84,27 @@ def _hold(port: int, option: str) -> HeldPort:
     try:
         return HeldPort(HOST, port, option)
     except UserError as error:
-        raise UserError(f"{error}. Is another skylark dev running? {option} 0 takes a free port") from None
+        raise _in_use(error, option) or error from None
+
+
+async def _started(stack: AsyncExitStack, server: AbstractAsyncContextManager[T], port: int, option: str) -> T:
+    """Start a server until ``stack`` ends. A held port may be taken by a process that held the same port."""
+    try:
+        return await stack.enter_async_context(server)
+    except* UserError as group:
+        for error in leaves(group):
+            if f":{port} " in str(error) and (in_use := _in_use(error, option)):
+                raise in_use from None
+        raise
+
+
+def _in_use(error: BaseException, option: str) -> UserError | None:
+    """The error for a port in use with the option of this command; None when the port is not in use."""
+    # The rest of the text names a key of a conf file.
+    what, in_use, _ = str(error).partition(" is in use")
+    return (
+        UserError(f"{what}{in_use}. Is another skylark dev running? {option} 0 takes a free port") if in_use else None
+    )
 
 
 @asynccontextmanager
@@ -125,7 +146,8 @@ class _Broker:
         from skylark.sdk.testing.daemons import broker_options
 
         self._home = home
-        given: dict[str, object] = {"enablePropertyFilter": True}
+        # `broker_options` keeps messages for ever, for tests.
+        given: dict[str, object] = {"enablePropertyFilter": True, "fileReservedTime": _KEPT_H}
         if grpc_port >= 0:
             given |= {"enableProxy": True, "grpcServerPort": grpc_port}
         self._options = broker_options("broker-a", home / "store", nameserver, port, slaves_port, given)
@@ -140,8 +162,14 @@ class _Broker:
                 self._broker.stop()
         except* StoreLocked:
             raise UserError(
-                f"{self._home} is in use by another skylark dev; stop that one, or give another directory (--data)"
+                f"{self._home} is in use by another process (skylark dev or a broker); stop that one, or give another "
+                "directory (--data)"
             ) from None
+        except* ConfigError as group:
+            raise UserError(
+                f"{self._home / 'store'} was made by a broker with other options; give another directory (--data), or "
+                "start it with skylark broker"
+            ) from group
 
     @asynccontextmanager
     async def proxy(self, warn: Warn) -> AsyncIterator[None]:

@@ -20,6 +20,24 @@ INTERRUPTED = 130
 GC_THRESHOLDS = 50_000, 20, 50
 
 
+def import_quietly(module: str) -> None:
+    """Import ``module``; Ctrl-C meanwhile ends the process by the signal, without a traceback.
+
+    For imports of a command that runs already and has nothing to clean up yet.
+    """
+    is_python_s = _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler
+    try:
+        if is_python_s:
+            _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+    except ValueError:
+        is_python_s = False  # in another thread: handlers are set, and interrupted, in the main thread only
+    try:
+        __import__(module)
+    finally:
+        if is_python_s:
+            _signal.signal(_signal.SIGINT, _signal.default_int_handler)
+
+
 def start(place: str, **arguments: str) -> "NoReturn":
     """Import ``place`` ("module:function"), call it with ``arguments``, and exit with the code that it returns."""
     ignored = _signal.getsignal(_signal.SIGINT) == _signal.SIG_IGN

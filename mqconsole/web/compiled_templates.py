@@ -1,7 +1,7 @@
 """Keeps compiled templates beside the templates, as Python keeps compiled modules in ``__pycache__``.
 
-A console that starts again answers its first page without compiling. A file that cannot be written is done without,
-and Python's own switches hold: ``PYTHONDONTWRITEBYTECODE``, ``-B``.
+A console that starts again answers its first page without compiling. If the files cannot be written, templates are
+compiled at each start. ``PYTHONDONTWRITEBYTECODE`` and ``-B`` hold, ``PYTHONPYCACHEPREFIX`` does not.
 """
 
 import logging
@@ -9,8 +9,11 @@ import sys
 from importlib import resources
 from pathlib import Path
 
+import jinja2
 from jinja2 import FileSystemBytecodeCache
 from jinja2.bccache import Bucket
+
+from skylark.mqcommon.version import VERSION
 
 logger = logging.getLogger(__name__)
 
@@ -19,7 +22,7 @@ class CompiledTemplates(FileSystemBytecodeCache):
     """The files of one Python; `compiled_templates` makes one."""
 
     def dump_bytecode(self, bucket: Bucket) -> None:
-        """Write the file, unless the directory or its disk do not let."""
+        """Write the file. If it cannot be written, the template is compiled at each start."""
         try:
             super().dump_bytecode(bucket)
         except OSError as error:
@@ -37,4 +40,6 @@ def compiled_templates() -> CompiledTemplates | None:
     except OSError as error:
         logger.info("compiled templates are not kept in %s: %s", directory, error)
         return None
-    return CompiledTemplates(str(directory), f"%s.{sys.implementation.cache_tag}.pyc")
+    # The code depends on the settings of Skylark's environment and on jinja2's compiler.
+    made_by = f"skylark-{VERSION}.jinja2-{jinja2.__version__}.{sys.implementation.cache_tag}"
+    return CompiledTemplates(str(directory), f"%s.{made_by}.pyc")

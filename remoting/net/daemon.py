@@ -30,11 +30,12 @@ Ready = Callable[[str], None]
 Main = Callable[[trio.Event, Ready], Awaitable[None]]
 
 
-def run_daemon(main: Main, *, name: str, logs: LogOptions) -> int:
+def run_daemon(main: Main, *, name: str, logs: LogOptions, stops_at_hangup: bool = False) -> int:
     """Run ``main(stopping, ready)`` until it returns; returns the exit code of the process.
 
     The first SIGTERM or SIGINT sets ``stopping``, a second one ends the process at once. A SkylarkError prints one
     line on stderr, in the log's format, and another error is logged with its traceback; the exit code is then 1.
+    ``stops_at_hangup``: SIGHUP sets ``stopping``, too, instead of opening the log file again.
     """
     from skylark.mqcommon.daemons.start_report import StartReport
     from skylark.mqcommon.logs.writer import start_log
@@ -50,7 +51,7 @@ def run_daemon(main: Main, *, name: str, logs: LogOptions) -> int:
     # Objects that exist now live until the end: the garbage collector need not look at them again.
     gc.freeze()
     try:
-        trio.run(_with_signals, main, Systemd(), log.file)
+        trio.run(_with_signals, main, Systemd(), log.file, stops_at_hangup)
     except* SkylarkError as group:
         mistakes = [str(error) for error in leaves(group)]
         if log.file is not None:
@@ -69,12 +70,12 @@ def run_daemon(main: Main, *, name: str, logs: LogOptions) -> int:
     return code
 
 
-async def _with_signals(main: Main, systemd: Systemd, log_file: "RotatedFile | None") -> None:
+async def _with_signals(main: Main, systemd: Systemd, log_file: "RotatedFile | None", stops_at_hangup: bool) -> None:
     stopping = trio.Event()
     async with trio.open_nursery() as nursery:
-        await nursery.start(_watch_signals, stopping, nursery.cancel_scope)
+        await nursery.start(_watch_signals, stopping, nursery.cancel_scope, stops_at_hangup)
         nursery.start_soon(_give_back_memory)
-        if log_file is not None:
+        if log_file is not None and not stops_at_hangup:
             await nursery.start(_watch_hangup, log_file)
         if systemd.is_there:
             nursery.start_soon(_tell_systemd, systemd, stopping)
@@ -110,12 +111,20 @@ async def _give_back_memory() -> None:
 
 
 async def _watch_signals(
-    stopping: trio.Event, everything: trio.CancelScope, *, task_status: trio.TaskStatus[None]
+    stopping: trio.Event,
+    everything: trio.CancelScope,
+    stops_at_hangup: bool,
+    *,
+    task_status: trio.TaskStatus[None],
 ) -> None:
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
+    hangup = (signal.SIGHUP,) if stops_at_hangup else ()
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, *hangup) as received:
         task_status.started()
         async for number in received:
             if stopping.is_set():
+                # When a terminal is closed, the shell and the kernel each send SIGHUP.
+                if number == signal.SIGHUP:
+                    continue
                 logger.warning("second %s: stopping at once", signal.Signals(number).name)
                 everything.cancel()
                 return

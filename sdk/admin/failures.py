@@ -10,6 +10,7 @@ from skylark.mqcommon.errors import (
     BrokerError,
     ConnectFailed,
     ConnectionLost,
+    NoNameServer,
     NotNameServer,
     NotRocketMQ,
     PlainSignatureOnly,
@@ -47,6 +48,10 @@ _SEND_REMEDY = "look at the topic's perm with mqadmin topicRoute and at the brok
 def explain(error: BaseException) -> str:
     """One line for ``error``."""
     match error:
+        case NoNameServer():
+            return _no_nameserver(error)
+        case SendFailed() if isinstance(error.__cause__, NoNameServer):
+            return _no_nameserver(error.__cause__)
         case UserError() | TlsFailed() | PlainSignatureOnly() | NotNameServer() | NotRocketMQ(is_nameserver=True):
             text = str(error)
         case NotRocketMQ():
@@ -76,6 +81,17 @@ def explain(error: BaseException) -> str:
         case _:
             text = _with_cause(error)
     return ". ".join(map(_first_line, (text, *getattr(error, "__notes__", ()))))
+
+
+def _no_nameserver(error: NoNameServer) -> str:
+    """The error without what only a program can do: it has arguments, a command has options."""
+    cause = error.__cause__
+    if not isinstance(cause, ConnectFailed) or isinstance(cause, TlsFailed) or error.addrs.startswith("http"):
+        return _first_line(str(error))
+    return (
+        f"no NameServer answers at {error.addrs} ({_first_line(cause.reason)}): start one with skylark dev, or give "
+        "its address by -n or NAMESRV_ADDR"
+    )
 
 
 def _remedy(error: BrokerError) -> str:
@@ -112,8 +128,12 @@ def error_report(error: BaseException, doing: str = "") -> ErrorReport:
 
 
 def _with_cause(error: BaseException) -> str:
+    """The error and its cause, unless the error's own text ends with the cause."""
     text = str(error) or type(error).__name__
-    return f"{text} ({explain(error.__cause__)})" if error.__cause__ is not None else text
+    cause = error.__cause__
+    if cause is None or (str(cause) and text.endswith(str(cause))):
+        return text
+    return f"{text} ({explain(cause)})"
 
 
 def first_of(error: BaseException, kind: type[E]) -> E | None:

@@ -8,6 +8,7 @@ import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
+from skylark.cli import version
 from skylark.cli.main import FAMILIES, skylark
 
 COMMANDS = [name for family in FAMILIES.values() for name in family]
@@ -56,6 +57,22 @@ def test_a_failure_begins_with_the_name_of_the_program() -> None:
     result = run("admin", "topicList", "-n", "127.0.0.1:1")
     assert result.exit_code == 1
     assert result.output.startswith("skylark: cannot connect to 127.0.0.1:1")
+
+
+def test_ctrl_c_ends_a_command_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(version, "packages_of_extras", interrupt)
+    result = run("version")
+    assert (result.exit_code, result.stderr) == (130, "")
+
+
+@pytest.mark.parametrize(("name", "stream"), [("send", "stdin"), ("tail", "stdout")])
+def test_a_closed_stream_is_a_usage_error(monkeypatch: pytest.MonkeyPatch, name: str, stream: str) -> None:
+    monkeypatch.setattr(sys, stream, None)
+    with pytest.raises(click.UsageError, match=f"{stream} is closed"):
+        skylark([name, "topic"], standalone_mode=False)
 
 
 def test_names_are_completed_without_importing_commands() -> None:

@@ -34,5 +34,16 @@ def test_an_extra_without_its_packages_is_missing(monkeypatch: pytest.MonkeyPatc
     assert rows["missing"] == "celery" and "celery" not in rows["extras"]
 
 
+def test_it_works_uninstalled(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing(package: str) -> str:
+        raise PackageNotFoundError(package)
+
+    monkeypatch.setattr(version, "version", nothing)
+    monkeypatch.setattr(version, "distribution", nothing)
+    rows = dict(shown())
+    assert (rows["skylark"], rows["trio"]) == (VERSION, "not installed by pip")
+    assert rows["extras"].startswith("unknown")
+
+
 def test_the_named_extras_exist() -> None:
     assert set(version.EXTRAS) <= version.packages_of_extras().keys()

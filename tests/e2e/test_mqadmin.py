@@ -93,7 +93,7 @@ def interrupted(command: Sequence[str]) -> tuple[bytes, bytes, int]:
         return first + rest, errors, tool.returncode
 
 
-async def test_ctrl_c_ends_it_with_a_word_and_no_traceback(tmp_path: Path) -> None:
+async def test_ctrl_c_ends_it_without_a_word(tmp_path: Path) -> None:
     async with in_threads(tmp_path) as cluster:
         await make_topic(cluster, TopicConfig("t", 1, 1))
         async with Producer(cluster.nameserver) as producer:
@@ -103,5 +103,5 @@ async def test_ctrl_c_ends_it_with_a_word_and_no_traceback(tmp_path: Path) -> No
         assert printed.startswith(b"minOffset=0, maxOffset=")  # more than MANY if a batch was sent twice
         # it may come to an end of what it has pulled
         assert printed.count(b"MSGID: ") < MANY
-        assert errors.split() == [b"Aborted!"]
-        assert exit_code == 1
+        assert errors.strip() == b""
+        assert exit_code == 130

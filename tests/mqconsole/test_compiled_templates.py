@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from jinja2 import DictLoader, Environment
 
+from skylark.mqcommon.version import VERSION
 from skylark.mqconsole.web import compiled_templates as module
 from skylark.mqconsole.web.compiled_templates import CompiledTemplates, compiled_templates
 
@@ -32,6 +33,7 @@ def test_a_template_is_compiled_once(templates: Path, monkeypatch: pytest.Monkey
     assert page(compiled_templates()) == "hello you"
     (kept,) = (templates / "__pycache__").iterdir()
     assert kept.name.endswith(f".{sys.implementation.cache_tag}.pyc")
+    assert f"skylark-{VERSION}.jinja2-" in kept.name
     again = environment(compiled_templates())
     monkeypatch.setattr(again, "_compile", lambda *arguments: pytest.fail("compiled again"))
     assert again.get_template("a").render(name="you") == "hello you"

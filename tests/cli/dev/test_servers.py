@@ -13,9 +13,9 @@ from skylark import Message, Producer, PullConsumer
 from skylark.cli.dev import first_answers
 from skylark.cli.dev.demo import ORDERS, SHIPPING, run_demo
 from skylark.cli.dev.first_answers import wait_for_answers
-from skylark.cli.dev.servers import HOST, Addresses, Ports, serving
+from skylark.cli.dev.servers import HOST, Addresses, Ports, _Broker, serving
 from skylark.mqcommon.errors import RouteNotFound, SkylarkError, UserError, leaves
-from skylark.remoting.net.sockets import listen
+from skylark.remoting.net.sockets import HeldPort, listen
 from tests.support.waiting import until
 
 FREE = Ports(0, 0, 0, 0)
@@ -74,9 +74,22 @@ async def test_a_port_in_use_is_named_with_its_option(tmp_path: Path) -> None:
             assert f"port {HOST}:{port} is in use" in text and f"{option} 0 takes a free port" in text
 
 
+@pytest.mark.parametrize("at", [1, 2, 3])
+async def test_a_port_that_is_taken_while_it_is_held_is_named_with_its_option(tmp_path: Path, at: int) -> None:
+    held = HeldPort(HOST)
+    held.release()
+    ports = [0, 0, 0, 0]
+    # The NameServer listens first.
+    ports[0] = ports[at] = held.port
+    option = ("--port", "--broker-port", "--grpc-port", "--console-port")[at]
+    text = await refused(tmp_path, Ports(*ports))
+    assert f":{held.port} is in use" in text and f"{option} 0 takes a free port" in text
+    assert "listenPort" not in text
+
+
 async def test_a_directory_in_use_is_named(tmp_path: Path) -> None:
     async with dev(tmp_path):
-        assert f"{tmp_path} is in use by another skylark dev" in await refused(tmp_path, FREE)
+        assert f"{tmp_path} is in use by another process (skylark dev or a broker)" in await refused(tmp_path, FREE)
 
 
 async def test_a_server_that_closes_the_connection_is_not_ready() -> None:
@@ -86,9 +99,29 @@ async def test_a_server_that_closes_the_connection_is_not_ready() -> None:
     async with trio.open_nursery() as nursery:
         (listener,) = await nursery.start(partial(trio.serve_tcp, close, 0, host=HOST))
         address = f"{HOST}:{listener.socket.getsockname()[1]}"
-        with pytest.raises((SkylarkError, trio.BrokenResourceError)):
+        with pytest.raises(SkylarkError, match=f"{address} (closes the connection|does not answer)"):
             await first_answers._answer(address, b"hello", bool)
         nursery.cancel_scope.cancel()
+
+
+async def test_a_server_that_is_not_there_is_not_ready() -> None:
+    port = HeldPort(HOST)
+    with pytest.raises(SkylarkError, match=f"{HOST}:{port.port} does not answer: "):
+        await first_answers._answer(f"{HOST}:{port.port}", b"hello", bool)
+    port.release()
+
+
+async def test_the_store_of_another_broker_is_refused(tmp_path: Path) -> None:
+    log = tmp_path / "store" / "commitlog" / f"{0:020d}"
+    log.parent.mkdir(parents=True)
+    with log.open("wb") as file:
+        file.truncate(2 * MOST_DISK_BYTES)
+    assert "was made by a broker with other options; give another directory" in await refused(tmp_path, FREE)
+
+
+def test_a_kept_directory_forgets_messages_after_three_days(tmp_path: Path) -> None:
+    broker = _Broker(tmp_path, "127.0.0.1:9876", 10911, 10912, -1)
+    assert broker._options.file_reserved_time == 72
 
 
 async def test_the_demo_gives_the_console_something_to_show(tmp_path: Path) -> None:

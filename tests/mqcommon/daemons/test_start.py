@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from skylark.mqcommon.daemons.start import import_quietly
 from tests.tidy.tree import ROOT
 
 # Parsers, extras, and packages that start threads or processes: what only some processes need.
@@ -48,6 +49,23 @@ def interrupted(tmp_path: Path, module: str, when: str) -> tuple[int, str]:
 @pytest.mark.parametrize(("when", "code"), [("importing", -signal.SIGINT), ("running", 130)])
 def test_an_interrupted_command_says_nothing(tmp_path: Path, when: str, code: int) -> None:
     assert interrupted(tmp_path, "slow_command", when) == (code, "")
+
+
+def test_a_late_import_is_interrupted_without_a_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "asks_handler.py").write_text("import signal; found = signal.getsignal(signal.SIGINT)")
+    monkeypatch.syspath_prepend(tmp_path)
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        for handler, meanwhile in (
+            (signal.default_int_handler, signal.SIG_DFL),
+            (signal.SIG_IGN, signal.SIG_IGN),
+        ):
+            signal.signal(signal.SIGINT, handler)
+            import_quietly("asks_handler")
+            assert sys.modules.pop("asks_handler").found == meanwhile
+            assert signal.getsignal(signal.SIGINT) == handler
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_the_exit_code_is_that_of_the_command(tmp_path: Path) -> None:

@@ -46,6 +46,20 @@ def test_a_daemon_logs_to_stderr_until_it_is_told_to_stop(capfd: pytest.CaptureF
     assert lines[1].endswith("INFO tests.remoting.net.test_daemon - ended: port=7")
 
 
+def test_a_hangup_stops_a_daemon_that_says_so(capfd: pytest.CaptureFixture[str]) -> None:
+    async def hang_up(stopping: trio.Event, ready: Ready) -> None:
+        os.kill(os.getpid(), signal.SIGHUP)
+        await stopping.wait()
+        # The shell and the kernel may both send it.
+        os.kill(os.getpid(), signal.SIGHUP)
+        await trio.testing.wait_all_tasks_blocked()
+        logger.info("ended")
+
+    assert run_daemon(hang_up, name="x", logs=LogOptions(), stops_at_hangup=True) == 0
+    stopped, ended = capfd.readouterr().err.splitlines()
+    assert stopped.endswith("SIGHUP: stopping") and ended.endswith("ended")
+
+
 def test_the_log_goes_to_a_file_in_json_with_the_levels_that_were_set(tmp_path: Path) -> None:
     path = tmp_path / "log" / "x.log"
     logs = LogOptions(log_file=str(path), log_format="json", log_levels="remoting=ERROR")

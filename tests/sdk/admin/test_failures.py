@@ -9,6 +9,7 @@ from skylark.mqcommon.errors import (
     BrokerError,
     ConnectFailed,
     ConnectionLost,
+    NoNameServer,
     NotNameServer,
     NotRocketMQ,
     ProtocolError,
@@ -57,6 +58,27 @@ def test_lines(error: SkylarkError, words: list[str]) -> None:
 )
 def test_errors_with_a_remedy_of_their_own_get_no_other(error: SkylarkError) -> None:
     assert explain(error).endswith(("do that", "enableLmq=true"))
+
+
+def test_one_sentence_says_that_no_nameserver_answers() -> None:
+    missing = NoNameServer("127.0.0.1:9876", "cannot connect to 127.0.0.1:9876: Connection refused")
+    missing.__cause__ = ConnectFailed("127.0.0.1:9876", "Connection refused")
+    missing.add_note("waited for start_timeout_ms=5000; with None the start does not wait")
+    failed = SendFailed(f"the message for orders was not sent within 5000 ms: {missing}")
+    failed.__cause__ = missing
+    assert explain(failed) == explain(missing)
+    assert explain(missing) == (
+        "no NameServer answers at 127.0.0.1:9876 (Connection refused): start one with skylark dev, or give its address "
+        "by -n or NAMESRV_ADDR"
+    )
+    missing.__cause__ = RequestTimeout("127.0.0.1:9876", 105, 3000)
+    assert explain(missing) == str(missing)
+
+
+def test_a_cause_that_the_error_tells_is_not_told_twice() -> None:
+    failed = SendFailed(f"not sent: {RequestTimeout(ADDR, 10, 3000)}")
+    failed.__cause__ = RequestTimeout(ADDR, 10, 3000)
+    assert explain(failed).count("3000 ms") == 1
 
 
 def test_the_cause_of_a_failed_send() -> None:
