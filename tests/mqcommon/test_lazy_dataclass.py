@@ -4,7 +4,7 @@ import pickle
 from copy import copy, deepcopy
 from dataclasses import FrozenInstanceError, dataclass, field, fields, replace
 from inspect import signature
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -145,3 +145,46 @@ def test_a_subclass_has_the_arguments_of_its_own() -> None:
         return decorate(More)
 
     assert str(signature(derived(lazy_dataclass()))) == str(signature(derived(dataclass())))
+
+
+@pytest.mark.parametrize("decorate", [dataclass, lazy_dataclass])
+@pytest.mark.parametrize("options", OPTIONS)
+def test_a_class_variable_is_no_argument(decorate: Any, options: dict[str, bool]) -> None:
+    class Base:
+        kind: ClassVar[str] = "base"
+        name: str = "a"
+
+    Base = decorate(**options)(Base)  # type: ignore[misc]  # noqa: N806
+    # Described before the first object is made, as the classes of options are.
+    assert [each.name for each in fields(Base)] == ["name"]
+
+    class More(Base):
+        number: int = 1
+
+    More = lazy_dataclass(**options)(More)  # type: ignore[misc]  # noqa: N806
+    for cls in (Base, More):
+        made = cls(name="b") if options.get("kw_only") else cls("b")
+        assert (made.name, made.kind) == ("b", "base") and "kind" not in getattr(made, "__dict__", ())
+        assert cls.kind == "base"
+
+
+def test_the_constructor_is_generated_although_two_calls_are_counted_at_once() -> None:
+    counted = 0
+
+    def names() -> list[str]:
+        nonlocal counted
+        counted += 1
+        if counted == FIRST_CALLS:
+            # An object is made, as another thread would, when this call is counted and its number not yet compared.
+            cls("other")
+        return []
+
+    class Described:
+        name: str
+        names_of: list[str] = field(default_factory=names)
+
+    cls: Any = lazy_dataclass(Described)
+    first = cls.__init__
+    for _ in range(FIRST_CALLS):
+        cls("a")
+    assert cls.__init__ is not first
