@@ -15,10 +15,11 @@ TAG = f"v{VERSION}"
 DIST = ROOT / "dist"
 # Named in full: skylark_mq-1.0.0* would be the files of 1.0.0rc1, too.
 FILES = f"skylark_mq-{VERSION}-py3-none-any.whl", f"skylark_mq-{VERSION}.tar.gz"
+UPLOAD = " ".join(("twine upload", *(f"{DIST.name}/{name}" for name in FILES)))
 NEXT = f"""\
 {TAG} is ready in {DIST.name}/. Next:
   git tag -a {TAG} -m "Skylark {VERSION}" && git push origin {TAG}
-  .venv/bin/python -m twine upload {' '.join(f'{DIST.name}/{name}' for name in FILES)}   # to a package index, with an account there
+  .venv/bin/python -m {UPLOAD}   # to a package index, with an account there
 then write the next version into mqcommon/version.py, and a heading for it into CHANGELOG.md."""
 
 

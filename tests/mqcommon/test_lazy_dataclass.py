@@ -154,14 +154,14 @@ def test_a_class_variable_is_no_argument(decorate: Any, options: dict[str, bool]
         kind: ClassVar[str] = "base"
         name: str = "a"
 
-    Base = decorate(**options)(Base)  # type: ignore[misc]  # noqa: N806
+    Base = decorate(**options)(Base)  # type: ignore[misc]
     # Described before the first object is made, as the classes of options are.
     assert [each.name for each in fields(Base)] == ["name"]
 
     class More(Base):
         number: int = 1
 
-    More = lazy_dataclass(**options)(More)  # type: ignore[misc]  # noqa: N806
+    More = lazy_dataclass(**options)(More)  # type: ignore[misc]
     for cls in (Base, More):
         made = cls(name="b") if options.get("kw_only") else cls("b")
         assert (made.name, made.kind) == ("b", "base") and "kind" not in getattr(made, "__dict__", ())
