@@ -7,7 +7,7 @@ described at the first look at them, its constructor is generated at the tenth c
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields, make_dataclass
+from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields, make_dataclass, replace
 from inspect import Parameter, Signature, get_annotations
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, TypeVar
 
@@ -56,6 +56,7 @@ else:
             for name in _methods(frozen, eq) - own:
                 setattr(made, name, _first_call(made, name, frozen, eq, own))
             made.__signature__ = _SIGNATURE
+            made.__replace__ = replace  # `copy.replace` of Python 3.13 calls it
             if eq and not frozen and "__hash__" not in own:
                 made.__hash__ = None
             if frozen:

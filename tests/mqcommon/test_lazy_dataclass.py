@@ -110,6 +110,12 @@ def test_objects_can_be_pickled_and_copied() -> None:
         assert copied == Place(1, 2, 7)
 
 
+def test_objects_can_be_replaced_by_the_module_copy() -> None:
+    replaced: Any = Place(1, z=7)
+    # copy.replace of Python 3.13 calls this.
+    assert replaced.__replace__(y=3) == Place(1, 3, 7)
+
+
 def test_a_field_that_is_no_argument_is_refused() -> None:
     with pytest.raises(TypeError, match="has a field without an argument: it needs `dataclass`"):
 
