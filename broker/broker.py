@@ -163,7 +163,7 @@ class Broker:
 
         Returns False if the broker was stopped before the move.
         """
-        # Imported here, as below: only a member of a group needs it.
+        # Imported here, and check_promises below: only members of a group need these modules.
         from skylark.broker.replication.dledger.begin_anew import can_begin_anew, set_aside
         from skylark.broker.wiring.group_link import until_others_lead
 

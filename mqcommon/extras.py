@@ -1,9 +1,10 @@
 """What to install when the packages of an extra are missing: a line that works for the Skylark that runs.
 
 Skylark is installed from a clone, a wheel or a package index. pip notes which in ``direct_url.json`` (PEP 610), so the
-line names the same source. Every error text takes its line from here.
+line names the same source. It names the same installer, too. Every error text takes its line from here.
 """
 
+import sys
 from pathlib import Path
 
 PACKAGE = "skylark-mq"
@@ -27,24 +28,35 @@ def install_line(extra: str) -> str:
     from urllib.parse import unquote, urlsplit
 
     try:
-        note = distribution(PACKAGE).read_text("direct_url.json")
+        installed = distribution(PACKAGE)
     except PackageNotFoundError:
-        return _line(extra, _source_tree())
+        return _line("pip install", extra, _source_tree())
+    install = _install(installed.read_text("INSTALLER") or "")
+    note = installed.read_text("direct_url.json")
     if note is None:
-        return f'pip install "{PACKAGE}[{extra}]"'
+        return f'{install} "{PACKAGE}[{extra}]"'
     source = json.loads(note)
     path = Path(unquote(urlsplit(source["url"]).path))
     if source.get("dir_info", {}).get("editable"):
-        return f'pip install -e "{path}[{extra}]"'
+        return f'{install} -e "{path}[{extra}]"'
     if repository := source.get("vcs_info"):
-        return _line(extra, f"{repository['vcs']}+{source['url']}@{repository['commit_id']}")
+        return _line(install, extra, f"{repository['vcs']}+{source['url']}@{repository['commit_id']}")
     # An image may have removed the clone after the installation.
     is_there = path.exists() or not source["url"].startswith("file:")
-    return _line(extra, source["url"] if is_there else _ANY_CLONE)
+    return _line(install, extra, source["url"] if is_there else _ANY_CLONE)
 
 
-def _line(extra: str, url: str) -> str:
-    return f'pip install "{PACKAGE}[{extra}] @ {url}"'
+def _install(installer: str) -> str:
+    """The beginning of a command for this environment. Environments of uv and of pipx have no pip of their own."""
+    if installer.strip() == "uv":
+        return f'uv pip install --python "{sys.prefix}"'
+    if Path(sys.prefix, "pipx_metadata.json").exists():
+        return f"pipx runpip {Path(sys.prefix).name} install"
+    return "pip install"
+
+
+def _line(install: str, extra: str, url: str) -> str:
+    return f'{install} "{PACKAGE}[{extra}] @ {url}"'
 
 
 def _source_tree() -> str:

@@ -7,7 +7,7 @@ described at the first look at them, its constructor is generated at the tenth c
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields, make_dataclass
+from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields, make_dataclass, replace
 from inspect import Parameter, Signature, get_annotations
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, TypeVar
 
@@ -56,6 +56,7 @@ else:
             for name in _methods(frozen, eq) - own:
                 setattr(made, name, _first_call(made, name, frozen, eq, own))
             made.__signature__ = _SIGNATURE
+            made.__replace__ = replace  # `copy.replace` of Python 3.13 calls it
             if eq and not frozen and "__hash__" not in own:
                 made.__hash__ = None
             if frozen:
@@ -145,8 +146,13 @@ def _with_slots(cls: type[Any], own_names: list[str]) -> type[Any]:
 
 def _field_names(base: type[Any]) -> Iterable[str]:
     """The own fields of a base, or all its fields, without having `dataclass` describe them."""
-    described = base.__dict__.get(_FIELDS, ())
-    return described.names if isinstance(described, _Described) else described
+    described = base.__dict__.get(_FIELDS)
+    return described.names if isinstance(described, _Described) else [each.name for each in _described_fields(base)]
+
+
+def _described_fields(cls: type[Any]) -> tuple[Field[Any], ...]:
+    """The fields of a class that `dataclass` has described. Its ClassVars, described beside them, are none."""
+    return fields(cls) if _FIELDS in cls.__dict__ else ()
 
 
 def _methods(frozen: bool, eq: bool) -> set[str]:
@@ -199,7 +205,8 @@ def _first_init(cls: type[Any], frozen: bool) -> Callable[..., None]:
             elif each.name not in values and each.factory is not MISSING:
                 values[each.name] = each.factory()
         is_clear = is_clear and len(values) == len(described) and all([each.name in values for each in described])
-        if calls == FIRST_CALLS or not is_clear:
+        # Not ==: a call of another thread may be counted meanwhile, and neither call would see this number.
+        if calls >= FIRST_CALLS or not is_clear:
             generate()
         if not is_clear:
             cls.__init__(self, *args, **kwargs)
@@ -225,13 +232,13 @@ def _arguments(cls: type[Any]) -> list[_Argument]:
     """The arguments of all fields, without having `dataclass` describe them."""
     found: dict[str, _Argument] = {}
     for base in reversed(cls.__mro__):
-        described = base.__dict__.get(_FIELDS, {})
+        described = base.__dict__.get(_FIELDS)
         if isinstance(described, _Described):
             found |= {each.name: each for each in described.arguments()}
         else:
             found |= {
                 each.name: _Argument(each.name, each.default, each.default_factory, each.kw_only is True)
-                for each in described.values()
+                for each in _described_fields(base)
             }
     return list(found.values())
 

@@ -34,9 +34,7 @@ def copy_tree(to: Path, *paths: str) -> None:
 def build(kind: str, source: Path, to: Path) -> Path:
     """Make the ``wheel`` or ``sdist`` of the tree ``source`` in the folder ``to``, by this Python's setuptools."""
     program = f"import sys; from setuptools import build_meta; print(build_meta.build_{kind}(sys.argv[1]))"
-    command = [sys.executable, "-c", program, str(to)]
-    run = subprocess.run(command, cwd=source, capture_output=True, text=True, check=True)
-    return to / run.stdout.splitlines()[-1]
+    return to / run_quietly([sys.executable, "-c", program, to], cwd=source).splitlines()[-1]
 
 
 def fresh_venv(home: Path, *, lends: Path | None = None) -> Path:

@@ -13,10 +13,13 @@ from skylark.mqcommon.version import VERSION
 
 TAG = f"v{VERSION}"
 DIST = ROOT / "dist"
+# Named in full: skylark_mq-1.0.0* would be the files of 1.0.0rc1, too.
+FILES = f"skylark_mq-{VERSION}-py3-none-any.whl", f"skylark_mq-{VERSION}.tar.gz"
+UPLOAD = " ".join(("twine upload", *(f"{DIST.name}/{name}" for name in FILES)))
 NEXT = f"""\
 {TAG} is ready in {DIST.name}/. Next:
   git tag -a {TAG} -m "Skylark {VERSION}" && git push origin {TAG}
-  .venv/bin/python -m twine upload dist/skylark_mq-{VERSION}*   # to a package index, with an account there
+  .venv/bin/python -m {UPLOAD}   # to a package index, with an account there
 then write the next version into mqcommon/version.py, and a heading for it into CHANGELOG.md."""
 
 
@@ -64,7 +67,7 @@ def main() -> None:
         began = time.monotonic()
         # The wheel is made from the sdist, as a package index would, in environments of their own.
         run_quietly([sys.executable, "-m", "build", "--outdir", DIST, home / "tree"])
-        packages = sorted(DIST.glob(f"skylark_mq-{VERSION}[-.]*"))
+        packages = [DIST / name for name in FILES]
         run_quietly([sys.executable, "-m", "twine", "check", "--strict", *packages])
         _tell(f"made and checked {', '.join(package.name for package in packages)}", began)
         for number, package in enumerate(packages):

@@ -69,7 +69,7 @@ def wire_replication(
     deletions = CopiedDeletions(metadata.topics, core.removal, lambda: store.log.end)
     listening = listeners, listen
     if options.enable_dleger_commit_log:
-        # Here and below: imported when it is needed, as most brokers need neither.
+        # Imported here, as below: most brokers are in no group and have no Controllers, and start sooner.
         from skylark.broker.wiring.group_link import group_link
 
         link = group_link(core, known, listeners, deletions.add_one)

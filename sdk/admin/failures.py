@@ -86,7 +86,11 @@ def explain(error: BaseException) -> str:
 def _no_nameserver(error: NoNameServer) -> str:
     """The error without what only a program can do: it has arguments, a command has options."""
     cause = error.__cause__
-    if not isinstance(cause, ConnectFailed) or isinstance(cause, TlsFailed) or error.addrs.startswith(("http://", "https://")):
+    if (
+        not isinstance(cause, ConnectFailed)
+        or isinstance(cause, TlsFailed)
+        or error.addrs.startswith(("http://", "https://"))
+    ):
         return _first_line(str(error))
     return (
         f"no NameServer answers at {error.addrs} ({_first_line(cause.reason)}): start one with skylark dev, or give "

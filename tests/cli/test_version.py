@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from skylark.cli import version
 from skylark.cli.main import skylark
 from skylark.mqcommon.version import VERSION
+from tests.support.without_extra import OF_DEVELOPERS
 
 
 def shown() -> list[list[str]]:
@@ -45,5 +46,6 @@ def test_it_works_uninstalled(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rows["extras"].startswith("unknown")
 
 
-def test_the_named_extras_exist() -> None:
-    assert set(version.EXTRAS) <= version.packages_of_extras().keys()
+def test_each_extra_of_users_is_named() -> None:
+    of_the_repository = {*OF_DEVELOPERS, "demo"}
+    assert {*version.EXTRAS} == version.packages_of_extras().keys() - of_the_repository

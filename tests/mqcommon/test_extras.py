@@ -18,18 +18,17 @@ from tests.support.without_extra import FEATURES, OF_DEVELOPERS, SILENT
 
 
 class Installed:
-    """A distribution with a ``direct_url.json``, or without one."""
+    """A distribution with a ``direct_url.json``, or without one, and the name of its installer."""
 
-    def __init__(self, note: dict[str, object] | None) -> None:
-        self._note = note
+    def __init__(self, note: dict[str, object] | None, installer: str) -> None:
+        self._texts = {"direct_url.json": None if note is None else json.dumps(note), "INSTALLER": f"{installer}\n"}
 
     def read_text(self, name: str) -> str | None:
-        assert name == "direct_url.json"
-        return None if self._note is None else json.dumps(self._note)
+        return self._texts[name]
 
 
-def installed(monkeypatch: pytest.MonkeyPatch, note: dict[str, object] | None) -> None:
-    monkeypatch.setattr(metadata, "distribution", lambda name: Installed(note))
+def installed(monkeypatch: pytest.MonkeyPatch, note: dict[str, object] | None, installer: str = "pip") -> None:
+    monkeypatch.setattr(metadata, "distribution", lambda name: Installed(note, installer))
 
 
 def test_the_source_of_the_installation_is_the_source_of_the_line(
@@ -52,6 +51,19 @@ def test_the_source_of_the_installation_is_the_source_of_the_line(
 def test_a_source_that_was_removed_is_not_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     installed(monkeypatch, {"url": (tmp_path / "gone").as_uri(), "dir_info": {}})
     assert install_line("tls") == 'pip install "skylark-mq[tls] @ file:///path/to/clone"'
+
+
+def test_the_line_is_one_of_the_installer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    home = tmp_path / "skylark-mq"
+    home.mkdir()
+    monkeypatch.setattr(sys, "prefix", str(home))
+    installed(monkeypatch, None, "uv")
+    assert install_line("tls") == f'uv pip install --python "{home}" "skylark-mq[tls]"'
+    installed(monkeypatch, {"url": tmp_path.as_uri(), "dir_info": {"editable": True}}, "uv")
+    assert install_line("tls") == f'uv pip install --python "{home}" -e "{tmp_path}[tls]"'
+    (home / "pipx_metadata.json").touch()
+    installed(monkeypatch, None, "pip")
+    assert install_line("tls") == 'pipx runpip skylark-mq install "skylark-mq[tls]"'
 
 
 def test_a_clone_that_is_not_installed_is_the_source(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ import pickle
 from copy import copy, deepcopy
 from dataclasses import FrozenInstanceError, dataclass, field, fields, replace
 from inspect import signature
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -110,6 +110,12 @@ def test_objects_can_be_pickled_and_copied() -> None:
         assert copied == Place(1, 2, 7)
 
 
+def test_objects_can_be_replaced_by_the_module_copy() -> None:
+    replaced: Any = Place(1, z=7)
+    # copy.replace of Python 3.13 calls this.
+    assert replaced.__replace__(y=3) == Place(1, 3, 7)
+
+
 def test_a_field_that_is_no_argument_is_refused() -> None:
     with pytest.raises(TypeError, match="has a field without an argument: it needs `dataclass`"):
 
@@ -145,3 +151,46 @@ def test_a_subclass_has_the_arguments_of_its_own() -> None:
         return decorate(More)
 
     assert str(signature(derived(lazy_dataclass()))) == str(signature(derived(dataclass())))
+
+
+@pytest.mark.parametrize("decorate", [dataclass, lazy_dataclass])
+@pytest.mark.parametrize("options", OPTIONS)
+def test_a_class_variable_is_no_argument(decorate: Any, options: dict[str, bool]) -> None:
+    class Base:
+        kind: ClassVar[str] = "base"
+        name: str = "a"
+
+    Base = decorate(**options)(Base)  # type: ignore[misc]
+    # Described before the first object is made, as the classes of options are.
+    assert [each.name for each in fields(Base)] == ["name"]
+
+    class More(Base):
+        number: int = 1
+
+    More = lazy_dataclass(**options)(More)  # type: ignore[misc]
+    for cls in (Base, More):
+        made = cls(name="b") if options.get("kw_only") else cls("b")
+        assert (made.name, made.kind) == ("b", "base") and "kind" not in getattr(made, "__dict__", ())
+        assert cls.kind == "base"
+
+
+def test_the_constructor_is_generated_although_two_calls_are_counted_at_once() -> None:
+    counted = 0
+
+    def names() -> list[str]:
+        nonlocal counted
+        counted += 1
+        if counted == FIRST_CALLS:
+            # An object is made, as another thread would, when this call is counted and its number not yet compared.
+            cls("other")
+        return []
+
+    class Described:
+        name: str
+        names_of: list[str] = field(default_factory=names)
+
+    cls: Any = lazy_dataclass(Described)
+    first = cls.__init__
+    for _ in range(FIRST_CALLS):
+        cls("a")
+    assert cls.__init__ is not first

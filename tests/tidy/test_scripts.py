@@ -135,8 +135,9 @@ def test_a_script_says_how_it_is_used_before_it_does_anything(name: str) -> None
     assert (run.returncode, run.stderr) == (0, "") and run.stdout.startswith(f"usage: scripts/{name}")
 
 
-def test_an_unknown_argument_of_setup_installs_nothing() -> None:
-    run = subprocess.run([ROOT / "scripts" / "setup", "--quick"], capture_output=True, text=True, cwd="/")
+@pytest.mark.parametrize("name", ["setup", "release"])
+def test_a_script_with_an_unknown_argument_does_nothing(name: str) -> None:
+    run = subprocess.run([ROOT / "scripts" / name, "--quick"], capture_output=True, text=True, cwd="/")
     assert (run.returncode, run.stdout) == (2, "") and "unknown argument --quick" in run.stderr
 
 

@@ -31,6 +31,7 @@ OF_LIBRARIES = {
         "__getstate__",
         "__hash__",
         "__init_subclass__",
+        "__replace__",
         "__setstate__",
         "__signature__",
         "_instrument",
