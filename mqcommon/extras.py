@@ -1,7 +1,7 @@
 """What to install when the packages of an extra are missing: a line that works for the Skylark that runs.
 
 Skylark is installed from a clone, a wheel or a package index. pip notes which in ``direct_url.json`` (PEP 610), so the
-line names the same source. It names the same installer, too. Every error text takes its line from here.
+line names the same source, and the same installer: pip, uv or pipx. Every error text takes its line from here.
 """
 
 import sys
