@@ -78,7 +78,12 @@ class AdminRequests:
             if topic:
                 raise
             # A group that only pulls sends no heartbeats, so it has no retry topic: any broker may have its offsets.
-        return await self.each(await self.all_readers(), ask)
+        readers = await self.all_readers()
+        if not readers:
+            raise UserError(
+                "no broker is registered: start one with the address of these NameServers as its namesrvAddr"
+            )
+        return await self.each(readers, ask)
 
     async def readers_of(self, topic: str, cluster: str | None) -> dict[str, str]:
         """Address → name of the topic's brokers, or of all brokers of ``cluster`` if it is given.

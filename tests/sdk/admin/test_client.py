@@ -53,7 +53,7 @@ from skylark.remoting.protocol.requests.topics import (
 from skylark.sdk.admin.client import LIST_PART, LONG_MAX, Admin, rollback_of
 from tests.broker.running import pull_request, running, send_request
 from tests.sdk.admin.two_brokers import cluster, ext, mq
-from tests.sdk.fakes import FakeBroker, record, serving
+from tests.sdk.fakes import FakeBroker, FakeNamesrv, record, serving
 
 # --- routes and clusters
 
@@ -615,3 +615,10 @@ async def test_counters_of_a_topic_and_a_group() -> None:
         await admin.delete_topic_in_broker(addr, "T")
         with pytest.raises(BrokerError, match="not exist"):
             await admin.broker_stats(addr, "TOPIC_PUT_NUMS", "T")
+
+
+async def test_without_brokers_nothing_is_known_of_a_group() -> None:
+    async with serving(FakeNamesrv()) as namesrv, Admin(namesrv.addr) as admin:
+        for ask in (admin.consumer_connection, admin.consume_stats):
+            with pytest.raises(UserError, match="no broker is registered: start one"):
+                await ask("g")
