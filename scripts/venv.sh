@@ -181,7 +181,7 @@ test_fast_with() {
         echo "no Python $version found: not tested with it"
         return 0
     fi
-    make_venv test-fast "$venv" "$python" || return 1
+    make_venv "$FAST_EXTRAS" "$venv" "$python" || return 1
     echo "scripts/test --fast with Python $version:"
     "$venv/bin/python" -m pytest -n 3 --dist loadfile --no-loadscope-reorder -p no:cacheprovider --fast
 }
