@@ -5,7 +5,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -81,10 +81,9 @@ def never_given_back(cluster: Cluster) -> set[str]:
     It gives up a request at once when another of its threads holds the lock of its connections, and goes on as if the
     broker had taken the message back.
     """
-    logs = (Path(cluster.home) / "cpp").rglob("*_rocketmq-cpp.log.0")
     ids: set[str] = set()
     failed_id, gave_up = "", False
-    for line in (line for log in logs for line in log.read_text(errors="replace").splitlines()):
+    for line in _logged(cluster):
         if failed := re.search(r"consume fail.*msgId is:(\w+)", line):
             failed_id, gave_up = failed[1], False
         elif "get timed_mutex timeout" in line:
@@ -92,6 +91,17 @@ def never_given_back(cluster: Cluster) -> set[str]:
         elif gave_up and "response is null" in line and "sendMessageBack" in line:
             ids.add(failed_id)
     return ids
+
+
+def oneway_given_up(cluster: Cluster) -> int:
+    """How many oneway requests the library never sent, as its log tells: its caller is not told."""
+    return sum("invokeOneway failed" in line for line in _logged(cluster))
+
+
+def _logged(cluster: Cluster) -> Iterator[str]:
+    """The lines of the library's logs."""
+    for log in (Path(cluster.home) / "cpp").rglob("*_rocketmq-cpp.log.0"):
+        yield from log.read_text(errors="replace").splitlines()
 
 
 async def stored(cluster: Cluster, topic: str) -> list[MessageExt]:

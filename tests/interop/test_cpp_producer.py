@@ -42,20 +42,25 @@ async def test_sync_and_async_sends_are_stored_as_sent(tmp_path: Path) -> None:
 
 
 async def test_oneway_sends_arrive(tmp_path: Path) -> None:
-    bodies = [f"oneway-{number}" for number in range(20)]
+    bodies = [f"oneway-{number:02}" for number in range(20)]
     sends = [{"how": "oneway", "topic": TOPIC, "body": body} for body in bodies]
-    # its answer comes after what went before it on the connection
-    last = {"how": "sync", "topic": TOPIC, "body": "the last"}
+    # The first makes the connection that the others share. The answer of the last comes after all that went before it.
+    first, last = ({"how": "sync", "topic": TOPIC, "body": body} for body in ("a first", "z last"))
     async with in_threads(tmp_path) as cluster:
         await make_topic(cluster, CONFIG)
-        results = await cpp.send(cluster, [*sends, last])
-        assert results[:-1] == [None] * 20
+        results = await cpp.send(cluster, [first, *sends, last])
+        assert results[1:-1] == [None] * 20
+        # A busy machine makes the library drop a request, and nobody but its log is told.
+        fewest = 22 - cpp.oneway_given_up(cluster)
+        stored: list[str] = []
 
         async def arrived() -> bool:
-            messages = await cpp.stored(cluster, TOPIC)
-            return sorted(message.body.decode() for message in messages) == sorted([*bodies, "the last"])
+            stored[:] = [message.body.decode() for message in await cpp.stored(cluster, TOPIC)]
+            return len(stored) >= fewest
 
-        await until(arrived, "all oneway sends are stored, once")
+        await until(arrived, "all oneway sends are stored")
+    assert len(set(stored)) == len(stored)
+    assert {"a first", "z last"} <= set(stored) <= {"a first", *bodies, "z last"}
 
 
 async def test_ordered_sends_stay_in_the_queue_of_their_shard_and_in_order(tmp_path: Path) -> None:
