@@ -322,7 +322,11 @@ def settings_are_safe(facts: Facts) -> Iterator[Finding]:
 def _risks(broker: BrokerFacts) -> Iterator[tuple[str, str, str]]:
     config = broker.config
     if config.get("flushDiskType") == "ASYNC_FLUSH":
-        text = "flushDiskType=ASYNC_FLUSH: a power loss loses the last second of messages"
+        text = "flushDiskType=ASYNC_FLUSH: a power loss loses about the last second of messages"
+        # Fewer new pages wait for flushCommitLogThoroughInterval; 10 s is RocketMQ's default, too.
+        if config.get("flushCommitLogLeastPages") != "0":
+            seconds = (_number(config.get("flushCommitLogThoroughInterval")) or 10_000) / 1000
+            text += f"; with few messages, up to {seconds:g} s of them"
         yield INFO, text, "SYNC_FLUSH, if acknowledged messages must survive that"
     if broker.has_controllers:
         yield from _risks_with_controllers(config)
