@@ -163,7 +163,7 @@ async def test_ctrl_c_lets_the_handler_of_the_guide_finish_and_commits(tmp_path:
             )
         assert run.stdout.decode().split() == ["begins", "ends"]
         assert run.stderr.decode().splitlines()[-1] == "KeyboardInterrupt"
-        rows = (await admin.consume_stats("shop", "orders")).offset_table.values()
+        rows = (await admin.consume_stats("warehouse", "orders")).offset_table.values()
         assert sum(row.consumer_offset for row in rows) == 1
 
 
