@@ -323,8 +323,9 @@ def _risks(broker: BrokerFacts) -> Iterator[tuple[str, str, str]]:
     config = broker.config
     if config.get("flushDiskType") == "ASYNC_FLUSH":
         text = "flushDiskType=ASYNC_FLUSH: a power loss loses about the last second of messages"
-        # Fewer new pages wait for flushCommitLogThoroughInterval; 10 s is RocketMQ's default, too.
-        if config.get("flushCommitLogLeastPages") != "0":
+        # Fewer new pages wait for flushCommitLogThoroughInterval, whose default is RocketMQ's. A DLedger group flushes
+        # few pages as often as many.
+        if config.get("flushCommitLogLeastPages") != "0" and not broker.group_size:
             seconds = (_number(config.get("flushCommitLogThoroughInterval")) or 10_000) / 1000
             text += f"; with few messages, up to {seconds:g} s of them"
         yield INFO, text, "SYNC_FLUSH, if acknowledged messages must survive that"

@@ -211,9 +211,11 @@ def test_settings_that_may_lose_messages() -> None:
     assert [one.where for one in settings_are_safe(both)] == ["a:0, a:1", "a:0", "a:0, a:1"]
     (unflushed,) = settings_are_safe(Facts(brokers=(broker(config={"flushDiskType": "ASYNC_FLUSH"}),)))
     assert unflushed.text.endswith("loses about the last second of messages; with few messages, up to 10 s of them")
-    eager = {"flushDiskType": "ASYNC_FLUSH", "flushCommitLogLeastPages": "0"}
-    (unflushed,) = settings_are_safe(Facts(brokers=(broker(config=eager),)))
-    assert unflushed.text.endswith("a power loss loses about the last second of messages")
+    in_a_group = {"enableDLegerCommitLog": "true", "dLegerPeers": "n0-h:1;n1-h:2;n2-h:3"}
+    for flushed_each_time in ({"flushCommitLogLeastPages": "0"}, in_a_group):
+        config = {"flushDiskType": "ASYNC_FLUSH", **flushed_each_time}
+        (unflushed,) = settings_are_safe(Facts(brokers=(broker(config=config),)))
+        assert unflushed.text.endswith("a power loss loses about the last second of messages")
     waits_for_none = {"flushDiskType": "SYNC_FLUSH", "brokerRole": "SYNC_MASTER", "inSyncReplicas": "1"}
     assert states(settings_are_safe, broker(config=waits_for_none)) == [WARN]
     assert states(settings_are_safe, broker(config=waits_for_none | {"inSyncReplicas": "2"})) == []
