@@ -1,5 +1,6 @@
 """Each check, on facts that a test makes."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scripts.daemons import ROOT
 from skylark.mqadmin.doctor.checks import (
     CHECKS,
     addresses_are_usable,
@@ -202,6 +204,13 @@ def test_few_open_files_are_named(limit: str, expected: list[str]) -> None:
 def test_disks_have_the_brokers_own_limits() -> None:
     limits = {"diskSpaceWarningLevelRatio": "99", "diskMaxUsedSpaceRatio": "95"}
     assert states(disks_have_space, broker(info={"commitLogDiskRatio": "0.94"}, config=limits)) == [OK]
+
+
+def test_the_manual_explains_each_check() -> None:
+    page = (ROOT / "docs" / "operate" / "watch.md").read_text(encoding="utf-8")
+    table = page.partition("| check | looks at |")[2].partition("\n\n")[0]
+    explained = re.findall(r"`([a-z-]+)`", "".join(row.split("|")[1] for row in table.splitlines() if row[:3] == "| `"))
+    assert sorted(explained) == sorted(name for name, _check in CHECKS)
 
 
 def test_settings_that_may_lose_messages() -> None:
