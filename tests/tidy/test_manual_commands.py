@@ -1,4 +1,4 @@
-"""Each command of Skylark that the manual shows exists, and has the options that stand behind it."""
+"""Each command of Skylark that the manual shows exists, with its options; so does each key that a page tells to set."""
 
 import re
 import shlex
@@ -29,6 +29,10 @@ OF_BROKER = broker.list_commands(click.Context(broker))
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
 BLOCK = re.compile(r"^```(?:sh|text)?\n(.*?)^```", re.DOTALL | re.MULTILINE)
 FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+# A key of a conf file with its value, in a sentence or at the start of a line.
+SET = re.compile(r"(?:`|^)([a-z]+[A-Z]\w+)=", re.MULTILINE)
+# What stands with a value in docs/operate, and is no key: an option of Spark, a setting of groups, a column of mqadmin.
+NO_KEYS = {"commitOffsets", "consumeEnable", "trackType"}
 # What ends a command in a line of a shell: a comment, a pipe, another command.
 END = re.compile(r"\s#|\s&&?(?:\s|$)|[;|]")
 
@@ -77,6 +81,14 @@ def test_commands_and_options_of_the_manual_exist() -> None:
     ]
     assert len(found) > 250
     assert [(page, shlex.join(words), mistake) for page, words in found if (mistake := mistake_in(words))] == []
+
+
+def test_keys_that_an_operator_is_told_to_set_exist() -> None:
+    keys = set(re.findall(r"`(\w+)`", (ROOT / "docs" / "reference" / "conf.md").read_text(encoding="utf-8")))
+    pages = (ROOT / "docs" / "operate").glob("*.md")
+    named = {(page.name, key) for page in pages for key in SET.findall(page.read_text(encoding="utf-8"))}
+    assert len(named) > 80
+    assert {(page, key) for page, key in named if key not in keys | NO_KEYS} == set()
 
 
 @pytest.mark.parametrize(
