@@ -79,8 +79,8 @@ def check_loop(library: str) -> None:
         found = ""
     if found != library:
         raise RuntimeError(
-            f"the classes of {_MODULES[library]} need {library}, but this is {found or 'no running event loop'}: use the"
-            f" classes of {_MODULES.get(found, _MODULES[''])}, which have the same methods"
+            f"the classes of {_MODULES[library]} need {library}, but this is {found or 'no running event loop'}: use"
+            f" the classes of {_MODULES.get(found, _MODULES[''])}, which have the same methods"
         )
 
 

@@ -131,7 +131,8 @@ class Channel:
         self._cancel_scope = trio.CancelScope()
         self.local, self.remote = transport.local, transport.remote
         self.closed_reason: str | None = None
-        #: The protocol of a server that has never sent a frame of RocketMQ's; "" when it is unknown.
+        #: The protocol of a server that has sent something else than RocketMQ's frames, "" when it is unknown; None for
+        #: all other peers.
         self.foreign: str | None = None
         #: The limit that the peer exceeded, if it was closed for that: a key of `limits.REFUSALS`.
         self.exceeded = ""
