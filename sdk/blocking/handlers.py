@@ -43,8 +43,7 @@ class ThreadHandlers(ForeignHandlers):
         super().__init__(handler)
         if inspect.iscoroutinefunction(inspect.unwrap(handler)):
             raise TypeError(
-                "handlers of skylark.blocking are plain functions; for async functions use the PushConsumer of skylark.aio"
-                " or skylark"
+                "handlers of skylark.blocking are plain functions; for async functions use skylark.aio or skylark"
             )
         self._pool = _Pool(self, 0)
 
