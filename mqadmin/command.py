@@ -186,7 +186,6 @@ def settings_of(
 def run_work(clients: Clients, settings: Settings, work: Work, options: dict[str, Any], show: Show | None) -> bool:
     """Run ``work`` with an opened Admin and print what it returns; False when anything failed."""
     import_quietly("skylark.sdk.admin.client")
-    import trio
 
     session: Session | None = None
 
@@ -199,7 +198,7 @@ def run_work(clients: Clients, settings: Settings, work: Work, options: dict[str
             return await work(session, **options)
 
     try:
-        result = trio.run(main)
+        result = _run(main)
     except BaseException as error:
         # trio wraps exceptions of its tasks in groups. Search the groups for known errors, the most specific first.
         _clear(session)
@@ -227,6 +226,37 @@ def run_work(clients: Clients, settings: Settings, work: Work, options: dict[str
         for line in show(result):
             click.echo(line)
     return not session.failed
+
+
+def _run(main: Callable[[], Awaitable[Any]]) -> Any:
+    """`trio.run`; Ctrl-C raises KeyboardInterrupt at a checkpoint, and a second Ctrl-C ends the process at once."""
+    import signal
+    import threading
+    from types import FrameType
+
+    import trio
+
+    is_python_s = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if not is_python_s or threading.current_thread() is not threading.main_thread():
+        return trio.run(main)
+
+    async def interruptible() -> Any:
+        interrupt = signal.getsignal(signal.SIGINT)
+        assert callable(interrupt)  # trio's
+
+        def first(number: int, frame: FrameType | None) -> None:
+            # A second KeyboardInterrupt would break off the closing of connections, in the middle of trio's nurseries.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            interrupt(number, frame)
+
+        signal.signal(signal.SIGINT, first)
+        return await main()
+
+    try:
+        # Between checkpoints, too, KeyboardInterrupt could leave a nursery open: trio would end with an internal error.
+        return trio.run(interruptible, restrict_keyboard_interrupt_to_checkpoints=True)
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 async def _behind_names(settings: Settings) -> str:
