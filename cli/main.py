@@ -4,15 +4,14 @@ A command is imported when it is called. Commands of daemons and mqadmin are the
 options, usage lines and exit codes are the same under both names.
 """
 
-import sys
-
-import click
-
 from skylark.cli.lazy import LazyGroup, Place
-from skylark.mqcommon.daemons.output import OutputFailed, guard_stdout
+from skylark.mqcommon.daemons.output import run_guarded
+from skylark.mqcommon.options.completion import completion_command
 
 #: The NameServer that commands ask when neither -n nor NAMESRV_ADDR names one: the NameServer of `skylark dev`.
 LOCAL_NAMESERVER = "127.0.0.1:9876"
+
+completion = completion_command("skylark")
 
 FAMILIES = {
     "Try it": {
@@ -33,7 +32,7 @@ FAMILIES = {
         "admin": Place("skylark.mqadmin.cli", "mqadmin", "Administer a cluster: the commands of mqadmin."),
     },
     "This command": {
-        "completion": Place("skylark.cli.shells", "completion", "Print the completion script of a shell."),
+        "completion": Place("skylark.cli.main", "completion", "Print the completion script of a shell."),
         "version": Place("skylark.cli.version", "show_version", "Print the versions of Skylark and its libraries."),
     },
 }
@@ -52,9 +51,4 @@ skylark = LazyGroup(
 
 def main(prog_name: str) -> None:
     """The console command."""
-    guard_stdout()
-    try:
-        skylark(prog_name=prog_name)
-    except OutputFailed as error:
-        click.echo(f"{prog_name}: {error}", err=True)
-        sys.exit(1)
+    run_guarded(skylark, prog_name)

@@ -26,7 +26,7 @@ async def shielded_nursery() -> AsyncIterator[trio.Nursery]:
         opened: list[trio.Nursery] = []
         outer.start_soon(_hold, opened, current_task())
         # Not `Nursery.start`: a cancelled `start` waits for its task, which a cancellation does not end.
-        await wait_task_rescheduled(lambda raise_cancel: Abort.FAILED)
+        await wait_task_rescheduled(lambda _: Abort.FAILED)
         try:
             yield opened[0]
         finally:
