@@ -8,7 +8,6 @@ Exit codes: 0 done, 1 an operation failed (one line on stderr says what to do), 
 
 import difflib
 import itertools
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO, Any

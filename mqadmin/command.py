@@ -33,7 +33,7 @@ _SCOPE = ("broker_addr", "cluster_name")
 
 
 class AdminCommand(click.Command):
-    """A command of mqadmin.
+    """A command with mqadmin's common options.
 
     It refuses an option with several names (``-n``, ``--namesrvAddr``) when it is given twice. click would use the
     last value, RocketMQ's tools use the first, and neither says that the other value has no effect.

@@ -24,7 +24,10 @@ RECEIVED = "a cup of tea"
 
 
 def copy_tree(to: Path, *paths: str) -> None:
-    """Copy the files of this tree that git knows, or those of ``paths`` only; links stay links."""
+    """Copy the files that git tracks in this clone to the directory ``to``; symbolic links are copied as links.
+
+    ``paths``: files or directories of the clone; only tracked files among these are copied. Without them, all are.
+    """
     names = subprocess.run(["git", "ls-files", *paths], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for name in names.splitlines():
         (to / name).parent.mkdir(parents=True, exist_ok=True)

@@ -57,7 +57,7 @@ def run_guarded(command: Callable[..., object], prog_name: str) -> None:
     try:
         command(prog_name=prog_name)
     except OutputFailed as error:
-        print(f"{prog_name}: {error}", file=sys.stderr)
+        sys.stderr.write(f"{prog_name}: {error}\n")
         sys.exit(1)
 
 
