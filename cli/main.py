@@ -4,12 +4,10 @@ A command is imported when it is called. Commands of daemons and mqadmin are the
 options, usage lines and exit codes are the same under both names.
 """
 
+from skylark.cli.dev import HOST, NAMESRV_PORT
 from skylark.cli.lazy import LazyGroup, Place
 from skylark.mqcommon.daemons.output import run_guarded
 from skylark.mqcommon.options.completion import completion_command
-
-#: The NameServer that commands ask when neither -n nor NAMESRV_ADDR names one: the NameServer of `skylark dev`.
-LOCAL_NAMESERVER = "127.0.0.1:9876"
 
 completion = completion_command("skylark")
 
@@ -44,7 +42,7 @@ skylark = LazyGroup(
     context_settings={
         "help_option_names": ["-h", "--help"],
         "max_content_width": 110,
-        "default_map": {name: {"namesrv_addr": LOCAL_NAMESERVER} for name in ("doctor", "send", "tail")},
+        "default_map": {name: {"namesrv_addr": f"{HOST}:{NAMESRV_PORT}"} for name in ("doctor", "send", "tail")},
     },
 )
 

@@ -30,6 +30,8 @@ Work = Callable[..., Awaitable[Any]]
 Show = Callable[[Any], Iterable[str]]
 F = TypeVar("F", bound=Callable[..., Any])
 _SCOPE = ("broker_addr", "cluster_name")
+# The common options that say where the cluster is, and how to reach it: the arguments of `settings_of`.
+_OF_CLUSTER = ("namesrv_addr", "credentials_file", "plain_signature_addresses", "tls_config", "timeout")
 
 
 class AdminCommand(click.Command):
@@ -114,22 +116,13 @@ def command(
     has_scope = not either and {*_SCOPE} <= {param.name for param in params}
 
     def make(work: Work) -> AdminCommand:
-        def run(
-            namesrv_addr: str | None,
-            credentials_file: str | None,
-            plain_signature_addresses: str,
-            tls_config: str | None,
-            timeout: float,
-            output: str,
-            **options: Any,
-        ) -> None:
+        def run(output: str, **options: Any) -> None:
             ctx = click.get_current_context()
+            of_cluster = {name: options.pop(name) for name in _OF_CLUSTER}
             _check_either(ctx, _SCOPE if has_scope else either, options)
-            if asks_servers and namesrv_addr is None and not _names_broker(ctx, options):
+            if asks_servers and of_cluster["namesrv_addr"] is None and not _names_broker(ctx, options):
                 raise click.UsageError("no NameServer address: give -n HOST:PORT or set NAMESRV_ADDR", ctx)
-            settings = settings_of(
-                namesrv_addr, credentials_file, plain_signature_addresses, tls_config, timeout, output
-            )
+            settings = settings_of(**of_cluster, output=output)
             clients = ctx.obj if ctx.obj is not None else SdkClients()
 
             async def at_brokers(session: Session, **options: Any) -> Any:
@@ -151,12 +144,8 @@ def command(
     return make
 
 
-#: The common options that say where the cluster is, and how to reach it.
-_OF_CLUSTER = ("namesrv_addr", "credentials_file", "plain_signature_addresses", "tls_config", "timeout")
-
-
 def cluster_options(command: F) -> F:
-    """Add the options of the cluster to a click command; `settings_of` and the like take their values."""
+    """Add the common options but ``--output`` to a click command; `settings_of` takes their values."""
     command.__click_params__ = [  # type: ignore[attr-defined]  # as click's decorators do
         *getattr(command, "__click_params__", []),
         *reversed([param for param in common_options() if param.name in _OF_CLUSTER]),
