@@ -225,8 +225,8 @@ def _run(main: Callable[[], Awaitable[Any]]) -> Any:
 
     import trio
 
-    is_python_s = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if not is_python_s or threading.current_thread() is not threading.main_thread():
+    raises_interrupt = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if not raises_interrupt or threading.current_thread() is not threading.main_thread():
         return trio.run(main)
 
     async def interruptible() -> Any:
