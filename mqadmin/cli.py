@@ -18,6 +18,7 @@ import click
 from skylark.mqadmin.command import common_options
 from skylark.mqadmin.commands import (
     accounts,
+    backups,
     brokers,
     clients,
     clone,
@@ -222,6 +223,7 @@ for _module in (
     cluster,
     topology,
     brokers,
+    backups,
     groups,
     offsets,
     clients,
