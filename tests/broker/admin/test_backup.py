@@ -93,7 +93,9 @@ async def test_a_name_that_is_no_directorys_is_refused(name: str) -> None:
 
 
 @asynccontextmanager
-async def copying(fs: MemoryFiles, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[RemotingClient, str, Broker]]:
+async def copying(
+    fs: MemoryFiles, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[RemotingClient, str, Broker]]:
     """A broker whose backup b copies until the broker stops."""
 
     def copy(self: StoreBackup, origin: object, made_ms: int, progress: object) -> None:

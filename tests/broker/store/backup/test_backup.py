@@ -311,7 +311,7 @@ def test_only_an_empty_directory_gets_a_store(names: list[str]) -> None:
     back_up(fs, made_store(Random(11), fs))
     for name in names:
         fs.overwrite(f"/new/{name}", b"x")
-    with pytest.raises(UserError, match="is not empty .*mv /new /new.old"):
+    with pytest.raises(UserError, match=r"is not empty .*mv /new /new.old"):
         restored(fs)
     assert not fs.exists(f"/new/{MARKER}")
     remove_tree(fs, "/new")
@@ -323,7 +323,7 @@ def test_without_room_nothing_is_restored() -> None:
     fs = MemoryFiles()
     back_up(fs, made_store(Random(11), fs))
     fs.capacity = fs.used() + 100
-    with pytest.raises(DiskFull, match="the backup needs .* bytes, 100 are free"):
+    with pytest.raises(DiskFull, match=r"the backup needs .* bytes, 100 are free"):
         restored(fs)
     assert not fs.exists("/new/commitlog")
 
