@@ -62,12 +62,17 @@ def restore_to(fs: FileSystem, backup: str, directory: str, *, checks: bool = Tr
     if unclean:
         click.echo(f"the store was not closed cleanly, so its first start takes longer: {unclean}")
     if lowered:
-        click.echo(f"{lowered:,} offsets of groups were past the end of their queues, and are at the end now")
+        click.echo(f"offsets of groups that were past the end of their queues, and are at the end now: {lowered:,}")
     sound = True
     if checks:
         options = options_of(manifest, directory)
         sound = verify(fs, options, repair=False, say=click.echo, progress=progress.of("read"))
     work.finish()
+    if not sound:
+        click.echo(
+            "the new store is damaged, as the backup is: use an older backup, or keep every sound message:"
+            f" broker verifyStore --repair {directory}"
+        )
     for line in _next_steps(manifest, directory, oldest_ms, SystemClock().now_ms()):
         click.echo(line)
     return sound

@@ -101,6 +101,10 @@ def assert_restored(fs: MemoryFiles, expected: Messages, directory: str = "/new"
     store.build_index(10_000)
     assert_indexed(store, expected)
     assert store.close() == ""
+    assert_sound(fs, directory)
+
+
+def assert_sound(fs: MemoryFiles, directory: str) -> None:
     report = Verification(fs, directory, SMALL.index_slots, SMALL.index_capacity, lambda done, total: None).run()
     assert (report.damages, report.torn_tail) == ([], None)
 
@@ -169,6 +173,7 @@ def test_whole_files_are_linked_and_nothing_else() -> None:
         assert shares == (file.path in linked), file
     newest = max(file.file.path for file in store.index.files)
     assert newest.removeprefix("/store/") not in linked
+    assert_sound(fs, "/store/backup/b")
 
 
 @given(st.integers(0, 5), st.integers(0, 5), st.integers(0, 60))
