@@ -28,7 +28,7 @@ from skylark.broker.tasks.flush import Flusher
 from skylark.broker.tasks.persist import Persister
 from skylark.mqcommon.clock import Clock
 from skylark.mqcommon.disk.files import FileSystem
-from skylark.mqcommon.errors import RequestRefused, StoreError, UserError
+from skylark.mqcommon.errors import DiskFull, RequestRefused, StoreError, UserError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.signal import Signal
 from skylark.mqcommon.version import VERSION
@@ -153,7 +153,8 @@ class Backups(Part):
             error = ""
         except _Stopped:
             pass
-        except (OSError, StoreError, UserError) as failure:
+        except (OSError, DiskFull, UserError) as failure:
+            # Another StoreError ends the broker: what is on disk of its store is unknown.
             error = str(failure)
         finally:
             status.files = backup.files
@@ -177,11 +178,11 @@ class Backups(Part):
                 backup.note_index()
                 await flusher.checkpoint(note_ends=True)
                 if flusher.unwritten:
-                    raise StoreError(
+                    raise UserError(
                         f"queue entries cannot be written, so a backup would lack them: {flusher.unwritten}"
                     )
                 async with flusher.one_at_a_time:
-                    await persister.append_offsets()
+                    await self._append_offsets()
                     # One turn of the loop.
                     backup.cut()
                     position, made_ms = self._journal.position, self._clock.now_ms()
@@ -200,6 +201,12 @@ class Backups(Part):
         await flusher.flush()  # the backup's checkpoint says that all of the log is on disk
         return made_ms
 
+    async def _append_offsets(self) -> None:
+        try:
+            await self._steady.persister.append_offsets()
+        except StoreError as error:
+            raise UserError(f"the offsets of groups cannot be written, so a backup would lack them: {error}") from error
+
     def _link(self, backup: StoreBackup, position: JournalPosition) -> None:
         """Link log, index and metadata. Blocks."""
         files, directory = self._journal.files_to(position), f"{self._options.store_path_root_dir}/config"
@@ -207,7 +214,7 @@ class Backups(Part):
         others = [f"{directory}/{name}" for name in self._fs.listdir(directory) if not name.startswith("metadata.")]
         files += [(path, self._fs.size(path)) for path in others if not self._fs.is_dir(path)]
         copies = sum(limit for _, limit in files if limit is not None)
-        backup.link_log(self._options.disk_space_warning_level_ratio, copies)
+        backup.link_log(self._options.retention_rules.refuse_ratio, copies)
         for path, limit in files:
             backup.link(path, limit)
 

@@ -11,7 +11,8 @@ from skylark.broker.broker import Broker
 from skylark.broker.commands.restore import restore_to
 from skylark.broker.options import BrokerOptions
 from skylark.broker.store.backup.taking import StoreBackup
-from skylark.mqcommon.errors import BrokerError, UserError
+from skylark.broker.tasks.flush import Flusher
+from skylark.mqcommon.errors import BrokerError, StoreError, UserError
 from skylark.remoting.net.call import Remote, call
 from skylark.remoting.net.client import RemotingClient, open_client
 from skylark.remoting.protocol.requests.backups import (
@@ -80,7 +81,7 @@ async def test_messages_and_offsets_of_the_moment_come_back_and_later_ones_do_no
     async with running(fs, store_path_root_dir="/new") as (client, addr):
         assert await committed(client, addr) == 100
         last = await client.invoke(addr, pull_request("t", 299))
-        assert last.code == 0 and last.ext["maxOffset"] in (300, "300") and b"299" in last.body
+        assert last.code == 0 and (last.ext or {})["maxOffset"] in (300, "300") and b"299" in last.body
         assert (await client.invoke(addr, send_request("t", b"new"))).code == 0
 
 
@@ -148,6 +149,32 @@ async def test_a_failure_is_told_and_the_next_backup_works() -> None:
         assert (await ended(client, addr)).state == DONE
         await begin(client, addr)
         assert "exists already" in (await ended(client, addr)).error
+
+
+async def test_a_journal_that_cannot_be_written_fails_the_backup_and_not_the_broker() -> None:
+    fs = MemoryFiles()
+    async with running(fs, flush_consumer_offset_interval=1_000_000) as (client, addr):
+        for _ in range(2):
+            await client.invoke(addr, send_request("t", b"x"))
+        await commit(client, addr, 1)
+        fs.faults.fail("write", path_part=".journal.")
+        await begin(client, addr)
+        assert "the offsets of groups cannot be written" in (await ended(client, addr)).error
+        assert not fs.faults.pending
+        await begin(client, addr, "c")
+        assert (await ended(client, addr)).state == DONE
+
+
+async def test_a_failed_sync_in_a_backup_ends_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    def checkpoint(self: Flusher, *, note_ends: bool = False) -> None:
+        raise StoreError("the store cannot be made durable")
+
+    with pytest.raises(BaseExceptionGroup) as caught:
+        async with running() as (client, addr):
+            monkeypatch.setattr(Flusher, "checkpoint", checkpoint)
+            await begin(client, addr)
+            await trio.sleep_forever()
+    assert caught.group_contains(StoreError, match="cannot be made durable", depth=None)
 
 
 async def test_a_broker_does_not_start_on_a_store_whose_restore_was_interrupted() -> None:
