@@ -125,10 +125,17 @@ class ConfigHandlers(Part):
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
         if self._options.forbidden_keys.intersection(key for key, _ in pairs):
             raise RequestRefused(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+        try:
+            for key, value in pairs:
+                if key in BrokerOptions.limited_keys:
+                    BrokerOptions.limited_keys[key].check(key, value)
+        except ConfigError as error:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
         ignored = [key for key, _ in pairs if key in BrokerOptions.ignored_keys]
         if ignored:
             logger.warning("options without effect here: %s", ", ".join(dict.fromkeys(ignored)))
-        return [(key, value) for key, value in pairs if key not in ignored]
+        without_effect = BrokerOptions.ignored_keys | BrokerOptions.limited_keys.keys()
+        return [(key, value) for key, value in pairs if key not in without_effect]
 
     async def _save(self, path: str, changes: dict[str, str]) -> None:
         try:
