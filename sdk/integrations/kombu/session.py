@@ -279,10 +279,19 @@ class ClusterSession:
     # --- sends
 
     async def send(
-        self, message: Message, *, due_ms: int | None = None, queues: int | None = None, priority: int = 0
+        self,
+        message: Message,
+        *,
+        due_ms: int | None = None,
+        queues: int | None = None,
+        levels: int = 0,
+        priority: int = 0,
     ) -> None:
-        """Store the message, for delivery at ``due_ms`` if given. Raises the errors of `Producer.send`."""
-        await self.ensure_topic(message.topic, queues)
+        """Store the message, for delivery at ``due_ms`` if given. Raises the errors of `Producer.send`.
+
+        ``queues`` and ``levels``: as in `ensure_topic`.
+        """
+        await self.ensure_topic(message.topic, queues, levels=levels)
         levels = self._levels[message.topic]
         if levels:
             # Without a number the message would be in any of the queues, and so have any of the priorities.

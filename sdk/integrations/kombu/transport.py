@@ -50,7 +50,6 @@ _LOCAL = "127.0.0.1:9876"
 # A prefetch count of 0 means no limit in AMQP. Here every buffer has a bound.
 NO_LIMIT = 1_000
 _TRANSIENT = 1
-_NOT_DURABLE = "queue {} is deleted automatically, or exclusive, and such a queue has no priorities: leave out max_priority"
 _NOT_GREEN = (
     "the rocketmq transport does not work in {}: its client runs an event loop in a thread, which monkey patching"
     " stops. Use --pool=prefork, threads or solo"
@@ -133,8 +132,10 @@ class Channel(VirtualChannel):  # type: ignore[misc]
             self._transport.shared.send(lambda session: session.send(reply, queues=1))
             return
         task = _message(self._topic(queue), message, _task_tag(message), routing_key)
-        due_ms = names.eta_ms_of(message.get("headers"))
-        self._transport.shared.send(lambda session: session.send(task, due_ms=due_ms, priority=priority))
+        due_ms, levels = names.eta_ms_of(message.get("headers")), self._transport.levels.get(queue, 0)
+        self._transport.shared.send(
+            lambda session: session.send(task, due_ms=due_ms, levels=levels, priority=priority)
+        )
 
     # --- declaring
 
@@ -144,18 +145,14 @@ class Channel(VirtualChannel):  # type: ignore[misc]
         return arguments if highest is None else {**(arguments or {}), names.MAX_PRIORITY: highest}
 
     def _new_queue(self, queue: str, **options: Any) -> None:
-        levels = names.levels_of(options.get("arguments"))
-        is_passing = options.get("auto_delete") or options.get("exclusive")
-        if levels and (is_passing or names.is_reply_queue(queue)):
-            raise InvalidArgument(_NOT_DURABLE.format(queue))
+        levels = self._transport.levels[queue] = names.levels_of(options.get("arguments"))
         if names.is_reply_queue(queue):
             self._reply_stream(queue)
-        elif is_passing:
+        elif options.get("auto_delete") or options.get("exclusive"):
             self._transport.stream_of(queue)
         else:
             topic = self._topic(queue)
             self._transport.shared.call(lambda session: session.ensure_topic(topic, levels=levels))
-            self._transport.levels[queue] = levels
 
     def _has_queue(self, queue: str, **options: Any) -> bool:
         topic = self._topic(queue)
@@ -453,7 +450,7 @@ class Transport(VirtualTransport):  # type: ignore[misc]
         self.streams: dict[str, Stream] = {}
         #: Durable queue → the sources that it reads besides its own topic.
         self.bindings: dict[str, dict[Source, Callable[[MessageExt], bool]]] = {}
-        #: Durable queue → how many priorities it has.
+        #: Queue → how many priorities it has.
         self.levels: dict[str, int] = {}
         #: Queues whose consumers acknowledge by receiving.
         self.no_ack: set[str] = set()

@@ -559,10 +559,10 @@ def received(connection: Any, queue: Queue, count: int) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize("exchange", ["", "direct", "topic"])
-def test_the_most_urgent_message_comes_first(connection: Any, queue: str, exchange: str) -> None:
+@pytest.mark.parametrize(("exchange", "auto_delete"), [("", False), ("", True), ("direct", False), ("topic", False)])
+def test_the_most_urgent_message_comes_first(connection: Any, queue: str, exchange: str, auto_delete: bool) -> None:
     bound = Exchange(f"{queue}-x", exchange) if exchange else Exchange("")
-    urgent = Queue(queue, bound, routing_key=queue, max_priority=9)
+    urgent = Queue(queue, bound, routing_key=queue, max_priority=9, auto_delete=auto_delete)
     publish(connection, urgent, 0, None, 9, 3, 20, 9)
     assert received(connection, urgent, 6) == [9, 20, 9, 3, 0, None]
 
@@ -620,7 +620,7 @@ def test_a_priority_without_effect_is_told_once(
     [
         ({"max_priority": 256}, "max_priority of a queue must be 1 to 255, not 256"),
         ({"queue_arguments": {"x-max-priority": "high"}}, "must be 1 to 255, not 'high'"),
-        ({"max_priority": 9, "auto_delete": True}, "such a queue has no priorities: leave out max_priority"),
+        ({"max_priority": -1}, "must be 1 to 255, not -1"),
     ],
 )
 def test_a_queue_that_cannot_have_priorities_is_refused(
