@@ -50,7 +50,9 @@ def conf_page(sections: list[tuple[str, type[Any]]]) -> str:
         if limited:
             rows = [f"| `{key}` | {limited[key].accepted} | {limited[key].refusal} |\n" for key in sorted(limited)]
             head = "RocketMQ's keys that have no effect here, and are accepted only with values that do no harm:"
-            parts.append(f"\n{head}\n\n| key | accepted | why others are refused |\n| --- | --- | --- |\n{''.join(rows)}")
+            parts.append(
+                f"\n{head}\n\n| key | accepted | why others are refused |\n| --- | --- | --- |\n{''.join(rows)}"
+            )
     return "".join(parts)
 
 

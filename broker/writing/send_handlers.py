@@ -21,9 +21,8 @@ from skylark.broker.store.queue.batch_columns import Columns, UniformBatch
 from skylark.broker.store.queue.batch_records import RowBatch
 from skylark.broker.store.queue.entry import shared_tag, uniform_rows
 from skylark.broker.store.store import BatchPutResult
-from skylark.broker.writing.priorities import placed
 from skylark.broker.writing.refusals import bad_fields, illegal, no_space
-from skylark.broker.writing.stored_properties import Row, asks_nothing
+from skylark.broker.writing.stored_properties import Row, asks_nothing, with_priority
 from skylark.broker.writing.waits import skips_waiting
 from skylark.broker.writing.writer import BatchFields, Writer
 from skylark.mqcommon.addresses import split_address
@@ -174,7 +173,7 @@ class SendHandlers(Part):
                 raw_properties = replace_properties(raw_properties, {b"DELAY": None})
         elif raw_properties.find(_PRIORITY) >= 0 and self._topics.static.get(topic) is None:
             # The queues of a static topic are parts of logical queues, among which the client has chosen.
-            raw_properties, queue_id = placed(raw_properties, queue_id, config.write_queue_nums)
+            raw_properties, queue_id = with_priority(raw_properties, queue_id, config.write_queue_nums)
         if not 0 <= queue_id < config.write_queue_nums:
             queue_id = self._checked_queue_id(channel, config, queue_id)
         born_host = channel.attachments.get(_BORN_HOST) or _remember_born_host(channel)

@@ -276,7 +276,7 @@ class Writer:
             fields.reconsume_times,
         )
         if given.find(_PRIORITY) >= 0:
-            message.properties = replace_properties(given, {_PRIORITY: None})  # as `placed` does
+            message.properties = replace_properties(given, {_PRIORITY: None})  # as `with_priority` does
         self.deferral.defer(message)
         if message.topic == TRANS_HALF_TOPIC:
             raise illegal("a message in a batch is in a transaction; send such messages one by one")

@@ -101,7 +101,9 @@ class Message:
         if priority is not None:
             check_int("priority", priority, 0, INT_MAX)
             if sharding_key:
-                raise InvalidArgument("sharding_key and priority both choose the queue of the message; give one of them")
+                raise InvalidArgument(
+                    "sharding_key and priority both choose the queue of the message; give one of them"
+                )
             self.properties = {**(self.properties or {}), PRIORITY: str(priority)}
 
     @property

@@ -118,9 +118,7 @@ def _check_one(topic: str, name: str, each: bytes | Message, max_bytes: int) -> 
         if each.sharding_key is not None:
             raise InvalidArgument(f"{name} has a sharding key, and batches go to all queues: send it with `send`")
         what = "a delay_level" if each.priority is None else "a priority"
-        raise InvalidArgument(
-            f"{name} has {what}: send it with `send` or `send_nowait`, which make batches, too"
-        )
+        raise InvalidArgument(f"{name} has {what}: send it with `send` or `send_nowait`, which make batches, too")
     check_body(f"{name}.body", each.body, max_bytes)
 
 

@@ -93,7 +93,15 @@ class Lane:
         slots = SLOTS_PER_BROKER if queue is None and batching else 1 if queue is not None else MANY_SLOTS
         self._alarm = Alarm(nursery, self.wake)
         self._targets = Targets(
-            owner, topic, queue, turns, self._alarm, slots, many_a_turn=not batching, is_deferred=is_deferred, level=level
+            owner,
+            topic,
+            queue,
+            turns,
+            self._alarm,
+            slots,
+            many_a_turn=not batching,
+            is_deferred=is_deferred,
+            level=level,
         )
         # Sends come one at a time: when the lane's task ran last, there was only one send.
         self._one_by_one = False

@@ -179,7 +179,9 @@ def test_a_key_is_either_ignored_or_limited() -> None:
 
 
 @pytest.mark.parametrize("options", [NamesrvOptions, ControllerDaemonOptions])
-def test_namesrv_and_controller_ignore_the_keys_of_the_netty_client(options: type[NamesrvOptions | ControllerDaemonOptions]) -> None:
+def test_namesrv_and_controller_ignore_the_keys_of_the_netty_client(
+    options: type[NamesrvOptions | ControllerDaemonOptions],
+) -> None:
     assert not set(NETTY.split()) - options.ignored_keys
 
 

@@ -96,7 +96,10 @@ GROUP = "enableDLegerCommitLog=true\ndLegerPeers=n0-h:1;n1-h:2;n2-h:3\ndLegerSel
         ("enableControllerMode=true\ncontrollerAddr=a:1\nbrokerHeartbeatInterval=2000", "set it to 6000 or more"),
         ("brokerId=-1", "brokerId: -1 asks Controllers for one; set enableControllerMode=true"),
         ("brokerId=-1\nbrokerRole=SLAVE", "brokerId: -1 asks Controllers for one"),
-        ("storeType=defaultRocksDB", "storeType=defaultRocksDB: this version does not have stores or tables in RocksDB"),
+        (
+            "storeType=defaultRocksDB",
+            "storeType=defaultRocksDB: this version does not have stores or tables in RocksDB",
+        ),
         ("configManagerVersion=v2", "configManagerVersion=v2: this version does not have stores or tables in RocksDB"),
         ("storePathRootDir=", "storePathRootDir: it is empty; give the directory of the store"),
         ("storePathRootDir=  ", "storePathRootDir: it is empty"),

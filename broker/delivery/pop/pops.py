@@ -233,9 +233,7 @@ class PopHandlers(Part):
 
     # --- queries
 
-    def _query(
-        self, request: Command, header: PopMessageRequestHeader, config: SubscriptionGroupConfig
-    ) -> PopQuery:
+    def _query(self, request: Command, header: PopMessageRequestHeader, config: SubscriptionGroupConfig) -> PopQuery:
         group, topic, is_ordered = header.consumer_group, header.topic, bool(header.order)
         order = QueueOrder.ROTATING if is_ordered else self._order(config, topic, header.queue_id)
         topics = (topic,) if is_ordered else self._topics(group, topic, order)

@@ -119,9 +119,7 @@ class Channel(VirtualChannel):  # type: ignore[misc]
             return
         due_ms = names.eta_ms_of(message.get("headers"))
         queues = 1 if kind == "fanout" else None
-        self._transport.shared.send(
-            lambda session: session.send(sent, due_ms=due_ms, queues=queues, priority=priority)
-        )
+        self._transport.shared.send(lambda session: session.send(sent, due_ms=due_ms, queues=queues, priority=priority))
 
     def _put(
         self, queue: str, message: dict[str, Any], *, routing_key: str = "", priority: int = 0, **options: Any
@@ -133,9 +131,7 @@ class Channel(VirtualChannel):  # type: ignore[misc]
             return
         task = _message(self._topic(queue), message, _task_tag(message), routing_key)
         due_ms, levels = names.eta_ms_of(message.get("headers")), self._transport.levels.get(queue, 0)
-        self._transport.shared.send(
-            lambda session: session.send(task, due_ms=due_ms, levels=levels, priority=priority)
-        )
+        self._transport.shared.send(lambda session: session.send(task, due_ms=due_ms, levels=levels, priority=priority))
 
     # --- declaring
 

@@ -167,7 +167,9 @@ async def test_a_list_of_groups_is_deleted_as_each_of_them(clean: bool) -> None:
     assert (none.code, none.remark) == (ResponseCode.INVALID_PARAMETER, "groupNameList names no group")
 
 
-@pytest.mark.parametrize(("factor", "is_taken"), [("0", True), ("100", True), ("101", False), ("x", False), ("", False)])
+@pytest.mark.parametrize(
+    ("factor", "is_taken"), [("0", True), ("100", True), ("101", False), ("x", False), ("", False)]
+)
 async def test_the_share_of_pops_by_priority_is_a_percentage(factor: str, is_taken: bool) -> None:
     desk = Desk()
     answer = await desk.ask(UPDATE, body=b'{"groupName":"a","attributes":{"+priority.factor":"%s"}}' % factor.encode())

@@ -94,7 +94,9 @@ async def test_what_would_choose_the_queue_twice_is_refused(cluster: Servers) ->
             await producer.send(message, queue=queue)
         with pytest.raises(InvalidArgument, match="has a priority, which chooses its queue"):
             producer.send_nowait(message, selector=lambda queues, message: queues[0])
-        with pytest.raises(InvalidArgument, match=r"messages\[1\] has a priority: send it with `send` or `send_nowait`"):
+        with pytest.raises(
+            InvalidArgument, match=r"messages\[1\] has a priority: send it with `send` or `send_nowait`"
+        ):
             await producer.send_many("one", [b"a", message])
         assert (await producer.send(message)).queue.queue_id == 0
     async with Producer(cluster.nameserver, value=bytes) as values:

@@ -37,9 +37,7 @@ async def popping(kind: str = "PRIORITY", queues: int = QUEUES, **options: Any) 
 
 async def set_topic(popper: Popper, kind: str, queues: int = QUEUES, topic: str = "T") -> None:
     attributes = f"+message.type={kind}" if kind else ""
-    header = CreateTopicRequestHeader(
-        topic, "TBW102", queues, queues, 6, "SINGLE_TAG", False, attributes=attributes
-    )
+    header = CreateTopicRequestHeader(topic, "TBW102", queues, queues, 6, "SINGLE_TAG", False, attributes=attributes)
     await call(popper.at, UPDATE_AND_CREATE_TOPIC, header)
 
 

@@ -246,7 +246,9 @@ def test_results_by_rpc(cluster: Cluster, pool: str) -> None:
 
 def test_urgent_tasks_run_first_and_stay_urgent_when_they_are_retried(cluster: Cluster, tmp_path: Path) -> None:
     app = tasks.make_app(f"rocketmq://{cluster.nameserver}/ns-urgent", "rpc://")
-    app.conf.update(task_queue_max_priority=9, task_default_priority=2, worker_prefetch_multiplier=1, task_acks_late=True)
+    app.conf.update(
+        task_queue_max_priority=9, task_default_priority=2, worker_prefetch_multiplier=1, task_acks_late=True
+    )
     app.set_current()
     app.set_default()
     done = tmp_path / "done"

@@ -607,9 +607,7 @@ def test_a_queue_gets_priorities_when_it_is_declared_with_them(connection: Any, 
     assert (config.attributes, config.read_queue_nums) == ({"message.type": "PRIORITY"}, 10)
 
 
-def test_a_priority_without_effect_is_told_once(
-    connection: Any, queue: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_priority_without_effect_is_told_once(connection: Any, queue: str, caplog: pytest.LogCaptureFixture) -> None:
     publish(connection, Queue(queue, Exchange(""), routing_key=queue), 5, 5, 0)
     (told,) = [record.getMessage() for record in caplog.records if "has no priorities" in record.getMessage()]
     assert told.startswith("priority 5 of a message has no effect") and "task_queue_max_priority = 9" in told
