@@ -55,7 +55,7 @@ class Option:
 class LimitedKey:
     """A RocketMQ key without effect that is accepted only with values that do no harm.
 
-    ``accepts``: whether a value (in lower case, without blanks around it) does no harm; an empty one never does.
+    ``accepts``: whether a value, in lower case and without blanks around it, does no harm; an empty value is accepted.
     ``accepted``: these values, for the manual. ``refusal``: why other values are refused, and what to do instead.
     """
 
