@@ -4,15 +4,16 @@ Keys and defaults are RocketMQ's, except ``forceRegister`` (off: a NameServer is
 topics), ``inSyncReplicas`` with ``totalReplicas`` (2: with RocketMQ 5's 1 a SYNC_MASTER waits for no slave),
 ``controllerHeartBeatTimeoutMills`` (10,000 in RocketMQ) and ``allAckInSyncStateSet`` (false in RocketMQ). Options
 that may change while the broker runs (``mutable``) are read at each use.
-Options of features that this broker lacks are refused if ignoring them would be unsafe (`_refuse_missing_features`).
-Otherwise they are accepted with a warning (ignored_keys.py).
+RocketMQ's keys of features that this broker lacks are in ignored_keys.py: they are accepted with a warning, or refused
+if ignoring them would be unsafe.
 """
 
 import json
 import os
+from collections.abc import Mapping
 from typing import ClassVar
 
-from skylark.broker.ignored_keys import IGNORED_KEYS
+from skylark.broker.ignored_keys import IGNORED_KEYS, LIMITED_KEYS
 from skylark.broker.store.queue.delay_levels import DEFAULT_LEVELS, DelayLevels
 from skylark.broker.store.queue.entry import BATCH_ENTRY_BYTES, ENTRY_BYTES
 from skylark.broker.store.retention import HOUR_MS, RetentionRules, delete_hours
@@ -23,7 +24,7 @@ from skylark.mqcommon.logs.options import LogOptions, parse_levels
 from skylark.mqcommon.message.layout import BLANK_BYTES, MAX_OVERHEAD_BYTES, MAX_PROPERTIES
 from skylark.mqcommon.metrics.options import MetricsOptions
 from skylark.mqcommon.names import RETRY_TOPIC_MAX_LENGTH, TRACE_TOPIC, check_topic
-from skylark.mqcommon.options.fields import BYTES, option
+from skylark.mqcommon.options.fields import BYTES, LimitedKey, option
 from skylark.remoting.net.address_server import address_of, address_server_url
 from skylark.remoting.net.inner_credentials import InnerCredentialsOptions
 from skylark.remoting.net.limits import LimitOptions
@@ -36,8 +37,6 @@ KIB, MIB = 1024, 1024 * 1024
 # The id of a broker in Controller mode until the Controllers have assigned one.
 UNKNOWN_ID = -1
 _USER_FORM = '{"username":"...","password":"..."}'
-# Other values mean a store or tables in RocksDB: a broker that cannot read them would start empty.
-_STORE_TYPE, _CONFIG_VERSION = "default", "v1"
 
 
 @lazy_dataclass(frozen=True)
@@ -486,6 +485,23 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, SignatureOptions, Limit
     pop_polling_size: int = option(1_024, "most pops held for one group and topic", minimum=1)
     max_pop_polling_size: int = option(100_000, "most pops held in all", minimum=1)
     enable_retry_topic_v2: bool = option(False, "retry topics of pops are %RETRY%group+topic; else group_topic")
+    pop_from_retry_probability: int = option(
+        20, "percent of the pops that look for retries before other messages", minimum=0, maximum=100, mutable=True
+    )
+
+    # --- priorities
+    priority_order_asc: bool = option(
+        True, "topics of type PRIORITY: the highest number is the most urgent; false: 0 is", mutable=True
+    )
+    pop_from_retry_probability_for_priority: int = option(
+        0, "popFromRetryProbability for topics of type PRIORITY", minimum=0, maximum=100, mutable=True
+    )
+    use_separate_retry_queue: bool = option(
+        False,
+        "a retry topic of pops has as many queues as its topic, and a message keeps its queue; always so for topics of"
+        " type PRIORITY, whose retries keep their priority by it",
+        mutable=True,
+    )
 
     # --- delayed messages
     message_delay_level: str = option(
@@ -512,11 +528,8 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, SignatureOptions, Limit
         False, "also give metrics under the names of rocketmq-exporter, for dashboards that were made for it"
     )
 
-    # --- not yet: refused when switched on
-    store_type: str = option(_STORE_TYPE, "RocksDB is not supported yet: must be default")
-    config_manager_version: str = option(_CONFIG_VERSION, "RocksDB is not supported yet: must be v1")
-
     ignored_keys: ClassVar[frozenset[str]] = IGNORED_KEYS
+    limited_keys: ClassVar[Mapping[str, LimitedKey]] = LIMITED_KEYS
 
     def __post_init__(self) -> None:
         self.check_inner_credentials()
@@ -526,7 +539,6 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, SignatureOptions, Limit
         except ValueError as error:
             raise ConfigError(f"plainPasswordsTo: {error}") from None
         self.check_metrics()
-        self._refuse_missing_features()
         if not self.store_path_root_dir.strip():
             raise ConfigError("storePathRootDir: it is empty; give the directory of the store, or leave the key out")
         self._check_controller_mode()
@@ -545,18 +557,6 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, SignatureOptions, Limit
             raise ConfigError("haListenPort: listenPort + 1 is not a port; set another one")
         self._check_texts()
         self._check_access_control()
-
-    def _refuse_missing_features(self) -> None:
-        """ConfigError when these options ask for a feature that this broker does not have."""
-        for key, value, only in (
-            ("storeType", self.store_type, _STORE_TYPE),
-            ("configManagerVersion", self.config_manager_version, _CONFIG_VERSION),
-        ):
-            if value.lower() not in ("", only):
-                raise ConfigError(
-                    f"{key}: this version does not have stores or tables in RocksDB ({value}); export them as files"
-                    f" with RocketMQ's tools, and set it to {only}"
-                )
 
     def _check_controller_mode(self) -> None:
         """ConfigError when the options of Controller mode do not fit each other or the others."""

@@ -19,6 +19,7 @@ MESSAGE_TYPES: dict[str, tuple[wire.MessageType, ...]] = {
     "FIFO": (wire.FIFO,),
     "DELAY": (wire.DELAY,),
     "TRANSACTION": (wire.TRANSACTION,),
+    "PRIORITY": (wire.PRIORITY,),
     "MIXED": (wire.NORMAL, wire.FIFO, wire.DELAY, wire.TRANSACTION),
 }
 

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 
 from skylark.mqcommon.message.message import OwnKeyMessage
-from skylark.mqcommon.message.properties import KEYS, RESERVED, SHARDING_KEY, TAGS
+from skylark.mqcommon.message.properties import KEYS, PRIORITY, RESERVED, SHARDING_KEY, TAGS
 from skylark.mqproxy.names import has_control_character, topic_of
 from skylark.mqproxy.options import ProxyOptions
 from skylark.mqproxy.statuses import OK, Refused, common_status
@@ -45,11 +45,11 @@ def type_of(message: wire.Message) -> wire.MessageType:
         return wire.TRANSACTION
     if system.HasField("lite_topic"):
         return wire.LITE
-    if system.HasField("priority"):
-        return wire.PRIORITY
     if system.HasField("delivery_timestamp"):
         return wire.DELAY
-    return wire.FIFO if system.message_group else wire.NORMAL
+    if system.message_group:
+        return wire.FIFO
+    return wire.PRIORITY if system.HasField("priority") else wire.NORMAL
 
 
 def sdk_messages(
@@ -132,6 +132,10 @@ def _properties(message: wire.Message, options: ProxyOptions, peer: str, now_ms:
     if system.message_group:
         _check_message_group(system.message_group, options.max_message_group_size)
         found[SHARDING_KEY] = system.message_group
+    if system.HasField("priority"):
+        if system.priority < 0:
+            raise Refused(wire.BAD_REQUEST, f"the priority of a message is 0 or more, not {system.priority}")
+        found[PRIORITY] = str(system.priority)
     for name, value in ((TRACE_CONTEXT, system.trace_context), (BORN_HOST, system.born_host or peer)):
         if value:
             if has_control_character(value):

@@ -840,9 +840,8 @@ async def _expanded(body: bytes, most: int) -> bytes:
 
 
 def _check_implemented(types: Collection[wire.MessageType]) -> None:
-    for kind in (wire.LITE, wire.PRIORITY):
-        if kind in types:
-            raise Refused(wire.NOT_IMPLEMENTED, f"this proxy takes no messages of type {_TYPE_NAMES[kind]}")
+    if wire.LITE in types:
+        raise Refused(wire.NOT_IMPLEMENTED, "this proxy takes no messages of type LITE")
 
 
 def _check_expected(expected: str, types: Collection[wire.MessageType]) -> None:

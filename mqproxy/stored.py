@@ -13,7 +13,7 @@ from skylark.mqcommon.arguments import INT_MAX
 from skylark.mqcommon.errors import ProtocolError
 from skylark.mqcommon.message.ids import decode_host
 from skylark.mqcommon.message.message import MessageExt
-from skylark.mqcommon.message.properties import KEYS, RESERVED, SHARDING_KEY, TAGS, UNIQ_KEY
+from skylark.mqcommon.message.properties import KEYS, PRIORITY, RESERVED, SHARDING_KEY, TAGS, UNIQ_KEY
 from skylark.mqproxy.brokers import Delivery
 from skylark.mqproxy.sending import BORN_HOST, DELIVER_AT, SHOWN, TRACE_CONTEXT
 from skylark.mqproxy.wire import messaging_pb2 as wire
@@ -24,7 +24,7 @@ _HIDDEN: Final = RESERVED - SHOWN
 # What makes a message one of another type than NORMAL.
 _TRANSACTION: Final = "TRAN_MSG"
 _DELAYED: Final = ("DELAY", DELIVER_AT, "TIMER_DELAY_SEC", "TIMER_DELAY_MS")
-_OF_TYPES: Final = (_TRANSACTION, *_DELAYED, SHARDING_KEY)
+_OF_TYPES: Final = (_TRANSACTION, *_DELAYED, SHARDING_KEY, PRIORITY)
 
 _message = wire.Message.DESCRIPTOR.fields_by_name
 _TOPIC: Final = tag(_message["topic"].number)
@@ -52,6 +52,7 @@ _INVISIBLE_DURATION: Final = tag(_system["invisible_duration"].number)
 _DELIVERY_ATTEMPT: Final = tag(_system["delivery_attempt"].number, is_varint=True)
 _MESSAGE_GROUP: Final = tag(_system["message_group"].number)
 _TRACE_CONTEXT: Final = tag(_system["trace_context"].number)
+_PRIORITY: Final = tag(_system["priority"].number, is_varint=True)
 
 # RocketMQ's clients refuse a message without a digest, which protects nothing.
 _MD5_DIGITS: Final = 32
@@ -60,7 +61,7 @@ _BEFORE_CHECKSUM: Final = _DIGEST.SerializeToString()[:-_MD5_DIGITS].decode("lat
 # By the type of a message.
 _AFTER_CHECKSUM: Final = {
     kind: wire.SystemProperties(body_encoding=wire.IDENTITY, message_type=kind).SerializeToString().decode("latin-1")
-    for kind in (wire.NORMAL, wire.FIFO, wire.DELAY, wire.TRANSACTION)
+    for kind in (wire.NORMAL, wire.FIFO, wire.DELAY, wire.TRANSACTION, wire.PRIORITY)
 }
 
 
@@ -147,6 +148,13 @@ def _delivery_time(deliver_at: str) -> str:
     return ""
 
 
+def _priority(priority: str) -> str:
+    # As with times: any client writes the property, and the field has 31 bits.
+    if priority.isascii() and priority.isdigit() and len(priority) <= _LONG_MAX_DIGITS and int(priority) <= INT_MAX:
+        return _PRIORITY + cached_varint(int(priority))
+    return ""
+
+
 # Properties that have fields of their own, and how these are made of the property's value.
 _SHOWN_BY_FIELDS: Final = {
     TAGS: lambda value: _TAG + text(value),
@@ -154,6 +162,7 @@ _SHOWN_BY_FIELDS: Final = {
     SHARDING_KEY: lambda value: _MESSAGE_GROUP + text(value),
     TRACE_CONTEXT: lambda value: _TRACE_CONTEXT + text(value),
     DELIVER_AT: _delivery_time,
+    PRIORITY: _priority,
 }
 
 
@@ -162,4 +171,6 @@ def _type_of(properties: dict[str, str]) -> wire.MessageType:
         return wire.TRANSACTION
     if not properties.keys().isdisjoint(_DELAYED):
         return wire.DELAY
-    return wire.FIFO if SHARDING_KEY in properties else wire.NORMAL
+    if SHARDING_KEY in properties:
+        return wire.FIFO
+    return wire.PRIORITY if PRIORITY in properties else wire.NORMAL

@@ -20,13 +20,16 @@ from skylark.remoting.net.tls.options import TlsOptions
 
 # RocketMQ's keys without effect here: threads, buffers and Netty; some of a Controller.
 _IGNORED = """
-    clientRequestThreadPoolNums clientRequestThreadPoolQueueCapacity clusterTest
-    controllerRequestThreadPoolQueueCapacity controllerThreadPoolNums defaultThreadPoolNums
-    defaultThreadPoolQueueCapacity enableShutdownGracefully isProcessReadEvent productEnvName rocketmqHome
-    serverAsyncSemaphoreValue serverCallbackExecutorThreads serverNettyWorkerGroupEnable serverOnewaySemaphoreValue
-    serverPooledByteBufAllocatorEnable serverSelectorThreads serverSocketBacklog serverSocketRcvBufSize
-    serverSocketSndBufSize serverWorkerThreads shutdownWaitTimeSeconds unRegisterBrokerQueueCapacity
-    useEpollNativeSelector writeBufferHighWaterMark writeBufferLowWaterMark
+    channelNotActiveInterval clientAsyncSemaphoreValue clientCallbackExecutorThreads clientChannelMaxIdleTimeSeconds
+    clientCloseSocketIfTimeout clientOnewaySemaphoreValue clientPooledByteBufAllocatorEnable clientRequestThreadPoolNums
+    clientRequestThreadPoolQueueCapacity clientSocketRcvBufSize clientSocketSndBufSize clientWorkerThreads clusterTest
+    connectTimeoutMillis controllerRequestThreadPoolQueueCapacity controllerThreadPoolNums defaultThreadPoolNums
+    defaultThreadPoolQueueCapacity disableCallbackExecutor disableNettyWorkerGroup enableReconnectForGoAway
+    enableShutdownGracefully isProcessReadEvent isScanAvailableNameSrv maxReconnectIntervalTimeSeconds productEnvName
+    rocketmqHome serverAsyncSemaphoreValue serverCallbackExecutorThreads serverNettyWorkerGroupEnable
+    serverOnewaySemaphoreValue serverPooledByteBufAllocatorEnable serverSelectorThreads serverSocketBacklog
+    serverSocketRcvBufSize serverSocketSndBufSize serverWorkerThreads shutdownWaitTimeSeconds socksProxyConfig
+    unRegisterBrokerQueueCapacity useEpollNativeSelector writeBufferHighWaterMark writeBufferLowWaterMark
 """
 
 

@@ -46,6 +46,13 @@ def conf_page(sections: list[tuple[str, type[Any]]]) -> str:
         if ignored:
             keys = ", ".join(f"`{key}`" for key in ignored)
             parts.append(f"\nRocketMQ's keys that are accepted and have no effect here: {keys}.\n")
+        limited = getattr(cls, "limited_keys", {})
+        if limited:
+            rows = [f"| `{key}` | {limited[key].accepted} | {limited[key].refusal} |\n" for key in sorted(limited)]
+            head = "RocketMQ's keys that have no effect here, and are accepted only with values that do no harm:"
+            parts.append(
+                f"\n{head}\n\n| key | accepted | why others are refused |\n| --- | --- | --- |\n{''.join(rows)}"
+            )
     return "".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""The broker's own options and state: 25, 26, 28.
+"""The broker's own options and state: 25, 26, 28, 5001.
 
 All parts share one BrokerOptions object. Only `ConfigHandlers.update` changes it, and only the options that are
 ``mutable``, which are read at each use.
@@ -28,8 +28,11 @@ from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.command import Command
 from skylark.remoting.protocol.dialect import encode_body
 from skylark.remoting.protocol.requests.brokers import (
+    FILE_TIME_WHEEL,
     GET_BROKER_CONFIG,
     GET_BROKER_RUNTIME_INFO,
+    ROCKSDB_TIMELINE,
+    SWITCH_TIMER_ENGINE,
     UPDATE_BROKER_CONFIG,
     GetBrokerConfigResponseHeader,
 )
@@ -71,6 +74,7 @@ class ConfigHandlers(Part):
         return {
             GET_BROKER_CONFIG.code: self.get,
             GET_BROKER_RUNTIME_INFO.code: self.runtime,
+            SWITCH_TIMER_ENGINE.code: self.switch_timer_engine,
         }
 
     def slow_handlers(self) -> dict[int, SlowHandler]:
@@ -87,6 +91,20 @@ class ConfigHandlers(Part):
     def runtime(self, channel: Channel, request: Command) -> Command:
         """28: figures of the running broker, each with its name."""
         return answer_with(GET_BROKER_RUNTIME_INFO, request, KVTable(self._runtime_info()))
+
+    def switch_timer_engine(self, channel: Channel, request: Command) -> Command:
+        """5001: keep timed messages in another engine. There is one, so a switch to it has nothing to do."""
+        engine = SWITCH_TIMER_ENGINE.header(request).engine_type
+        refusal = ""
+        if not self._options.timer_wheel_enable:
+            refusal = "timerWheelEnable=false: this broker takes no messages with a time of delivery"
+        elif engine == ROCKSDB_TIMELINE:
+            refusal = "this broker has no timers in RocksDB; its engine is F, files with a wheel"
+        elif engine != FILE_TIME_WHEEL:
+            refusal = f"the engine of timers (E_T) is {FILE_TIME_WHEEL} or {ROCKSDB_TIMELINE}, not {engine}"
+        if refusal:
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER, refusal)
+        return request.respond(remark="switch timer engine success")
 
     async def update(self, channel: Channel, request: Command) -> Command:
         """25: change mutable options, and write them to the conf file, if there is one."""
@@ -125,10 +143,17 @@ class ConfigHandlers(Part):
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
         if self._options.forbidden_keys.intersection(key for key, _ in pairs):
             raise RequestRefused(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+        try:
+            for key, value in pairs:
+                if key in BrokerOptions.limited_keys:
+                    BrokerOptions.limited_keys[key].check(key, value)
+        except ConfigError as error:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
         ignored = [key for key, _ in pairs if key in BrokerOptions.ignored_keys]
         if ignored:
             logger.warning("options without effect here: %s", ", ".join(dict.fromkeys(ignored)))
-        return [(key, value) for key, value in pairs if key not in ignored]
+        without_effect = BrokerOptions.ignored_keys | BrokerOptions.limited_keys.keys()
+        return [(key, value) for key, value in pairs if key not in without_effect]
 
     async def _save(self, path: str, changes: dict[str, str]) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Subscription groups, as administrators see them: 200, 201, 207, 225, 352.
+"""Subscription groups, as administrators see them: 200, 201, 207, 225, 352, 5003.
 
 A change is answered when it is on disk. Neighbours: meta/groups.py; meta/client_handlers.py knows who is connected.
 """
@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
+from skylark.broker.meta.groups import PRIORITY_FACTOR
 from skylark.broker.meta.metadata import Metadata
 from skylark.broker.meta.table import Durable, refused_when_not_stored
 from skylark.broker.meta.table_pages import Cursor, answer_whole_or_page, some_rows
@@ -21,6 +22,7 @@ from skylark.remoting.net.steps import StepHandler, Steps, run_slices
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.command import Command
 from skylark.remoting.protocol.requests.groups import (
+    DELETE_SUBSCRIPTION_GROUP_LIST,
     DELETE_SUBSCRIPTIONGROUP,
     GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
     GET_SUBSCRIPTIONGROUP_CONFIG,
@@ -61,6 +63,7 @@ class GroupHandlers(Part):
             UPDATE_AND_CREATE_SUBSCRIPTIONGROUP.code: self.update,
             UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST.code: self.update_list,
             DELETE_SUBSCRIPTIONGROUP.code: self.delete,
+            DELETE_SUBSCRIPTION_GROUP_LIST.code: self.delete_list,
         }
 
     async def update(self, channel: Channel, request: Command) -> Command:
@@ -92,7 +95,12 @@ class GroupHandlers(Part):
         if known is None and not can_have_retry_topic(config.group_name):
             text = f"the name of a group with {len(config.group_name)} characters is too long for its retry topic"
             raise RequestRefused(ResponseCode.INVALID_PARAMETER, text)
-        return replace(config, attributes=_attributes(known.attributes if known else {}, config.attributes))
+        attributes = _attributes(known.attributes if known else {}, config.attributes)
+        factor = attributes.get(PRIORITY_FACTOR, "100")
+        if not (factor.isascii() and factor.isdigit() and len(factor) <= 3 and int(factor) <= 100):
+            text = f"{PRIORITY_FACTOR} is {factor!r}, it must be 0 to 100 percent"
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER, text)
+        return replace(config, attributes=attributes)
 
     async def delete(self, channel: Channel, request: Command) -> Command:
         """207: delete the group; if the request says so, also its offsets and its pending retries.
@@ -103,18 +111,30 @@ class GroupHandlers(Part):
         """
         header = DELETE_SUBSCRIPTIONGROUP.header(request)
         clean = bool(header.clean_offset or header.remove_offset)
-        with refused_when_not_stored():
-            if clean:
-                # End the retries first: this may be refused, and finds the retry topics by the offsets. After a failure
-                # the request can be repeated.
-                await self._end_retries(header.group_name)
-            existed = self._groups.delete(header.group_name)
-            if clean:
-                await run_slices(self._offsets.remove_group(header.group_name))
-            self._stats.drop_group(header.group_name)
-            await self._durable()
-        logger.info("group %s deleted by %s existed=%s offsets=%s", header.group_name, channel.remote, existed, clean)
+        await self._delete(channel, [header.group_name], clean=clean)
         return request.respond()
+
+    async def delete_list(self, channel: Channel, request: Command) -> Command:
+        """5003: as 207 for several groups."""
+        sent = DELETE_SUBSCRIPTION_GROUP_LIST.body(request)
+        if not sent.group_name_list:
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER, "groupNameList names no group")
+        await self._delete(channel, list(dict.fromkeys(sent.group_name_list)), clean=sent.clean_offset)
+        return request.respond()
+
+    async def _delete(self, channel: Channel, names: list[str], *, clean: bool) -> None:
+        with refused_when_not_stored():
+            for name in names:
+                if clean:
+                    # End the retries first: this may be refused, and finds the retry topics by the offsets. After a
+                    # failure the request can be repeated.
+                    await self._end_retries(name)
+                existed = self._groups.delete(name)
+                if clean:
+                    await run_slices(self._offsets.remove_group(name))
+                self._stats.drop_group(name)
+                logger.info("group %s deleted by %s existed=%s offsets=%s", name, channel.remote, existed, clean)
+            await self._durable()
 
     def get_all(self, channel: Channel, request: Command) -> Steps[Command]:
         """201: all groups, or some of them: as many as a RocketMQ 5 slave asks for, or a page for a Skylark slave."""

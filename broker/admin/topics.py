@@ -1,4 +1,4 @@
-"""Topics of this broker, as administrators see them: 17, 18, 21, 215, 305, 351, 513.
+"""Topics of this broker, as administrators see them: 17, 18, 21, 215, 305, 351, 513, 5002.
 
 A change is answered when it is on disk.
 Neighbours: meta/topics.py; observe/stats_handlers.py has the offsets of the queues.
@@ -36,6 +36,7 @@ from skylark.remoting.protocol.pop_info import RETRY_V1, RETRY_V2, pop_retry_top
 from skylark.remoting.protocol.requests.replication import PageRequestHeader
 from skylark.remoting.protocol.requests.topics import (
     DELETE_TOPIC_IN_BROKER,
+    DELETE_TOPIC_IN_BROKER_LIST,
     GET_ALL_TOPIC_CONFIG,
     GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
     GET_TOPIC_CONFIG,
@@ -91,6 +92,7 @@ class TopicHandlers(Part):
             UPDATE_AND_CREATE_TOPIC_LIST.code: self.update_list,
             UPDATE_AND_CREATE_STATIC_TOPIC.code: self.update_static,
             DELETE_TOPIC_IN_BROKER.code: self.delete,
+            DELETE_TOPIC_IN_BROKER_LIST.code: self.delete_list,
         }
 
     async def update(self, channel: Channel, request: Command) -> Command:
@@ -144,16 +146,32 @@ class TopicHandlers(Part):
 
     async def delete(self, channel: Channel, request: Command) -> Command:
         """215: delete the topic, the offsets that groups have in it, and its queues; also its retry topics of pops."""
-        topic = DELETE_TOPIC_IN_BROKER.header(request).topic
-        check_topic(topic)
-        check_topic_is_users(topic)
+        await self._delete_users(channel, [DELETE_TOPIC_IN_BROKER.header(request).topic])
+        return request.respond()
+
+    async def delete_list(self, channel: Channel, request: Command) -> Command:
+        """5002: as 215 for several topics: for none of them when one may not be deleted."""
+        sent = DELETE_TOPIC_IN_BROKER_LIST.body(request).topic_list
+        if not sent:
+            raise _bad("topicList names no topic")
+        await self._delete_users(channel, list(dict.fromkeys(sent)))
+        return request.respond()
+
+    async def _delete_users(self, channel: Channel, topics: list[str]) -> None:
+        """Delete these topics of users, one after the other."""
+        for topic in topics:
+            check_topic(topic)
+            check_topic_is_users(topic)
+        for topic in topics:
+            await self._delete_with_retries(topic, channel.remote)
+
+    async def _delete_with_retries(self, topic: str, remote: str) -> None:
         async with self._removal.lock:
             existed = self._topics.get(topic) is not None
             # Find the retry topics first: the search uses the offsets of the topic, which the deletion removes. All
             # marks are written at once, so that after a kill either all of the topics are deleted, or none.
             await self._delete([*await self._retry_topics(topic), topic])
-        logger.info("topic %s deleted by %s existed=%s", topic, channel.remote, existed)
-        return request.respond()
+        logger.info("topic %s deleted by %s existed=%s", topic, remote, existed)
 
     async def delete_retry_topics(self, group: str) -> None:
         """Delete the topics in which messages come back to ``group``."""

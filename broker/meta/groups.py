@@ -31,6 +31,8 @@ FORMAT = TableFormat(
     SubscriptionGroupConfig.from_wire,
 )
 FORBIDDEN = "groups-forbidden"
+#: The attribute that says how many percent of a group's pops go by priority; the others read all queues alike.
+PRIORITY_FACTOR = "priority.factor"
 SYSTEM_GROUPS = (
     TOOLS_GROUP,
     "FILTERSRV_CONSUMER",

@@ -43,6 +43,8 @@ logger = logging.getLogger(__name__)
 
 #: The queue type of a topic whose batches are stored as one record each.
 BATCH_QUEUES = "BatchCQ"
+#: The type of a topic whose messages are popped by their priorities.
+PRIORITIES = "PRIORITY"
 # Attributes that say how a topic's messages are stored; they are fixed when the topic is made.
 UNCHANGEABLE = frozenset({"queue.type", "cleanup.policy"})
 
@@ -141,6 +143,11 @@ class Topics(JournalledTable[TopicConfig]):
         """Whether the topic stores each batch as one record."""
         config = self._table.get(name)
         return config is not None and config.attributes.get("queue.type") == BATCH_QUEUES
+
+    def has_priorities(self, name: str) -> bool:
+        """Whether pops of the topic read urgent messages first."""
+        config = self._table.get(name)
+        return config is not None and config.attributes.get("message.type") == PRIORITIES
 
     def put(self, row: TopicConfig) -> None:
         """Create or replace a topic. A new topic gets a creation stamp; an existing topic keeps its own, if any."""
@@ -305,7 +312,7 @@ class Topics(JournalledTable[TopicConfig]):
 TOPIC_ATTRIBUTES: Mapping[str, frozenset[str] | None] = {
     "queue.type": frozenset({"SimpleCQ", BATCH_QUEUES}),
     "cleanup.policy": frozenset({"DELETE"}),
-    "message.type": frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"}),
+    "message.type": frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", PRIORITIES}),
     "max.message.size": None,
 }
 

@@ -22,7 +22,7 @@ from skylark.broker.store.queue.batch_records import RowBatch
 from skylark.broker.store.queue.entry import shared_tag, uniform_rows
 from skylark.broker.store.store import BatchPutResult
 from skylark.broker.writing.refusals import bad_fields, illegal, no_space
-from skylark.broker.writing.stored_properties import Row, asks_nothing
+from skylark.broker.writing.stored_properties import Row, asks_nothing, with_priority
 from skylark.broker.writing.waits import skips_waiting
 from skylark.broker.writing.writer import BatchFields, Writer
 from skylark.mqcommon.addresses import split_address
@@ -31,7 +31,7 @@ from skylark.mqcommon.message.batch import MAX_MESSAGES, decode_batch, encode_ba
 from skylark.mqcommon.message.compression import decompressed
 from skylark.mqcommon.message.flags import COMPRESSED, COMPRESSION_MASK, TRANSACTION_PREPARED
 from skylark.mqcommon.message.ids import encode_host, offset_msg_id
-from skylark.mqcommon.message.properties import find_property, replace_properties
+from skylark.mqcommon.message.properties import PRIORITY, find_property, replace_properties
 from skylark.mqcommon.names import check_topic, check_topic_is_sendable, is_retry_topic
 from skylark.mqcommon.polling import poll_until
 from skylark.remoting.net.channel import Channel
@@ -59,6 +59,7 @@ BATCH_AT_ONCE = 3_000
 UNPACKED_AT_ONCE = 8 * 1024
 STOP_TIMEOUT_S = 2.0
 _BORN_HOST = "born_host"
+_PRIORITY = PRIORITY.encode()
 #: The dead letter topic for a message that is sent to a retry topic; None when the message may go to the retry topic.
 #: Called with the retry topic, the number of deliveries so far, and the limit of deliveries if the send has one.
 DeadLetterTopic = Callable[[str, int, int | None], TopicConfig | None]
@@ -170,6 +171,9 @@ class SendHandlers(Part):
             if dead is not None:
                 config, topic, queue_id = dead, dead.topic_name, 0
                 raw_properties = replace_properties(raw_properties, {b"DELAY": None})
+        elif raw_properties.find(_PRIORITY) >= 0 and self._topics.static.get(topic) is None:
+            # The queues of a static topic are parts of logical queues, among which the client has chosen.
+            raw_properties, queue_id = with_priority(raw_properties, queue_id, config.write_queue_nums)
         if not 0 <= queue_id < config.write_queue_nums:
             queue_id = self._checked_queue_id(channel, config, queue_id)
         born_host = channel.attachments.get(_BORN_HOST) or _remember_born_host(channel)

@@ -1,7 +1,7 @@
 """A message on its way into the store, and its stored properties: the producer's and the broker's.
 
 This module distinguishes plain messages from halves of transactions and from messages with a delay level or a time of
-delivery; deferred.py says where such messages wait.
+delivery; deferred.py says where such messages wait. It also says which queue a message with a priority goes to.
 Neighbours: writer.py (uses this), store/log/valid_record.py (why many NULs in a row are sealed).
 """
 
@@ -12,7 +12,14 @@ from skylark.broker.writing.refusals import illegal
 from skylark.mqcommon.clock import Clock
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.message.ids import RecallHandle, UniqueKeys
-from skylark.mqcommon.message.properties import LIGHT_QUEUES, find_property
+from skylark.mqcommon.message.properties import (
+    DELAY,
+    LIGHT_QUEUES,
+    PRIORITY,
+    SHARDING_KEY,
+    find_property,
+    replace_properties,
+)
 from skylark.mqcommon.message.record import Record
 
 _UNIQ_KEY = b"UNIQ_KEY\x01"
@@ -21,6 +28,11 @@ TIMED = (b"TIMER_DELAY_SEC", b"TIMER_DELAY_MS", b"TIMER_DELIVER_MS", b"__STARTDE
 _ABSOLUTE = TIMED[2:]
 # Properties that the broker sets itself. A consumed message that is sent again already has them all.
 _BROKERS_OWN = (b"MSG_REGION", b"CLUSTER", b"TRACE_ON")
+_PRIORITY = PRIORITY.encode()
+# RocketMQ's rule: a message that waits for its time, or that has an order, is of another type and has no priority.
+_WITHOUT_PRIORITY = (DELAY.encode(), *TIMED, SHARDING_KEY.encode())
+# A priority with more digits stands for the last queue, too, and would be slow to read.
+_PRIORITY_DIGITS = 9
 # Parts of the names of properties that `StoredProperties.of` or `LightQueues` must examine.
 _SPECIAL = (b"DELAY", b"DELIVER", b"TRAN_MSG", b"CLUSTER\x01", LIGHT_QUEUES.encode())
 
@@ -173,3 +185,20 @@ def _without_brokers_own(properties: bytes) -> bytes:
     """``properties`` without the broker's own: of duplicate properties some clients read the first, some the last."""
     pairs = properties.split(b"\x02")
     return b"\x02".join([pair for pair in pairs if pair.partition(b"\x01")[0] not in _BROKERS_OWN])
+
+
+def with_priority(properties: bytes, queue_id: int, queue_nums: int) -> tuple[bytes, int]:
+    """The properties and the queue of a message that was sent to ``queue_id`` of a topic with ``queue_nums`` queues.
+
+    As in RocketMQ 5.4 a message with priority 7 goes to queue 7, or to the last queue of a topic with fewer queues,
+    whatever queue the client chose. Pops of topics of type PRIORITY read urgent queues first: delivery/pop/pops.py.
+    """
+    value = find_property(properties, _PRIORITY)
+    if value is None:
+        return properties, queue_id
+    if is_half(properties) or any([find_property(properties, name) for name in _WITHOUT_PRIORITY]):
+        return replace_properties(properties, {_PRIORITY: None}), queue_id
+    if not value.isdigit():
+        # As in RocketMQ, a text that is no number asks for nothing.
+        return properties, queue_id
+    return properties, max(min(int(value[:_PRIORITY_DIGITS]), queue_nums - 1), 0)

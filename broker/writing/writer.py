@@ -19,9 +19,10 @@ from skylark.broker.writing.refusals import bad_fields, illegal, no_space
 from skylark.broker.writing.stored_properties import Incoming, Row, StoredProperties
 from skylark.mqcommon.errors import DiskFull, RequestRefused
 from skylark.mqcommon.message.flags import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_MASK, WRAPPED
-from skylark.mqcommon.message.properties import replace_properties
+from skylark.mqcommon.message.properties import PRIORITY, replace_properties
 from skylark.mqcommon.names import TRANS_HALF_TOPIC
 
+_PRIORITY = PRIORITY.encode()
 # A mask that removes the bits of sysFlag that the broker sets itself.
 _NOT_OURS = ~(BORN_HOST_V6 | STORE_HOST_V6 | WRAPPED)
 
@@ -274,6 +275,8 @@ class Writer:
             fields.born_host,
             fields.reconsume_times,
         )
+        if given.find(_PRIORITY) >= 0:
+            message.properties = replace_properties(given, {_PRIORITY: None})  # as `with_priority` does
         self.deferral.defer(message)
         if message.topic == TRANS_HALF_TOPIC:
             raise illegal("a message in a batch is in a transaction; send such messages one by one")

@@ -298,6 +298,31 @@ async def _at_brokers(
     return Removal(await at_each(session, addrs, doing, shown, None))
 
 
+_ENGINES = {"R": "ROCKSDB_TIMELINE", "F": "FILE_TIME_WHEEL"}
+
+
+@command(
+    "switchTimerEngine",
+    *where("switch"),
+    option("e", "engineType", "R: RocksDB timeline, F: files with a time wheel", required=True),
+)
+async def switch_timer_engine(session: Session, scope: Scope, engine_type: str) -> "Sequence[BrokerChange]":
+    """Let brokers of RocketMQ 5.4 keep messages with a time of delivery in RocksDB, or in files again.
+
+    Skylark's brokers have files only.
+    """
+    if engine_type not in _ENGINES:
+        raise click.UsageError("switchTimerEngine engineType must be R or F")
+    shown = engine_type if scope.broker_addr is not None else _ENGINES[engine_type]
+    return await at_each(
+        session,
+        await chosen_addrs(session, scope),
+        "switch timer engine",
+        lambda addr: session.admin.switch_timer_engine(addr, engine_type),
+        lambda addr: f"switchTimerEngine to {shown} success, {addr}",
+    )
+
+
 @command("deleteExpiredCommitLog", *_where(), show=_result_lines)
 async def delete_expired_commit_log(session: Session, broker_addr: str | None, cluster: str | None) -> Removal:
     """Delete commit log files that are older than the broker's fileReservedTime, at any hour.
@@ -333,6 +358,7 @@ FAMILIES = {
         broker_status,
         get_broker_config,
         update_broker_config,
+        switch_timer_engine,
     ),
     "Replication": (
         get_broker_epoch,

@@ -28,6 +28,7 @@ from skylark.mqcommon.message.properties import (
     FAIL_REASON,
     FAIL_TIME,
     KEYS,
+    PRIORITY,
     RESENT_TIMES,
     RESERVED,
     SHARDING_KEY,
@@ -52,6 +53,8 @@ _ARGUMENTS = {KEYS: "keys", TAGS: "tags", SHARDING_KEY: "sharding_key"}
 _NOT_HEADERS = RESERVED | {FAIL_REASON, FAIL_CLIENT, FAIL_TIME, CONTENT_TYPE, RESENT_TIMES}
 # The byte of sysFlag that has its low bits.
 _SYS_FLAG_END = HEAD_V4.places("sys_flag")[-1]
+# Digits of the highest priority.
+_MOST_DIGITS = 10
 # Names that were checked already.
 _LEGAL_TOPICS: set[str] = set()
 _MAX_LEGAL_TOPICS = 4096
@@ -62,7 +65,8 @@ class Message:
     """A message to send.
 
     `queryMsgByKey` finds it by ``keys``; consumers filter by ``tags`` (one tag per message). ``properties`` are the
-    user's own; RocketMQ's reserved names are refused. ``body``: bytes; a bytearray or memoryview is copied. A message
+    user's own; RocketMQ's reserved names are refused. ``priority``: 0 or more, where more is more urgent; it chooses the
+    queue, so a message with a sharding key has none (docs/guides/priorities.md). ``body``: bytes; a bytearray or memoryview is copied. A message
     that cannot be sent raises TypeError or ValueError here, where it is made; only the size of its body is checked
     later, by the producer.
     """
@@ -80,6 +84,7 @@ class Message:
         flag: int = 0,
         delay_level: int = 0,
         sharding_key: str | None = None,
+        priority: int | None = None,
     ) -> None:
         if type(topic) is not str or topic not in _LEGAL_TOPICS:
             _check_topic(topic)
@@ -93,6 +98,13 @@ class Message:
         self.properties: dict[str, str] | None = None
         if properties is not None or tags is not None or keys is not None or delay_level or sharding_key is not None:
             self.properties = _checked_properties(properties, tags, keys, delay_level, sharding_key)
+        if priority is not None:
+            check_int("priority", priority, 0, INT_MAX)
+            if sharding_key:
+                raise InvalidArgument(
+                    "sharding_key and priority both choose the queue of the message; give one of them"
+                )
+            self.properties = {**(self.properties or {}), PRIORITY: str(priority)}
 
     @property
     def tags(self) -> str | None:
@@ -106,8 +118,19 @@ class Message:
     def sharding_key(self) -> str | None:
         return self.properties.get(SHARDING_KEY) if self.properties else None
 
+    @property
+    def priority(self) -> int | None:
+        """The priority; None for a message without one."""
+        return _priority(self.properties) if self.properties else None
+
     def __repr__(self) -> str:
         return f"Message(topic={self.topic!r}, body={len(self.body)} bytes, properties={self.properties!r})"
+
+
+def _priority(properties: Mapping[str, str]) -> int | None:
+    text = properties.get(PRIORITY, "")
+    # Any client may have written the text.
+    return min(int(text), INT_MAX) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else None
 
 
 def _check_topic(topic: object) -> None:
@@ -324,6 +347,11 @@ class MessageExt:
     @property
     def keys(self) -> str | None:
         return self.properties.get(KEYS)
+
+    @property
+    def priority(self) -> int | None:
+        """The sender's priority; None for a message without one."""
+        return _priority(self.properties)
 
     @property
     def msg_id(self) -> str:

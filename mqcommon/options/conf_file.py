@@ -1,8 +1,8 @@
 """Conf files: reading them into an options dataclass, updates while a daemon runs, and saving changed options.
 
 Order of precedence: command line, conf file, environment variable (``env=``), default.
-A ``ConfigError`` names file, line, key and remedy. RocketMQ's keys that are accepted without effect are in the class
-variable ``ignored_keys``.
+A ``ConfigError`` names file, line, key and remedy. RocketMQ's keys without effect are in two class variables:
+``ignored_keys`` are accepted, ``limited_keys`` only with values that do no harm.
 An edit of a user's conf file replaces values in place and leaves comments and order as they were.
 Neighbours: fields.py (declaration, one value), command_line.py (flags, docs), the daemons' options.py.
 """
@@ -20,7 +20,7 @@ from skylark.mqcommon.disk.atomic import exclusive, write_atomic
 from skylark.mqcommon.disk.files import FileSystem
 from skylark.mqcommon.disk.secret_file import check_mode
 from skylark.mqcommon.errors import ConfigError
-from skylark.mqcommon.options.fields import Option, Value, options_of, parse_value, place, value_text
+from skylark.mqcommon.options.fields import LimitedKey, Option, Value, options_of, parse_value, place, value_text
 
 T = TypeVar("T")
 
@@ -227,12 +227,15 @@ def _read_entries(
     cls: type[Any], options: Mapping[str, Option], text: str, file: str, warnings: list[str]
 ) -> dict[str, Value]:
     ignored: frozenset[str] = getattr(cls, "ignored_keys", frozenset())
+    limited: Mapping[str, LimitedKey] = getattr(cls, "limited_keys", {})
     values: dict[str, Value] = {}
     first_lines: dict[str, int] = {}
     for line, key, value in _entries(cls, text, file):
         o = options.get(key)
         if o is not None:
             values[o.name] = parse_value(o, value, file, line)
+        elif key in limited:
+            limited[key].check(key, value, file, line)
         elif key in ignored:
             warnings.append(f"{file}:{line}: {key}: a RocketMQ option that Skylark does not use; it has no effect")
         else:

@@ -9,7 +9,7 @@ import dataclasses
 import math
 import re
 import typing
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from functools import cache
 from typing import Any, TypeVar
 
@@ -49,6 +49,30 @@ class Option:
     @property
     def flag(self) -> str:
         return "--" + self.name.replace("_", "-")
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class LimitedKey:
+    """A RocketMQ key without effect that is accepted only with values that do no harm.
+
+    ``accepts``: whether a value, in lower case and without blanks around it, does no harm; an empty value is accepted.
+    ``accepted``: these values, for the manual. ``refusal``: why other values are refused, and what to do instead.
+    """
+
+    accepts: Callable[[str], bool]
+    accepted: str
+    refusal: str
+
+    def check(self, key: str, value: str, source: str = "", line: int = 0) -> None:
+        """ConfigError when ``value`` is refused."""
+        text = value.strip().lower()
+        if text and not self.accepts(text):
+            raise ConfigError(f"{place(source, line)}{key}={value.strip()}: {self.refusal}")
+
+
+def limited(accepted: str, refusal: str) -> LimitedKey:
+    """A key that accepts one value."""
+    return LimitedKey(accepted.lower().__eq__, f"`{accepted}`", refusal)
 
 
 def option(

@@ -26,7 +26,7 @@ from skylark.sdk.admin.topic_changes import delete_topic, put_topic
 
 KINDS = (USER, RETRY, DEAD, SYSTEM)
 #: RocketMQ's types of messages; a topic without a type takes all messages.
-TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")
+TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED")
 PERMS = {"RW": 6, "R": 4, "W": 2}
 MOST_QUEUES = 1_024
 TOPICS = (

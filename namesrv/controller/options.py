@@ -20,6 +20,23 @@ _PEERS = "where all Controllers of the group listen for each other and for broke
 # A dead master is found at most this much later.
 DEFAULT_SCAN_MS = 100
 
+# RocketMQ's keys without effect here: threads, buffers, Netty, metrics and JRaft.
+_IGNORED = """
+    bindAddress channelNotActiveInterval clientAsyncSemaphoreValue clientCallbackExecutorThreads
+    clientChannelMaxIdleTimeSeconds clientCloseSocketIfTimeout clientOnewaySemaphoreValue
+    clientPooledByteBufAllocatorEnable clientSocketRcvBufSize clientSocketSndBufSize clientWorkerThreads
+    connectTimeoutMillis controllerRequestThreadPoolQueueCapacity controllerThreadPoolNums disableCallbackExecutor
+    disableNettyWorkerGroup electMasterMaxRetryCount enableReconnectForGoAway enableShutdownGracefully
+    isProcessReadEvent isScanAvailableNameSrv jraftConfig listenPort mappedFileSize maxReconnectIntervalTimeSeconds
+    metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills
+    metricsExporterType metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta metricsLabel
+    metricsPromExporterHost metricsPromExporterPort rocketmqHome serverAsyncSemaphoreValue serverCallbackExecutorThreads
+    serverChannelMaxIdleTimeSeconds serverNettyWorkerGroupEnable serverOnewaySemaphoreValue
+    serverPooledByteBufAllocatorEnable serverSelectorThreads serverSocketBacklog serverSocketRcvBufSize
+    serverSocketSndBufSize serverWorkerThreads shutdownWaitTimeSeconds socksProxyConfig useEpollNativeSelector
+    writeBufferHighWaterMark writeBufferLowWaterMark
+"""
+
 
 @lazy_dataclass(frozen=True)
 class ControllerOptions:
@@ -114,21 +131,7 @@ class ControllerDaemonOptions(
         mutable=True,
     )
 
-    # threads, buffers, metrics and JRaft: RocketMQ's options that mean nothing here
-    ignored_keys: ClassVar[frozenset[str]] = frozenset(
-        {
-            "controllerRequestThreadPoolQueueCapacity",
-            "controllerThreadPoolNums",
-            "electMasterMaxRetryCount",
-            "enableShutdownGracefully",
-            "isProcessReadEvent",
-            "jraftConfig",
-            "listenPort",
-            "mappedFileSize",
-            "metricsExporterType",
-            "rocketmqHome",
-        }
-    )
+    ignored_keys: ClassVar[frozenset[str]] = frozenset(_IGNORED.split())
 
     def __post_init__(self) -> None:
         self.check_controller()

@@ -735,6 +735,13 @@ class Admin(AsyncOnly):
 
     # --- brokers
 
+    async def switch_timer_engine(self, addr: str, engine: str) -> None:
+        """Let a broker of RocketMQ 5.4 keep messages with a time of delivery in files ("F") or in RocksDB ("R").
+
+        Skylark's brokers have files only. BrokerError 29 when the broker does not have the engine.
+        """
+        await self._ask.call(addr, brokers.SWITCH_TIMER_ENGINE, brokers.SwitchTimerEngineRequestHeader(engine))
+
     async def delete_expired_commit_log(self, addr: str) -> None:
         """Delete the broker's commit log files that are older than its fileReservedTime, at any hour."""
         await self._ask.call(addr, brokers.DELETE_EXPIRED_COMMITLOG)

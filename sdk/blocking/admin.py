@@ -117,6 +117,7 @@ class Admin(Facade[TrioAdmin], of=TrioAdmin):
     delete_expired_commit_log = call_of(TrioAdmin.delete_expired_commit_log)
     clean_expired_consume_queue = call_of(TrioAdmin.clean_expired_consume_queue)
     clean_unused_topic = call_of(TrioAdmin.clean_unused_topic)
+    switch_timer_engine = call_of(TrioAdmin.switch_timer_engine)
     broker_runtime_info = call_of(TrioAdmin.broker_runtime_info)
     broker_config = call_of(TrioAdmin.broker_config)
     update_broker_config = call_of(TrioAdmin.update_broker_config)

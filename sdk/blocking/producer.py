@@ -142,9 +142,17 @@ class Producer(Facade[TrioProducer], of=TrioProducer):
         keys: str | Iterable[str] | None = None,
         delay_level: int = 0,
         sharding_key: str | None = None,
+        priority: int | None = None,
     ) -> Message:
         return values_of(self._values).message(
-            topic, value, headers=headers, tags=tags, keys=keys, delay_level=delay_level, sharding_key=sharding_key
+            topic,
+            value,
+            headers=headers,
+            tags=tags,
+            keys=keys,
+            delay_level=delay_level,
+            sharding_key=sharding_key,
+            priority=priority,
         )
 
     message.__doc__ = TrioProducer.message.__doc__
@@ -158,11 +166,14 @@ class Producer(Facade[TrioProducer], of=TrioProducer):
         tags: str | None = None,
         keys: str | Iterable[str] | None = None,
         sharding_key: str | None = None,
+        priority: int | None = None,
         timeout_ms: float | None = None,
         deliver_at: datetime | None = None,
         delay: timedelta | None = None,
     ) -> SendResult:
-        message = self.message(topic, value, headers=headers, tags=tags, keys=keys, sharding_key=sharding_key)
+        message = self.message(
+            topic, value, headers=headers, tags=tags, keys=keys, sharding_key=sharding_key, priority=priority
+        )
         return self.send(message, timeout_ms=timeout_ms, deliver_at=deliver_at, delay=delay)
 
     send_value.__doc__ = TrioProducer.send_value.__doc__

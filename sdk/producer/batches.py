@@ -20,7 +20,7 @@ from skylark.mqcommon.message.batch import OVERHEAD
 from skylark.mqcommon.message.ids import UniqueKeys
 from skylark.mqcommon.message.light import LightMessage
 from skylark.mqcommon.message.message import Message, OwnKeyMessage, WithOwnKeys, own_properties
-from skylark.mqcommon.message.properties import DELAY, SHARDING_KEY
+from skylark.mqcommon.message.properties import DELAY, PRIORITY, SHARDING_KEY
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.sdk.arrow import check_arrow
 from skylark.sdk.producer.lane import MAX_BATCH_COUNT, SLOTS_PER_BROKER, Lane
@@ -40,7 +40,7 @@ MIN_BATCH_COUNT = 250
 # Parts of a table that are kept from the check until they are sent; later parts are encoded again.
 KEPT_PARTS = 16
 # RocketMQ's brokers would not see a delay level within a batch.
-_SPECIAL = (SHARDING_KEY, DELAY)
+_SPECIAL = (SHARDING_KEY, PRIORITY, DELAY)
 
 #: Makes batches of rows for a number of queues.
 MakeBatches = Callable[[int], Iterator[Sequence[Row]]]
@@ -117,9 +117,8 @@ def _check_one(topic: str, name: str, each: bytes | Message, max_bytes: int) -> 
     if _is_special(each):
         if each.sharding_key is not None:
             raise InvalidArgument(f"{name} has a sharding key, and batches go to all queues: send it with `send`")
-        raise InvalidArgument(
-            f"{name} has a delay_level: send it with `send` or `send_nowait`, which make batches, too"
-        )
+        what = "a delay_level" if each.priority is None else "a priority"
+        raise InvalidArgument(f"{name} has {what}: send it with `send` or `send_nowait`, which make batches, too")
     check_body(f"{name}.body", each.body, max_bytes)
 
 

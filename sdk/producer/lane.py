@@ -49,6 +49,7 @@ from skylark.sdk.producer.routing import Turns
 from skylark.sdk.producer.weak import WeakCopy
 from skylark.sdk.producer.wire import Row, send_request, stored
 from skylark.sdk.retry import FailedTries, Outcome, outcome_of
+from skylark.sdk.routes import TopicRoute
 
 # Larger batches are not faster per message, and take longer.
 MAX_BATCH_COUNT = 2_000
@@ -78,8 +79,12 @@ class Lane:
         plain_topic: str,
         *,
         is_deferred: bool = False,
+        level: int | None = None,
     ) -> None:
-        """``is_deferred``: the lane's sends have times of delivery, and no chosen queue."""
+        """``is_deferred``: the lane's sends have times of delivery, and no chosen queue.
+
+        ``level``: the lane's sends have a priority, and go to the queue of this number at each broker, or to its last.
+        """
         self._owner = owner
         self._nursery = nursery
         self._topic, self._plain_topic = topic, plain_topic
@@ -88,7 +93,15 @@ class Lane:
         slots = SLOTS_PER_BROKER if queue is None and batching else 1 if queue is not None else MANY_SLOTS
         self._alarm = Alarm(nursery, self.wake)
         self._targets = Targets(
-            owner, topic, queue, turns, self._alarm, slots, many_a_turn=not batching, is_deferred=is_deferred
+            owner,
+            topic,
+            queue,
+            turns,
+            self._alarm,
+            slots,
+            many_a_turn=not batching,
+            is_deferred=is_deferred,
+            level=level,
         )
         # Sends come one at a time: when the lane's task ran last, there was only one send.
         self._one_by_one = False
@@ -572,6 +585,7 @@ class Targets:
         *,
         many_a_turn: bool,
         is_deferred: bool,
+        level: int | None,
     ) -> None:
         self._owner = owner
         self._topic = topic
@@ -581,6 +595,7 @@ class Targets:
         self._slots = slots
         self._many_a_turn = many_a_turn
         self._is_deferred = is_deferred
+        self._level = level
         self._in_flight: dict[str, int] = {}
         # With ``many_a_turn``: the targets of this turn's sends that have not failed.
         self._open_at: Mapping[str, Sequence[MessageQueue]] = {}
@@ -659,7 +674,7 @@ class Targets:
                 if addr not in avoid and faults.usable(addr, now * 1000, weak_too=True)
             ]
         best = best or usable
-        open_at = {addr: route.writable_at[addr] for addr in best if self.free_slots(addr) > 0}
+        open_at = {addr: self._queues(route, addr) for addr in best if self.free_slots(addr) > 0}
         self._open_at = open_at if self._many_a_turn and not avoid else {}
         return self._turns.next(open_at) if open_at else None
 
@@ -697,7 +712,12 @@ class Targets:
         strong = [at for at in usable if at not in faults.weak]
         # Brokers that were weak a while ago may be safe again.
         best = strong or usable or [at for at in others if faults.rests_until(at) <= now_ms]
-        return self._turns.next({at: route.writable_at[at] for at in best})
+        return self._turns.next({at: self._queues(route, at) for at in best})
+
+    def _queues(self, route: TopicRoute, addr: str) -> Sequence[MessageQueue]:
+        """The queues of a broker that may get the lane's sends."""
+        queues, level = route.writable_at[addr], self._level
+        return queues if level is None else queues[level : level + 1] or queues[-1:]
 
     def _not_resting(self, addrs: Iterable[str], now: float) -> list[str]:
         """The brokers that do not rest. When all rest, the alarm is set to the end of the first rest."""

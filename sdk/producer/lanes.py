@@ -1,4 +1,4 @@
-"""Which lane a message goes to: the lane of its topic, or of the queue that the caller or a sharding key chooses."""
+"""Which lane a message goes to: the lane of its topic, of its priority, or of the queue that is chosen for it."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -9,8 +9,9 @@ from typing import NamedTuple
 import trio
 
 from skylark.mqcommon.arguments import wrong_type
+from skylark.mqcommon.errors import InvalidArgument
 from skylark.mqcommon.message.message import Message
-from skylark.mqcommon.message.properties import DELAY
+from skylark.mqcommon.message.properties import DELAY, PRIORITY, SHARDING_KEY
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.sdk.checked import check_queue, check_topic_name
 from skylark.sdk.client import ClientHandle
@@ -18,7 +19,10 @@ from skylark.sdk.producer.lane import Lane
 from skylark.sdk.producer.pending import LaneOwner
 from skylark.sdk.producer.routing import SendRoutes, Turns, queue_of_key
 from skylark.sdk.producer.timed import deferred_lane
+from skylark.sdk.routes import TopicRoute
 
+#: Properties that choose the queue of a message.
+CHOOSING = (SHARDING_KEY, PRIORITY)
 Selector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
 
 
@@ -36,6 +40,8 @@ class QueueChoice(NamedTuple):
             check_queue("queue", self.queue, message.topic)
         elif self.selector is not None and not callable(self.selector):
             raise wrong_type("selector", "a function", self.selector)
+        if (self.queue is not None or self.selector is not None) and message.priority is not None:
+            raise InvalidArgument("message has a priority, which chooses its queue: give neither queue nor selector")
 
     def keeps_order(self, message: Message) -> bool:
         """Whether the message must keep its place among other messages, because its queue is chosen."""
@@ -66,7 +72,8 @@ class Lanes:
         self._routes = routes
         self._random = random
         self._batching = batching
-        #: Lanes by topic (by `deferred_lane` of the topic for messages that are delivered later) or by queue.
+        #: Lanes by topic (by `deferred_lane` of the topic for messages that are delivered later, by `_priority_lane` for
+        #: messages with a priority) or by queue.
         self.open: dict[str | MessageQueue, Lane] = {}
 
     def wake(self) -> None:
@@ -93,6 +100,9 @@ class Lanes:
         # `Producer.send` looks for the name in the message.
         is_deferred = choice.is_timed or (message.properties is not None and DELAY in message.properties)
         name = deferred_lane(message.topic) if is_deferred else message.topic
+        level = None if queue is not None else _level(message, route)
+        if level is not None:
+            name = _priority_lane(name, level)
         key: str | MessageQueue = name if queue is None else queue
         lane = self.open.get(key)
         if lane is None:
@@ -107,6 +117,7 @@ class Lanes:
                 turns,
                 plain,
                 is_deferred=is_deferred and queue is None,
+                level=level,
             )
             nursery.start_soon(lane.run)
         return lane
@@ -120,3 +131,15 @@ class Lanes:
         while (lane := self.known(message, choice)) is None:
             await self._routes.in_time(ask, topic, max(deadline - trio.current_time(), 0))
         return lane
+
+
+def _level(message: Message, route: TopicRoute) -> int | None:
+    """The number of the queue for the message's priority, at a broker that has that many queues."""
+    priority = message.priority
+    # All priorities above the highest queue share a lane.
+    return None if priority is None else min(priority, max(map(len, route.writable_at.values()), default=1) - 1)
+
+
+def _priority_lane(name: str, level: int) -> str:
+    """The name of the lane of messages with the same priority, so that their batches go to the queue of the priority."""
+    return f"{name} priority {level}"

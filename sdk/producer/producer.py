@@ -18,7 +18,7 @@ from skylark.mqcommon.clock import Clock, SystemClock
 from skylark.mqcommon.errors import InvalidArgument, RemotingError, SkylarkError
 from skylark.mqcommon.message.ids import UniqueKeys
 from skylark.mqcommon.message.message import Message, MessageExt, OwnKeyMessage, wire_properties
-from skylark.mqcommon.message.properties import DELAY, LIGHT_QUEUES, SHARDING_KEY
+from skylark.mqcommon.message.properties import DELAY, LIGHT_QUEUES, PRIORITY, SHARDING_KEY
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.mqcommon.names import GROUP_MAX_LENGTH, TRACE_TOPIC
 from skylark.remoting.net.client import RemotingClient
@@ -33,7 +33,7 @@ from skylark.sdk.producer.backlog import BUFFER_BYTES, BUFFER_COUNT, Backlog
 from skylark.sdk.producer.batches import ArrowSends, MakeBatches, batches_of, check_messages, send_batches
 from skylark.sdk.producer.brokers import Brokers
 from skylark.sdk.producer.lane import Lane
-from skylark.sdk.producer.lanes import ANY_QUEUE, Lanes, QueueChoice, Selector, choice_of
+from skylark.sdk.producer.lanes import ANY_QUEUE, CHOOSING, Lanes, QueueChoice, Selector, choice_of
 from skylark.sdk.producer.packing import COMPRESS_OVER_BYTES, COMPRESSION_LEVEL, PackedMessage, Packing, check_body
 from skylark.sdk.producer.pending import ALONE, DEFERRED, MAX_BATCH_BYTES, PendingSend, Watch, new_ticket
 from skylark.sdk.producer.requests import REQUEST_TIMEOUT_MS, Requests
@@ -61,7 +61,7 @@ NO_MESSAGE = ', such as Message("orders", b"a cup of tea")'
 # How many messages are checked (in about 0.1 ms) before other tasks may run.
 CHECKED_AT_ONCE = 10_000
 # Properties that exclude a message from the fast path of `send_nowait`, and from batches.
-_SPECIAL = (SHARDING_KEY, DELAY, LIGHT_QUEUES)
+_SPECIAL = (SHARDING_KEY, PRIORITY, DELAY, LIGHT_QUEUES)
 
 
 class Ticket(PendingSend):
@@ -262,8 +262,8 @@ class Producer(AsyncOnly):
         With ``deliver_at`` (a time with a time zone) or ``delay`` consumers get the message at that time, see
         docs/how/delivery.md.
 
-        ``queue``, ``selector`` or a sharding key choose the queue; messages with the same key keep their order. Raises
-        SendFailed when no broker stored the message in time, RouteNotFound for an unknown topic, TypeError or
+        ``queue``, ``selector``, a sharding key or a priority choose the queue; messages with the same key keep their
+        order. Raises SendFailed when no broker stored the message in time, RouteNotFound for an unknown topic, TypeError or
         ValueError for invalid arguments, and any error of ``selector``.
         """
         result: SendResult
@@ -316,7 +316,8 @@ class Producer(AsyncOnly):
         # Most sends use the lane of their topic. A send that chooses its queue, and the first send of a topic, must
         # find their lane.
         lane = self._open_lanes.get(topic)
-        if lane is None or queue is not None or selector is not None or (message.properties and message.sharding_key):
+        is_chosen = message.properties is not None and not message.properties.keys().isdisjoint(CHOOSING)
+        if lane is None or queue is not None or selector is not None or is_chosen:
             choice = choice_of(queue, selector, deliver_at, delay)
             choice.check(message)
             self._client.check_open()
@@ -353,13 +354,21 @@ class Producer(AsyncOnly):
         keys: str | Iterable[str] | None = None,
         delay_level: int = 0,
         sharding_key: str | None = None,
+        priority: int | None = None,
     ) -> Message:
         """A message for any of the sends, whose body is ``value``, of the producer's ``value`` type.
 
         ``headers`` become the message's properties. TypeError or ValueError when ``value`` is no value of that type.
         """
         return values_of(self._values).message(
-            topic, value, headers=headers, tags=tags, keys=keys, delay_level=delay_level, sharding_key=sharding_key
+            topic,
+            value,
+            headers=headers,
+            tags=tags,
+            keys=keys,
+            delay_level=delay_level,
+            sharding_key=sharding_key,
+            priority=priority,
         )
 
     async def send_value(
@@ -371,12 +380,15 @@ class Producer(AsyncOnly):
         tags: str | None = None,
         keys: str | Iterable[str] | None = None,
         sharding_key: str | None = None,
+        priority: int | None = None,
         timeout_ms: float | None = None,
         deliver_at: datetime | None = None,
         delay: timedelta | None = None,
     ) -> SendResult:
         """`send` of the message that `message` makes of ``value``."""
-        message = self.message(topic, value, headers=headers, tags=tags, keys=keys, sharding_key=sharding_key)
+        message = self.message(
+            topic, value, headers=headers, tags=tags, keys=keys, sharding_key=sharding_key, priority=priority
+        )
         return await self.send(message, timeout_ms=timeout_ms, deliver_at=deliver_at, delay=delay)
 
     @checked
@@ -691,7 +703,7 @@ class Producer(AsyncOnly):
             return None
         properties = message.properties or {}
         is_deferred = is_timed or DELAY in properties
-        if not is_deferred or SHARDING_KEY in properties or LIGHT_QUEUES in properties:
+        if not is_deferred or LIGHT_QUEUES in properties or any(name in properties for name in CHOOSING):
             return None
         if type(message.body) is not bytes or len(message.body) > self._plain_bytes:
             return None

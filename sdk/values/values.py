@@ -49,6 +49,7 @@ class Values(Generic[T]):
         keys: str | Iterable[str] | None = None,
         delay_level: int = 0,
         sharding_key: str | None = None,
+        priority: int | None = None,
     ) -> Message:
         """A message with the value as its body, and ``headers`` as its properties.
 
@@ -61,7 +62,14 @@ class Values(Generic[T]):
             raise InvalidArgument(f"headers[{CONTENT_TYPE!r}] is what the value's format says: choose a value_format")
         properties = {**(headers or {}), CONTENT_TYPE: CONTENT_TYPES[self._form]}
         return Message(
-            topic, body, tags=tags, keys=keys, properties=properties, delay_level=delay_level, sharding_key=sharding_key
+            topic,
+            body,
+            tags=tags,
+            keys=keys,
+            properties=properties,
+            delay_level=delay_level,
+            sharding_key=sharding_key,
+            priority=priority,
         )
 
     def encode(self, value: T) -> bytes:

@@ -54,7 +54,7 @@ def body_about(name: str) -> bytes:
         "topic": name, "topicName": name, "group": name, "groupName": name, "consumerGroup": name, "mqSet": [queue],
         "clientID": "an-intruder", "clientId": "an-intruder", "producerDataSet": [{"groupName": name}],
         "consumerDataSet": [consumer], "subscriptionData": subscription, "topicConfigList": [{"topicName": name}],
-        "groupConfigList": [{"groupName": name}], "username": "a-new-user", "password": "a-new-secret",
+        "groupConfigList": [{"groupName": name}], "topicList": [name], "groupNameList": [name], "username": "a-new-user", "password": "a-new-secret",
         "userType": "Super", "userStatus": "enable", "subject": "User:little-account",
         "policies": [{"policyType": "Custom", "entries": [entry]}], "brokerName": "broker-a", "acks": [ack],
         "syncStateSet": [9], "syncStateSetEpoch": 1,

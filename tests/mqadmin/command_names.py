@@ -38,6 +38,7 @@ ROCKETMQ_NAMES = [
     "queryCq",
     "deleteExpiredCommitLog",
     "cleanExpiredCQ",
+    "switchTimerEngine",
     "cleanUnusedTopic",
     "getControllerMetaData",
     "getControllerConfig",

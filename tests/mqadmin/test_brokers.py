@@ -245,3 +245,16 @@ def test_a_logger_that_cannot_be_named_is_refused_before_anything_is_sent() -> N
     world = World(configs={MASTER: {"logLevels": ""}})
     assert run(world, "setLogLevel", "-b", MASTER, "-l", "a b", "-v", "INFO").exit_code == 1
     assert world.called("update_broker_config") == []
+
+
+# --- switchTimerEngine
+
+
+def test_an_engine_of_timers_is_chosen() -> None:
+    world = World()
+    assert printed(world, "switchTimerEngine", "-b", MASTER, "-e", "F") == [f"switchTimerEngine to F success, {MASTER}"]
+    assert world.called("switch_timer_engine") == [(MASTER, "F")]
+    lines = printed(world, "switchTimerEngine", "-c", "DefaultCluster", "-e", "R")
+    assert lines == [f"switchTimerEngine to ROCKSDB_TIMELINE success, {MASTER}"]
+    wrong = run(world, "switchTimerEngine", "-b", MASTER, "-e", "r")
+    assert (wrong.exit_code, "engineType must be R or F" in wrong.stderr) == (2, True)

@@ -61,7 +61,7 @@ def test_a_route_has_the_address_that_the_client_used_and_the_type_of_the_topic(
         ({"tag": "a|b"}, b"x", wire.ILLEGAL_MESSAGE_TAG, "tag cannot contain '|'"),
         ({"keys": ["a\x01"]}, b"x", wire.ILLEGAL_MESSAGE_KEY, "key cannot contain control character"),
         ({"message_group": "g" * 64}, b"x", wire.ILLEGAL_MESSAGE_GROUP, "message group exceed the max size 64"),
-        ({"priority": 3}, b"x", wire.NOT_IMPLEMENTED, "no messages of type PRIORITY"),
+        ({"priority": -3}, b"x", wire.BAD_REQUEST, "the priority of a message is 0 or more, not -3"),
         ({"lite_topic": "north"}, b"x", wire.NOT_IMPLEMENTED, "no messages of type LITE"),
     ],
 )

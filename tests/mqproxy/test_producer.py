@@ -53,6 +53,27 @@ def test_messages_of_a_group_are_in_one_queue_in_their_order(
     got("Producer: FIFO", f"read by the SDK: {len(messages)} messages, each group in one queue and in order")
 
 
+def test_the_most_urgent_message_is_received_first(
+    client: Client,
+    got: Got,
+    cluster: Cluster,
+    served: Proxy,
+    make_topic: Callable[..., str],
+    make_group: Callable[..., str],
+) -> None:
+    topic, group = make_topic("PRIORITY", queues=10), make_group()
+    # Node's client takes 0 for no priority.
+    urgencies = [1, 9, 3, 9, 1, 5]
+    sent = [{"body": str(priority), "priority": priority} for priority in urgencies]
+    results = client("produce", served.address, topic=topic, messages=sent)
+    assert [result for result in results if "error" in result] == []
+    assert sorted(message.priority or 0 for message in read(cluster, topic, len(sent))) == sorted(urgencies)
+    received = client("receive", served.address, topic=topic, group=group, count=len(sent))
+    found = [int(message["body"]) for message in received]
+    assert found == sorted(urgencies, reverse=True)
+    got("Producer: priority", f"received from the highest: {found}")
+
+
 def test_a_delayed_message_has_a_recall_handle_and_arrives(
     client: Client, got: Got, cluster: Cluster, served: Proxy, make_topic: Callable[..., str]
 ) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from skylark.mqcommon.message.ids import encode_host
 from skylark.mqcommon.message.message import MessageExt
-from skylark.mqcommon.message.properties import RESERVED, encode_properties
+from skylark.mqcommon.message.properties import PRIORITY, RESERVED, encode_properties
 from skylark.mqcommon.message.record import encode_record, topic_field
 from skylark.mqproxy.answers import acknowledged, receive_end, receive_status, sent_one
 from skylark.mqproxy.brokers import Delivery, Receipt
@@ -32,7 +32,9 @@ NAMES = st.sampled_from(sorted(RESERVED)) | TEXTS.filter(bool)
 # Times before and after the end of the year 9999, and of more digits than a number of 64 bits has.
 DELIVERY_TIMES = st.integers(0, 2 * LAST_MS) | st.integers(0, 10**20)
 DELAYED = st.just(dict[str, str]()) | DELIVERY_TIMES.map(lambda ms: {DELIVER_AT: str(ms)})
-PROPERTIES = st.builds(operator.or_, st.dictionaries(NAMES, TEXTS.filter(bool), max_size=6), DELAYED)
+PRIORITIES = st.just(dict[str, str]()) | st.integers(-1, 2**32).map(lambda number: {PRIORITY: str(number)})
+OF_TYPES = st.builds(operator.or_, DELAYED, PRIORITIES)
+PROPERTIES = st.builds(operator.or_, st.dictionaries(NAMES, TEXTS.filter(bool), max_size=6), OF_TYPES)
 INTS, LONGS = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
 TIMES = st.integers(FIRST_MS, LAST_MS)
 PORTS = st.integers(0, 65_535)
@@ -92,12 +94,17 @@ def as_object(message: MessageExt, topic: wire.Resource) -> wire.Message:
     deliver_at = properties.get(DELIVER_AT, "")
     if re.fullmatch("[0-9]{1,19}", deliver_at) and int(deliver_at) <= LAST_MS:
         system.delivery_timestamp.CopyFrom(time_of(int(deliver_at)))
+    priority = properties.get(PRIORITY, "")
+    if re.fullmatch("[0-9]{1,19}", priority) and int(priority) < 2**31:
+        system.priority = int(priority)
     if properties.get("TRAN_MSG") == "true":
         system.message_type = wire.TRANSACTION
     elif {"DELAY", DELIVER_AT, "TIMER_DELAY_SEC", "TIMER_DELAY_MS"} & properties.keys():
         system.message_type = wire.DELAY
+    elif "__SHARDINGKEY" in properties:
+        system.message_type = wire.FIFO
     else:
-        system.message_type = wire.FIFO if "__SHARDINGKEY" in properties else wire.NORMAL
+        system.message_type = wire.PRIORITY if PRIORITY in properties else wire.NORMAL
     return wire.Message(topic=topic, user_properties=users, system_properties=system, body=message.body)
 
 

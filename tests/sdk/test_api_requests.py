@@ -120,6 +120,7 @@ ADMIN: list[tuple[Do, int, dict[str, Any] | None]] = [
     (lambda admin: admin.delete_expired_commit_log("a"), 329, None),
     (lambda admin: admin.clean_expired_consume_queue("a"), 306, None),
     (lambda admin: admin.clean_unused_topic("a"), 316, None),
+    (lambda admin: admin.switch_timer_engine("a", "F"), 5001, {"E_T": "F"}),
     (lambda admin: admin.broker_runtime_info("a"), 28, None),
     (lambda admin: admin.broker_config("a"), 26, None),
     (lambda admin: admin.broker_ha_status("a"), 907, None),

@@ -18,6 +18,7 @@ BROKER = {
     *(37, 46, 225, 321, 323, 324, 325, 328, 329, 343, 351, 352),
     *(400, 401),
     *range(905, 909),
+    *range(5001, 5004),
 }
 
 # What servers send to clients; a client without the feature need not answer.

@@ -57,6 +57,10 @@ class PopChecks:
             raise RequestRefused(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
         return known
 
+    def has_priorities(self, topic: str) -> bool:
+        """Whether the topic's urgent messages are popped before others."""
+        return self._topics.has_priorities(topic)
+
     def filter(self, header: PopMessageRequestHeader) -> Filter:
         """The filter of the request; RequestRefused when it cannot be used."""
         if header.exp_type not in (None, "", TAG):

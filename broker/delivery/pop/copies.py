@@ -1,6 +1,7 @@
 """Stores the copies of messages that were not acknowledged in time: in the group's retry topic, or as dead letters."""
 
 import logging
+from dataclasses import replace
 
 from skylark.broker.delivery.pop.records import Queue
 from skylark.broker.delivery.redelivery import given_back, made_dlq_topic, put_copy, writable
@@ -38,12 +39,12 @@ def retry_topic_of(topic: str, group: str, v2: bool) -> str:
     return topic if topic.startswith(RETRY_PREFIX) else pop_retry_topic(topic, group, RETRY_V2 if v2 else RETRY_V1)
 
 
-def retry_copy(record: Record, topic: str, pop_ms: int) -> Incoming:
-    """The copy of ``record`` for the retry topic. ``pop_ms``: the time of the pop that has ended."""
+def retry_copy(record: Record, topic: str, queue_id: int, pop_ms: int) -> Incoming:
+    """The copy of ``record`` for a queue of the retry topic. ``pop_ms``: the time of the pop that has ended."""
     properties = record.properties
     first = find_property(properties, _FIRST_POP) or b"%d" % pop_ms
     values = {_FIRST_POP: first, _HANDLE: None}
-    message = Incoming.of(record, topic, 0, replace_properties(properties, values))
+    message = Incoming.of(record, topic, queue_id, replace_properties(properties, values))
     message.reconsume_times += 1
     return message
 
@@ -85,19 +86,21 @@ class RevivedCopies:
         return 16 if config is None else config.retry_max_times
 
     def make_topic(self, record: Record, queue: Queue) -> bool:
-        """Make the topic in which `redeliver` stores the copy of this message; returns whether it was missing."""
+        """Make the topic and the queue in which `redeliver` stores the copy of this message, unless they are there.
+
+        Returns whether one of them was made.
+        """
         is_dead = bool(self._why_dead(record, queue.group))
         name = dlq_topic(queue.group) if is_dead else self._retry_name(queue)
-        if self._topics.get(name) is not None:
-            return False
+        known = self._topics.get(name)
         try:
-            if is_dead:
+            if not is_dead:
+                self._made_retry_topic(name, queue)
+            elif known is None:
                 self._topics.create_dlq_topic(queue.group)
-            else:
-                self._create_retry_topic(name)
         except DiskFull as error:
             raise no_space(error) from None
-        return self._topics.get(name) is not None
+        return self._topics.get(name) is not known
 
     def redeliver(self, record: Record, queue: Queue, pop_ms: int) -> None:
         """Store the copy of a message that was popped from ``queue`` at ``pop_ms``."""
@@ -105,8 +108,9 @@ class RevivedCopies:
         if why := self._why_dead(record, queue.group):
             self.make_dead_letter(record, queue, why)
             return
-        config = self._retry_topic(self._retry_name(queue))
-        self._put(retry_copy(record, config.topic_name, pop_ms), record)
+        config = self._retry_topic(queue)
+        queue_id = queue.queue_id if queue.queue_id < config.write_queue_nums else 0
+        self._put(retry_copy(record, config.topic_name, queue_id, pop_ms), record)
 
     def make_dead_letter(self, record: Record, queue: Queue, why: str = _TOO_OFTEN) -> None:
         """Store the message as a dead letter of the group. ``why``: the reason, for the log."""
@@ -155,17 +159,25 @@ class RevivedCopies:
     def _retry_name(self, queue: Queue) -> str:
         return retry_topic_of(queue.topic, queue.group, self._options.enable_retry_topic_v2)
 
-    def _retry_topic(self, name: str) -> TopicConfig:
+    def _retry_topic(self, queue: Queue) -> TopicConfig:
+        name = self._retry_name(queue)
         try:
-            config = self._topics.get(name) or self._create_retry_topic(name)
+            config = self._made_retry_topic(name, queue)
         except DiskFull as error:
             raise no_space(error) from None
         return writable(config, name)
 
-    def _create_retry_topic(self, name: str) -> TopicConfig | None:
+    def _made_retry_topic(self, name: str, queue: Queue) -> TopicConfig | None:
+        """The retry topic for messages of ``queue``, with as many queues as they need."""
+        known, topic = self._topics.get(name), queue.topic
+        is_separate = self._options.use_separate_retry_queue or self._topics.has_priorities(topic)
+        config = self._topics.get(topic) if is_separate and topic != name else None
+        count = 1 if config is None else max(config.read_queue_nums, 1)
         # While a topic of this name is being deleted, the copies would be removed with it.
-        if not self._topics.deletions.is_unfinished(name):
-            self._topics.put(TopicConfig(name, 1, 1, PERM_READ_WRITE))
+        is_too_small = known is not None and 1 < count > known.write_queue_nums
+        if (known is None or is_too_small) and not self._topics.deletions.is_unfinished(name):
+            made = known or TopicConfig(name, perm=PERM_READ_WRITE)
+            self._topics.put(replace(made, read_queue_nums=count, write_queue_nums=count))
         return self._topics.get(name)
 
 

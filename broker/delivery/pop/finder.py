@@ -6,6 +6,7 @@ consumer knows and with their handle, as in RocketMQ: its clients would take a r
 
 from collections.abc import Iterator, Sequence
 from dataclasses import field
+from enum import Enum, auto
 
 from skylark.broker.delivery.pop.copies import with_handle
 from skylark.broker.delivery.pop.inflight import PopLease
@@ -29,6 +30,18 @@ from skylark.remoting.protocol.requests.pops import ANY_QUEUE
 READS = 4
 
 
+class QueueOrder(Enum):
+    """In which order the queues are read.
+
+    ROTATING: topic after topic, and each request begins with another queue. HIGHEST_FIRST: by numbers, the highest
+    first, LOWEST_FIRST: the lowest first; then a queue is read only when the queues before it have no more messages.
+    """
+
+    ROTATING = auto()
+    HIGHEST_FIRST = auto()
+    LOWEST_FIRST = auto()
+
+
 @lazy_dataclass(slots=True)
 class PopQuery:
     """What a pop asks for.
@@ -48,6 +61,7 @@ class PopQuery:
     init_mode: int
     is_ordered: bool = False
     attempt_id: str | None = None
+    order: QueueOrder = QueueOrder.ROTATING
 
 
 @lazy_dataclass(slots=True)
@@ -160,6 +174,24 @@ class Finder:
     def _queues(self, query: PopQuery) -> Iterator[tuple[ConsumeQueue, Queue]]:
         """The queues that have, or had, messages."""
         find = self._store.queues.find
+        for topic, number in self._by_topic(query) if query.order is QueueOrder.ROTATING else self._by_number(query):
+            queue = find(topic, number)
+            if queue is not None:
+                yield queue, Queue(query.group, topic, number)
+
+    def _by_number(self, query: PopQuery) -> Iterator[tuple[str, int]]:
+        counts = [(topic, config.read_queue_nums) for topic in query.topics if (config := self._topics.get(topic))]
+        # Retries come before all other messages if their topics are named first. Otherwise the retries of each priority
+        # come after the other messages of this priority.
+        first = [pair for pair in counts if pair[0] != query.topic] if query.topics[0] != query.topic else []
+        for stage in (first, [pair for pair in counts if pair not in first]):
+            numbers = range(max([count for _, count in stage], default=0))
+            for number in reversed(numbers) if query.order is QueueOrder.HIGHEST_FIRST else numbers:
+                for topic, count in stage:
+                    if number < count:
+                        yield topic, number
+
+    def _by_topic(self, query: PopQuery) -> Iterator[tuple[str, int]]:
         for topic in query.topics:
             config = self._topics.get(topic)
             if config is None:
@@ -172,9 +204,7 @@ class Finder:
                     first = self._turn % count
                     numbers = [*range(first, count), *range(first)]
             for number in numbers:
-                queue = find(topic, number)
-                if queue is not None:
-                    yield queue, Queue(query.group, topic, number)
+                yield topic, number
 
     def _is_blocked(self, query: PopQuery, lease: PopLease, now_ms: int) -> bool:
         attempt = self._log.inflight.attempts.get(lease.checkpoint.key.queue)

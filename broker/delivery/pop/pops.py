@@ -5,6 +5,7 @@ in time or comes back, whatever happens to the consumer or the broker. A pop tha
 Only the master answers: a slave cannot write check points. Codes and texts are RocketMQ's.
 """
 
+import random
 from collections.abc import Callable
 from functools import partial
 
@@ -12,10 +13,11 @@ import trio
 
 from skylark.broker.cold_reads import ColdReads
 from skylark.broker.delivery.pop.checks import PopChecks, check_invisible
-from skylark.broker.delivery.pop.finder import Finder, PopQuery, QueueMessages, with_handles
+from skylark.broker.delivery.pop.finder import Finder, PopQuery, QueueMessages, QueueOrder, with_handles
 from skylark.broker.delivery.pop.held_pops import HeldPop
 from skylark.broker.delivery.pop.records import Ack, Key, PopCheckpoint
 from skylark.broker.delivery.pop.state import PopState
+from skylark.broker.meta.groups import PRIORITY_FACTOR
 from skylark.broker.observe.stats import BrokerStats
 from skylark.broker.options import BrokerOptions
 from skylark.broker.part import Part
@@ -39,7 +41,9 @@ from skylark.remoting.protocol.pop_info import (
     pop_retry_topic,
     retry_flag,
 )
+from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
 from skylark.remoting.protocol.requests.pops import (
+    ANY_QUEUE,
     INIT_MAX,
     INIT_MIN,
     MAX_POP_COUNT,
@@ -57,8 +61,6 @@ from skylark.remoting.protocol.requests.pops import (
 SKYLARK_MAX_BYTES = 4 * 1024 * 1024
 STOP_TIMEOUT_S = 2.0
 REVIVE_QUEUE = 0
-# One in this many requests reads the retry topics first, so that messages of a busy topic can come back.
-RETRY_FIRST = 5
 
 
 class PopHandlers(Part):
@@ -85,7 +87,6 @@ class PopHandlers(Part):
         self._stats = stats
         self._options = options
         self._clock = clock
-        self._requests = 0
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -121,9 +122,9 @@ class PopHandlers(Part):
             text = f"initMode is {INIT_MIN} for the start or {INIT_MAX} for the end, not {header.init_mode}"
             raise RequestRefused(ResponseCode.INVALID_PARAMETER, text)
         check_invisible(header.invisible_time)
-        self._checks.reader(header.consumer_group, header.topic, header.queue_id)
+        group = self._checks.reader(header.consumer_group, header.topic, header.queue_id)
         self._log.check_ready()
-        query = self._query(request, header)
+        query = self._query(request, header, group)
         pop = self._waiting(channel, request, query, header.poll_time, partial(self._try_pop, header, query))
         return self._cold.handle(channel, request, partial(pop.answer, pop))
 
@@ -175,12 +176,21 @@ class PopHandlers(Part):
     def peek(self, channel: Channel, request: Command) -> Command:
         """200052: messages that a pop would return; none of them becomes invisible."""
         header = PEEK_MESSAGE.header(request)
-        self._checks.reader(header.consumer_group, header.topic, header.queue_id)
+        known = self._checks.reader(header.consumer_group, header.topic, header.queue_id)
         self._log.check_ready()
         count = max(1, min(header.max_msg_nums, MAX_POP_COUNT))
         group, topic = header.consumer_group, header.topic
+        order = self._order(known, topic, header.queue_id)
         query = PopQuery(
-            group, topic, header.queue_id, self._topics(group, topic), count, self._max_bytes(request), ALL, 0
+            group,
+            topic,
+            header.queue_id,
+            self._topics(group, topic, order),
+            count,
+            self._max_bytes(request),
+            ALL,
+            INIT_MIN,
+            order=order,
         )
         result = self._finder.peek(query)
         pop_ms = self._clock.now_ms()
@@ -223,9 +233,10 @@ class PopHandlers(Part):
 
     # --- queries
 
-    def _query(self, request: Command, header: PopMessageRequestHeader) -> PopQuery:
+    def _query(self, request: Command, header: PopMessageRequestHeader, config: SubscriptionGroupConfig) -> PopQuery:
         group, topic, is_ordered = header.consumer_group, header.topic, bool(header.order)
-        topics = (topic,) if is_ordered else self._topics(group, topic)
+        order = QueueOrder.ROTATING if is_ordered else self._order(config, topic, header.queue_id)
+        topics = (topic,) if is_ordered else self._topics(group, topic, order)
         return PopQuery(
             group,
             topic,
@@ -237,13 +248,29 @@ class PopHandlers(Part):
             header.init_mode,
             is_ordered,
             header.attempt_id,
+            order,
         )
 
-    def _topics(self, group: str, topic: str) -> tuple[str, ...]:
-        """The topic and its retry topics, in the order in which this request reads them."""
-        topics = _all_topics(group, topic)
-        self._requests += 1
-        return topics if self._requests % RETRY_FIRST else (*topics[1:], topic)
+    def _order(self, group: SubscriptionGroupConfig, topic: str, queue_id: int) -> QueueOrder:
+        """In which order this request reads the queues."""
+        if queue_id != ANY_QUEUE or not self._checks.has_priorities(topic):
+            return QueueOrder.ROTATING
+        factor = group.attributes.get(PRIORITY_FACTOR, "")
+        if factor.isdigit() and not _happens(int(factor[:3])):
+            return QueueOrder.ROTATING
+        return QueueOrder.HIGHEST_FIRST if self._options.priority_order_asc else QueueOrder.LOWEST_FIRST
+
+    def _topics(self, group: str, topic: str, order: QueueOrder = QueueOrder.ROTATING) -> tuple[str, ...]:
+        """The topic and its retry topics, in the order in which this request reads them.
+
+        Some requests read the retry topics first, so that messages of a busy topic can come back.
+        """
+        options, topics = self._options, _all_topics(group, topic)
+        if order is QueueOrder.ROTATING:
+            is_retry_first = _happens(options.pop_from_retry_probability)
+        else:
+            is_retry_first = _happens(options.pop_from_retry_probability_for_priority)
+        return (*topics[1:], topic) if is_retry_first else topics
 
     def _max_bytes(self, request: Command) -> int:
         is_skylark = request.codec == CBOR
@@ -362,6 +389,11 @@ class PopHandlers(Part):
         return POP_MESSAGE.answer(
             request, fields, remark="FOUND", body=bodies[0] if len(bodies) == 1 else b"".join(bodies)
         )
+
+
+def _happens(percent: int) -> bool:
+    """True in so many percent of the calls, at random: requests of several groups may come by turns."""
+    return percent > 0 and (percent >= 100 or random.randrange(100) < percent)
 
 
 def _all_topics(group: str, topic: str) -> tuple[str, ...]:

@@ -1,6 +1,8 @@
-"""A broker itself: its options as properties text, and its state (25, 26, 28, 315), cleaning (306, 316, 329), and the
-state of its replication (907, 908).
+"""A broker itself: its options as properties text, and its state (25, 26, 28, 315), cleaning (306, 316, 329), the state
+of its replication (907, 908), and where it keeps timed messages (5001).
 """
+
+from typing import Final
 
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.remoting.protocol.body import (
@@ -15,7 +17,7 @@ from skylark.remoting.protocol.body import (
     list_of,
     member,
 )
-from skylark.remoting.protocol.header import Header, required
+from skylark.remoting.protocol.header import Header, optional, required
 from skylark.remoting.protocol.request import NOTHING, Request
 from skylark.remoting.protocol.rights import GET_CLUSTER, UPDATE_CLUSTER
 from skylark.remoting.protocol.scalars import read_long, read_text
@@ -96,6 +98,18 @@ class ResetMasterFlushOffsetHeader(Header):
     master_flush_offset: int = required(read_long)
 
 
+#: Where RocketMQ 5.4 keeps messages with a time of delivery: files with a wheel, or RocksDB.
+FILE_TIME_WHEEL: Final = "F"
+ROCKSDB_TIMELINE: Final = "R"
+
+
+@lazy_dataclass(slots=True)
+class SwitchTimerEngineRequestHeader(Header):
+    """5001: keep timed messages in the engine ``engine_type``, FILE_TIME_WHEEL or ROCKSDB_TIMELINE, from now on."""
+
+    engine_type: str | None = optional(read_text, wire="E_T")
+
+
 UPDATE_BROKER_CONFIG = Request(25, NOTHING, bytes, NOTHING, NOTHING, right=UPDATE_CLUSTER)
 GET_BROKER_CONFIG = Request(
     26,
@@ -149,6 +163,14 @@ GET_BROKER_HA_STATUS = Request(
 RESET_MASTER_FLUSH_OFFSET = Request(
     908,
     ResetMasterFlushOffsetHeader,
+    NOTHING,
+    NOTHING,
+    NOTHING,
+    right=UPDATE_CLUSTER,
+)
+SWITCH_TIMER_ENGINE = Request(
+    5001,
+    SwitchTimerEngineRequestHeader,
     NOTHING,
     NOTHING,
     NOTHING,

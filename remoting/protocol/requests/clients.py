@@ -59,7 +59,8 @@ SUB_ALL = "*"
 TAG = "TAG"
 SQL92 = "SQL92"
 CONSUME_TYPE = choice("CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP")
-MESSAGE_MODEL = choice("BROADCASTING", "CLUSTERING")
+# The last one is of RocketMQ 5.5: a consumer of lite topics, which a proxy names in its heartbeats beside others.
+MESSAGE_MODEL = choice("BROADCASTING", "CLUSTERING", "LITE_SELECTIVE")
 CONSUME_FROM_WHERE = choice(
     "CONSUME_FROM_LAST_OFFSET",
     "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",

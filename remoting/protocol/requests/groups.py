@@ -1,4 +1,4 @@
-"""Subscription groups of a broker: 200, 201, 207, 208, 225, 303, 317, 343, 352, 400, 401."""
+"""Subscription groups of a broker: 200, 201, 207, 208, 225, 303, 317, 343, 352, 400, 401, 5003."""
 
 from typing import Final
 
@@ -123,6 +123,14 @@ class GetBrokerConsumeStatsRequestHeader(Header):
     is_order: bool = required(read_flag)
     members: bool | None = optional(read_flag)
     traffic: bool | None = optional(read_flag)
+
+
+@lazy_dataclass(slots=True)
+class SubscriptionGroupNames(Body):
+    """Groups to delete (5003). ``clean_offset``: their offsets and pending retries, too."""
+
+    group_name_list: list[str] = member(list_of(TEXT))
+    clean_offset: bool = member(FLAG, False)
 
 
 PULL: Final = "PULL"
@@ -344,6 +352,10 @@ def _mode_needs(body: MessageRequestMode) -> list[Need]:
     return [need_group(body.consumer_group, UPDATE), need_topic(body.topic, UPDATE, body.consumer_group)]
 
 
+def _delete_groups_needs(body: SubscriptionGroupNames) -> list[Need]:
+    return [need_group(name, DELETE) for name in body.group_name_list]
+
+
 def _create_group_needs(body: SubscriptionGroupConfig) -> list[Need]:
     return [need_group(body.group_name, CREATE)]
 
@@ -385,6 +397,15 @@ DELETE_SUBSCRIPTIONGROUP = Request(
     NOTHING,
     NOTHING,
     right=on_group(DELETE, "groupName"),
+    on_slave=NO_CHANGE_ON_SLAVE,
+)
+DELETE_SUBSCRIPTION_GROUP_LIST = Request(
+    5003,
+    NOTHING,
+    SubscriptionGroupNames,
+    NOTHING,
+    NOTHING,
+    right=of_body(_delete_groups_needs, like=on_group(DELETE)),
     on_slave=NO_CHANGE_ON_SLAVE,
 )
 GET_CONSUME_STATS = Request(

@@ -1,4 +1,4 @@
-"""Topics of a broker: 17, 18, 21, 202, 215, 300, 305, 351, 513."""
+"""Topics of a broker: 17, 18, 21, 202, 215, 300, 305, 351, 513, 5002."""
 
 from typing import Final
 
@@ -180,7 +180,7 @@ class TopicConfigTable(Body):
 
 @lazy_dataclass(slots=True)
 class TopicList(Body):
-    """Names of topics (206, 224, 304).
+    """Names of topics (206, 224, 304, 5002).
 
     ``absent_topics``, Skylark's own, in 206: topics that only absent brokers have.
     """
@@ -277,6 +277,10 @@ def _create_topics_needs(body: TopicConfigList) -> list[Need]:
     return [need_topic(config.topic_name, CREATE) for config in body.topic_config_list]
 
 
+def _delete_topics_needs(body: TopicList) -> list[Need]:
+    return [need_topic(name, DELETE) for name in body.topic_list]
+
+
 UPDATE_AND_CREATE_TOPIC = Request(
     17,
     CreateTopicRequestHeader,
@@ -318,6 +322,15 @@ DELETE_TOPIC_IN_BROKER = Request(
     NOTHING,
     NOTHING,
     right=on_topic(DELETE),
+    on_slave=_DELETED_BY_MASTER,
+)
+DELETE_TOPIC_IN_BROKER_LIST = Request(
+    5002,
+    NOTHING,
+    TopicList,
+    NOTHING,
+    NOTHING,
+    right=of_body(_delete_topics_needs, like=on_topic(DELETE)),
     on_slave=_DELETED_BY_MASTER,
 )
 QUERY_TOPIC_CONSUME_BY_WHO = Request(

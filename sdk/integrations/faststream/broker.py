@@ -225,6 +225,7 @@ class RocketBroker(RocketRegistrator, BrokerUsecase[Any, Client, RocketBrokerCon
         tags: str | None = None,
         keys: str | Iterable[str] | None = None,
         sharding_key: str | None = None,
+        priority: int | None = None,
         delay: timedelta | None = None,
         deliver_at: datetime | None = None,
         headers: dict[str, Any] | None = None,
@@ -233,11 +234,13 @@ class RocketBroker(RocketRegistrator, BrokerUsecase[Any, Client, RocketBrokerCon
     ) -> SendResult:
         """Publish a message; returns its queue and offset. Raises SendFailed when it could not be stored.
 
-        ``sharding_key``: messages with the same sharding key keep their order. ``delay`` or ``deliver_at``, not both:
-        the message is delivered after this time, or at this time. ``reply_to``: the topic to which the consumer's
-        handler publishes its result.
+        ``sharding_key``: messages with the same sharding key keep their order. ``priority``: in a topic of type
+        PRIORITY a higher number is consumed first. ``delay`` or ``deliver_at``, not both: the message is delivered
+        after this time, or at this time. ``reply_to``: the topic to which the consumer's handler publishes its result.
         """
-        sending = SendOptions(tags=tags, keys=keys, sharding_key=sharding_key, delay=delay, deliver_at=deliver_at)
+        sending = SendOptions(
+            tags=tags, keys=keys, sharding_key=sharding_key, priority=priority, delay=delay, deliver_at=deliver_at
+        )
         cmd = RocketPublishCommand(
             message,
             topic=topic,
@@ -256,6 +259,7 @@ class RocketBroker(RocketRegistrator, BrokerUsecase[Any, Client, RocketBrokerCon
         topic: str,
         tags: str | None = None,
         sharding_key: str | None = None,
+        priority: int | None = None,
         headers: dict[str, Any] | None = None,
         correlation_id: str | None = None,
         reply_to: str = "",
@@ -269,7 +273,7 @@ class RocketBroker(RocketRegistrator, BrokerUsecase[Any, Client, RocketBrokerCon
             *(messages or (None,)),
             topic=topic,
             headers=headers,
-            sending=SendOptions(tags=tags, sharding_key=sharding_key),
+            sending=SendOptions(tags=tags, sharding_key=sharding_key, priority=priority),
             correlation_id=correlation_id or self.config.id_generator(),
             reply_to=reply_to,
             _publish_type=PublishType.PUBLISH,

@@ -49,17 +49,21 @@ class SendOptions:
     keys: str | Iterable[str] | None = None
     #: Messages with one key are in one queue, and subscribers with ``orderly`` handle them one after another.
     sharding_key: str | None = None
+    #: In a topic of type PRIORITY a higher number is consumed first.
+    priority: int | None = None
     delay: timedelta | None = None
     deliver_at: datetime | None = None
 
     def over(self, other: "SendOptions") -> "SendOptions":
         """These options, with missing values taken from ``other``."""
-        # Two times of delivery exclude each other: these options' time wins.
+        # Two times of delivery exclude each other, as do a key and a priority: these options' choice wins.
         has_time = self.delay is not None or self.deliver_at is not None
+        has_queue = self.sharding_key is not None or self.priority is not None
         return SendOptions(
             tags=other.tags if self.tags is None else self.tags,
             keys=other.keys if self.keys is None else self.keys,
-            sharding_key=other.sharding_key if self.sharding_key is None else self.sharding_key,
+            sharding_key=self.sharding_key if has_queue else other.sharding_key,
+            priority=self.priority if has_queue else other.priority,
             delay=self.delay if has_time else other.delay,
             deliver_at=self.deliver_at if has_time else other.deliver_at,
         )
@@ -75,13 +79,16 @@ class RocketResponse(Response):
         tags: str | None = None,
         keys: str | Iterable[str] | None = None,
         sharding_key: str | None = None,
+        priority: int | None = None,
         delay: timedelta | None = None,
         deliver_at: datetime | None = None,
         headers: dict[str, Any] | None = None,
         correlation_id: str | None = None,
     ) -> None:
         super().__init__(body, headers=headers, correlation_id=correlation_id)
-        self.sending = SendOptions(tags=tags, keys=keys, sharding_key=sharding_key, delay=delay, deliver_at=deliver_at)
+        self.sending = SendOptions(
+            tags=tags, keys=keys, sharding_key=sharding_key, priority=priority, delay=delay, deliver_at=deliver_at
+        )
 
     def get_publish_key(self) -> str | None:
         """The sharding key."""
@@ -164,6 +171,7 @@ class RocketPublishCommand(BatchPublishCommand):
             tags=sending.tags,
             keys=sending.keys,
             sharding_key=sending.sharding_key,
+            priority=sending.priority,
             properties=self.properties(content_type),
         )
 
@@ -358,6 +366,7 @@ class RocketPublisher(PublisherUsecase):
         tags: str | None = None,
         keys: str | Iterable[str] | None = None,
         sharding_key: str | None = None,
+        priority: int | None = None,
         delay: timedelta | None = None,
         deliver_at: datetime | None = None,
         headers: dict[str, Any] | None = None,
@@ -365,7 +374,9 @@ class RocketPublisher(PublisherUsecase):
         reply_to: str = "",
     ) -> Any:
         """Publish a message, or with ``batch`` a list of messages. Defaults are the publisher's settings."""
-        sending = SendOptions(tags=tags, keys=keys, sharding_key=sharding_key, delay=delay, deliver_at=deliver_at)
+        sending = SendOptions(
+            tags=tags, keys=keys, sharding_key=sharding_key, priority=priority, delay=delay, deliver_at=deliver_at
+        )
         cmd = RocketPublishCommand(
             message,
             topic=topic,

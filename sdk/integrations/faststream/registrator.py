@@ -109,6 +109,7 @@ class RocketRegistrator(Registrator[Any, RocketBrokerConfig]):
         *,
         tags: str | None = None,
         sharding_key: str | None = None,
+        priority: int | None = None,
         delay: timedelta | None = None,
         headers: dict[str, str] | None = None,
         reply_to: str = "",
@@ -121,8 +122,9 @@ class RocketRegistrator(Registrator[Any, RocketBrokerConfig]):
     ) -> RocketPublisher:
         """A publisher: a decorator that publishes what a handler returns, and an object with `publish` and `request`.
 
-        ``tags``, ``sharding_key``, ``delay`` and ``headers`` apply to its messages, unless a message has its own:
-        ``return RocketResponse(order, sharding_key=order.customer)``. ``batch``: a list is a message for each element.
+        ``tags``, ``sharding_key``, ``priority``, ``delay`` and ``headers`` apply to its messages, unless a message has
+        its own: ``return RocketResponse(order, sharding_key=order.customer)``. ``batch``: a list is a message for each
+        element.
         """
         described = PublisherSpecConfig(
             topic=topic, schema_=schema, title_=title, description_=description, include_in_schema=include_in_schema
@@ -130,7 +132,7 @@ class RocketRegistrator(Registrator[Any, RocketBrokerConfig]):
         publisher = RocketPublisher(
             PublisherUsecaseConfig(_outer_config=self._config),
             RocketPublisherSpec(self._config, described),
-            sending=SendOptions(tags=tags, sharding_key=sharding_key, delay=delay),
+            sending=SendOptions(tags=tags, sharding_key=sharding_key, priority=priority, delay=delay),
             headers=headers,
             reply_to=reply_to,
             batch=batch,

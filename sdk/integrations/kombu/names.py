@@ -21,6 +21,12 @@ REPLIES = "celery-replies"
 ANY_TAG = "*"
 #: The property with the routing key of a message that was sent to an exchange. Tags have digests of long keys.
 ROUTING_KEY = "KOMBU_ROUTING_KEY"
+#: The property with the priority of a task that reaches its time in steps.
+STEP_PRIORITY = "KOMBU_PRIORITY"
+#: The argument of a queue that says that it has priorities, from 0 to this number.
+MAX_PRIORITY = "x-max-priority"
+# AMQP has one byte for it.
+_HIGHEST_PRIORITY = 255
 #: The property with the time when a message expires, in ms since 1970.
 EXPIRES = "KOMBU_EXPIRES_MS"
 _EXCHANGE_PREFIX = "exchange-"
@@ -234,6 +240,25 @@ def expires_at_ms(properties: Mapping[str, Any], now_ms: int) -> int | None:
     if after_ms < 0:
         raise InvalidArgument(f"the expiration of a message must be a number of ms as text, not {expiration!r}")
     return now_ms + after_ms
+
+
+def levels_of(arguments: Mapping[str, Any] | None) -> int:
+    """How many priorities a queue with these arguments has; 0: none. InvalidArgument when the number is wrong."""
+    highest = (arguments or {}).get(MAX_PRIORITY)
+    if not highest:
+        return 0
+    if not isinstance(highest, int) or not 0 < highest <= _HIGHEST_PRIORITY:
+        raise InvalidArgument(f"max_priority of a queue must be 1 to {_HIGHEST_PRIORITY}, not {highest!r}")
+    return highest + 1
+
+
+def priority_of(properties: Mapping[str, Any]) -> int:
+    """The priority of a message with these properties of AMQP, 0 without one. InvalidArgument when it is no number."""
+    priority = properties.get("priority") or 0
+    try:
+        return max(int(priority), 0)
+    except (TypeError, ValueError):
+        raise InvalidArgument(f"the priority of a message must be a number from 0 up, not {priority!r}") from None
 
 
 def is_expired(properties: Mapping[str, str], now_ms: int) -> bool:

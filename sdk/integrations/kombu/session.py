@@ -20,7 +20,7 @@ from skylark.mqcommon.backoff import Backoff
 from skylark.mqcommon.clock import SystemClock
 from skylark.mqcommon.errors import BrokerError, RemotingError, RouteNotFound, SkylarkError, UserError
 from skylark.mqcommon.message.message import Message, MessageExt
-from skylark.mqcommon.message.properties import RESERVED
+from skylark.mqcommon.message.properties import PRIORITY, RESERVED
 from skylark.mqcommon.shielded_nursery import shielded_nursery
 from skylark.mqcommon.signal import Signal
 from skylark.remoting.net.tls.settings import Tls
@@ -39,6 +39,7 @@ from skylark.sdk.integrations.kombu.names import (
     ANY_TAG,
     REPLIES,
     ROUTING_KEY,
+    STEP_PRIORITY,
     TransportSettings,
     deliver_at_ms,
     queue_topic,
@@ -59,9 +60,14 @@ TOPIC_CHECK_S = 5
 MOST_GROUPS = 1_000
 # Properties that a task's copy for its next step does not have. The copy is for one queue, whichever exchange the task
 # came from.
-_OF_ITS_STEP = frozenset({*RESERVED, DUE, ROUTING_KEY})
+_OF_ITS_STEP = frozenset({*RESERVED, DUE, ROUTING_KEY, STEP_PRIORITY})
 # Reply queues that are read at a time.
 MOST_REPLIES = 200
+
+_NO_LEVELS = (
+    "priority %d of a message has no effect, as topic %s has no priorities: declare the queue with max_priority, as"
+    " Celery does with task_queue_max_priority = 9"
+)
 
 
 @dataclass(frozen=True)
@@ -125,7 +131,10 @@ class ClusterSession:
         self._handle = ClientHandle(self.client)
         self._clock = SystemClock()
         self._backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, Random())
-        self._known: set[str] = set()
+        # Topics that are there, and how many priorities each has; 0: it has none.
+        self._levels: dict[str, int] = {}
+        # Topics without priorities to which messages with a priority were sent.
+        self._told: set[str] = set()
         self._making = trio.Lock()
         self._consumers: dict[Source, _SharedConsumer] = {}
         # Group → the messages that this process gave back to the group, and the messages that it holds.
@@ -165,14 +174,36 @@ class ClusterSession:
 
     # --- topics and groups
 
-    async def ensure_topic(self, topic: str, queues: int | None = None) -> None:
-        """Make the topic on all brokers unless it is there; RouteNotFound says what to do when brokers refuse it."""
-        if topic in self._known:
+    async def ensure_topic(self, topic: str, queues: int | None = None, *, levels: int = 0) -> None:
+        """Make the topic on all brokers unless it is there; RouteNotFound says what to do when brokers refuse it.
+
+        ``levels``: how many priorities it must have; a topic that has fewer gets more.
+        """
+        if self._levels.get(topic, -1) >= levels:
             return
         async with self._making:
-            if topic not in self._known and not await self.has_topic(topic):
-                await self._make_topic(topic, queues or self.settings.queues)
-            self._known.add(topic)
+            if topic not in self._levels:
+                if not await self.has_topic(topic):
+                    await self._make_topic(topic, levels or queues or self.settings.queues, has_priorities=bool(levels))
+                    self._levels[topic] = levels
+                else:
+                    self._levels[topic] = await self._levels_of(topic)
+            if self._levels[topic] < levels:
+                await self._make_topic(topic, levels, has_priorities=True)
+                self._levels[topic] = levels
+
+    async def _levels_of(self, topic: str) -> int:
+        """How many priorities the topic has; 0 when no broker says that it has some."""
+        name = self._handle.names.topic(topic)
+        for addr in await self._masters():
+            try:
+                config = await self._admin.topic_config(addr, name)
+            except BrokerError as error:
+                logger.debug("broker %s does not say which type topic %s has: %s", addr, topic, error)
+                continue
+            is_of_type = config.attributes.get("message.type") == "PRIORITY"
+            return config.write_queue_nums if is_of_type else 0
+        return 0
 
     async def has_topic(self, topic: str) -> bool:
         """Whether a NameServer knows the topic."""
@@ -206,14 +237,18 @@ class ClusterSession:
         finally:
             instance.on_new_route.remove(wake)
 
-    async def _make_topic(self, topic: str, queues: int) -> None:
+    async def _make_topic(self, topic: str, queues: int, *, has_priorities: bool = False) -> None:
+        """Make the topic on all brokers, or change it."""
+        attributes = {"+message.type": "PRIORITY"} if has_priorities else {}
+        options = f" -r {queues} -w {queues} -a +message.type=PRIORITY" if has_priorities else ""
         for addr in await self._masters():
             try:
-                await self._admin.create_topic(addr, TopicConfig(topic, queues, queues))
+                await self._admin.create_topic(addr, TopicConfig(topic, queues, queues, attributes=attributes))
             except BrokerError as error:
+                what = "it has no priorities" if has_priorities else "it does not exist"
                 raise RouteNotFound(
                     topic,
-                    f"it does not exist, and broker {addr} refuses to make it ({error}): mqadmin updateTopic does",
+                    f"{what}, and broker {addr} refuses to make it ({error}): mqadmin updateTopic{options} does",
                 ) from error
         with trio.move_on_after(TOPIC_TIMEOUT_S):
             while not await self.has_topic(topic):  # noqa: ASYNC110  a NameServer can only be asked
@@ -243,12 +278,30 @@ class ClusterSession:
 
     # --- sends
 
-    async def send(self, message: Message, *, due_ms: int | None = None, queues: int | None = None) -> None:
-        """Store the message, for delivery at ``due_ms`` if given. Raises the errors of `Producer.send`."""
-        await self.ensure_topic(message.topic, queues)
-        await self._send(message, due_ms)
+    async def send(
+        self,
+        message: Message,
+        *,
+        due_ms: int | None = None,
+        queues: int | None = None,
+        levels: int = 0,
+        priority: int = 0,
+    ) -> None:
+        """Store the message, for delivery at ``due_ms`` if given. Raises the errors of `Producer.send`.
 
-    async def _send(self, message: Message, due_ms: int | None) -> None:
+        ``queues`` and ``levels``: as in `ensure_topic`.
+        """
+        await self.ensure_topic(message.topic, queues, levels=levels)
+        levels = self._levels[message.topic]
+        if levels:
+            # Without a number the message would be in any of the queues, and so have any of the priorities.
+            message.properties = {**(message.properties or {}), PRIORITY: str(min(priority, levels - 1))}
+        elif priority and message.topic not in self._told:
+            self._told.add(message.topic)
+            logger.warning(_NO_LEVELS, priority, message.topic)
+        await self._send(message, due_ms, priority)
+
+    async def _send(self, message: Message, due_ms: int | None, priority: int) -> None:
         now_ms = self._clock.now_ms()
         step_ms = None if due_ms is None else deliver_at_ms(due_ms, now_ms, self.settings)
         if step_ms is None or due_ms is None:
@@ -257,12 +310,12 @@ class ClusterSession:
         # A time that is further away than brokers accept is reached in steps: a worker that gets the task before it is
         # due sends it on.
         if step_ms < due_ms - self.settings.eta_lead_ms:
-            message.properties = {**(message.properties or {}), DUE: str(due_ms)}
+            message.properties = {**(message.properties or {}), DUE: str(due_ms), STEP_PRIORITY: str(priority)}
         await self._producer.send(message, deliver_at=datetime.fromtimestamp(step_ms / 1000, UTC))
 
     def send_soon(self, message: Message) -> None:
         """Queue the message; a failed send is logged. For events: the worker's loop must not wait for brokers."""
-        if message.topic not in self._known:
+        if message.topic not in self._levels:
             self.nursery.start_soon(self._send_late, message)
             return
         try:
@@ -285,7 +338,8 @@ class ClusterSession:
         """
         kept = {name: value for name, value in message.properties.items() if name not in _OF_ITS_STEP}
         copy = Message(topic, message.body, tags=message.tags, keys=message.keys, properties=kept)
-        await self.send(copy, due_ms=due_ms)
+        priority = message.properties.get(STEP_PRIORITY, "")
+        await self.send(copy, due_ms=due_ms, priority=int(priority) if priority.isdigit() else 0)
 
     # --- queues
 

@@ -50,11 +50,6 @@ _LOCAL = "127.0.0.1:9876"
 # A prefetch count of 0 means no limit in AMQP. Here every buffer has a bound.
 NO_LIMIT = 1_000
 _TRANSIENT = 1
-_NO_PRIORITIES = (
-    "RocketMQ has no priorities, so priority={!r} cannot be kept: send urgent tasks to a queue of their own, with"
-    " workers of their own (celery worker -Q urgent), and leave out priority, task_default_priority and"
-    " task_queue_max_priority"
-)
 _NOT_GREEN = (
     "the rocketmq transport does not work in {}: its client runs an event loop in a thread, which monkey patching"
     " stops. Use --pool=prefork, threads or solo"
@@ -104,19 +99,17 @@ class Channel(VirtualChannel):  # type: ignore[misc]
     def basic_publish(self, message: dict[str, Any], exchange: str, routing_key: str, **options: Any) -> None:
         """Store a message. Returns when it is as safe as the brokers' options say."""
         self._inplace_augment_message(message, exchange, routing_key)
-        priority = message["properties"].get("priority")
-        if priority:
-            raise InvalidArgument(_NO_PRIORITIES.format(priority))
+        priority = names.priority_of(message["properties"])
         prefix = self._transport.settings.queue_name_prefix
         kind = self.typeof(exchange).type if exchange else "direct"
         if not exchange:
-            self._put(routing_key, message)
+            self._put(routing_key, message, priority=priority)
             return
         # Celery's default exchange has the name of its queue. Such messages need no topic besides the queue's topic.
         # Queues of other names that are bound to the exchange read that topic, too, and recognize the exchange's
         # messages by the key.
         if kind == "direct" and exchange == routing_key:
-            self._put(routing_key, message, routing_key=routing_key)
+            self._put(routing_key, message, routing_key=routing_key, priority=priority)
             return
         topic = names.exchange_topic(exchange, prefix)
         sent = _message(topic, message, names.tag_of(routing_key), routing_key)
@@ -126,35 +119,36 @@ class Channel(VirtualChannel):  # type: ignore[misc]
             return
         due_ms = names.eta_ms_of(message.get("headers"))
         queues = 1 if kind == "fanout" else None
-        self._transport.shared.send(lambda session: session.send(sent, due_ms=due_ms, queues=queues))
+        self._transport.shared.send(lambda session: session.send(sent, due_ms=due_ms, queues=queues, priority=priority))
 
-    def _put(self, queue: str, message: dict[str, Any], *, routing_key: str = "", **options: Any) -> None:
+    def _put(
+        self, queue: str, message: dict[str, Any], *, routing_key: str = "", priority: int = 0, **options: Any
+    ) -> None:
         """Store a message in a queue. ``routing_key``: of an exchange of the same name, to which it was sent."""
         if names.is_reply_queue(queue):
             reply = _message(REPLIES, message, names.tag_of(queue))
             self._transport.shared.send(lambda session: session.send(reply, queues=1))
             return
         task = _message(self._topic(queue), message, _task_tag(message), routing_key)
-        due_ms = names.eta_ms_of(message.get("headers"))
-        self._transport.shared.send(lambda session: session.send(task, due_ms=due_ms))
+        due_ms, levels = names.eta_ms_of(message.get("headers")), self._transport.levels.get(queue, 0)
+        self._transport.shared.send(lambda session: session.send(task, due_ms=due_ms, levels=levels, priority=priority))
 
     # --- declaring
 
     def prepare_queue_arguments(self, arguments: Mapping[str, Any] | None, **options: Any) -> Mapping[str, Any] | None:
-        """Refuse priorities. Limits of time and length are not known here, as in kombu's other virtual transports."""
-        priority = options.get("max_priority") or (arguments or {}).get("x-max-priority")
-        if priority:
-            raise InvalidArgument(_NO_PRIORITIES.format(priority))
-        return arguments
+        """The arguments of a queue. Limits of time and length are not known here, as in kombu's other transports."""
+        highest = options.get("max_priority")
+        return arguments if highest is None else {**(arguments or {}), names.MAX_PRIORITY: highest}
 
     def _new_queue(self, queue: str, **options: Any) -> None:
+        levels = self._transport.levels[queue] = names.levels_of(options.get("arguments"))
         if names.is_reply_queue(queue):
             self._reply_stream(queue)
         elif options.get("auto_delete") or options.get("exclusive"):
             self._transport.stream_of(queue)
         else:
             topic = self._topic(queue)
-            self._transport.shared.call(lambda session: session.ensure_topic(topic))
+            self._transport.shared.call(lambda session: session.ensure_topic(topic, levels=levels))
 
     def _has_queue(self, queue: str, **options: Any) -> bool:
         topic = self._topic(queue)
@@ -181,6 +175,9 @@ class Channel(VirtualChannel):  # type: ignore[misc]
                 self._transport.shared.call(lambda session: session.bind(stream, topic, expression, matches))
                 stream.bindings.add((exchange, routing_key))
             return
+        levels = self._transport.levels.get(queue, 0)
+        if levels:
+            self._transport.shared.call(lambda session: session.ensure_topic(topic, levels=levels))
         # A durable queue outlives the process, so the brokers must remember how far it has read each exchange: a
         # consumer group for each exchange does that, or two if one of the keys is the name of the exchange.
         bound = self._transport.bindings.setdefault(queue, {})
@@ -449,6 +446,8 @@ class Transport(VirtualTransport):  # type: ignore[misc]
         self.streams: dict[str, Stream] = {}
         #: Durable queue → the sources that it reads besides its own topic.
         self.bindings: dict[str, dict[Source, Callable[[MessageExt], bool]]] = {}
+        #: Queue → how many priorities it has.
+        self.levels: dict[str, int] = {}
         #: Queues whose consumers acknowledge by receiving.
         self.no_ack: set[str] = set()
 

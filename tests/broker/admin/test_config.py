@@ -1,4 +1,4 @@
-"""25, 26, 28."""
+"""25, 26, 28, 5001."""
 
 import logging
 
@@ -9,7 +9,12 @@ from skylark.remoting.protocol.body import KVTable
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.command import CBOR
 from skylark.remoting.protocol.dialect import decode_body
-from skylark.remoting.protocol.requests.brokers import GET_BROKER_CONFIG, GET_BROKER_RUNTIME_INFO, UPDATE_BROKER_CONFIG
+from skylark.remoting.protocol.requests.brokers import (
+    GET_BROKER_CONFIG,
+    GET_BROKER_RUNTIME_INFO,
+    SWITCH_TIMER_ENGINE,
+    UPDATE_BROKER_CONFIG,
+)
 from tests.broker.desk import Desk
 from tests.broker.meta.support import options
 from tests.broker.store.support import put
@@ -158,3 +163,26 @@ async def test_runtime_info_has_all_of_rocketmqs_keys_as_text(codec: int) -> Non
     assert table["remainHowManyDataToFlush"].endswith(" B")
     assert len(table["putTps"].split(" ")) == 3
     assert table["commitLogDirCapacity"].startswith("Total : 1.0 TiB, Free : ")
+
+
+@pytest.mark.parametrize(
+    ("engine", "timers", "words"),
+    [
+        ({"E_T": "R"}, True, "this broker has no timers in RocksDB"),
+        ({"E_T": "X"}, True, "is F or R, not X"),
+        ({}, True, "is F or R, not None"),
+        ({"E_T": "F"}, False, "timerWheelEnable=false"),
+    ],
+)
+async def test_a_switch_to_an_engine_of_timers_that_is_not_there(
+    engine: dict[str, str], timers: bool, words: str
+) -> None:
+    desk = Desk(options(timer_wheel_enable=timers))
+    answer = await desk.ask(SWITCH_TIMER_ENGINE.code, engine)
+    assert answer.code == ResponseCode.INVALID_PARAMETER
+    assert words in (answer.remark or "")
+
+
+async def test_a_switch_to_the_engine_that_is_used_has_nothing_to_do() -> None:
+    answer = await Desk().ask(SWITCH_TIMER_ENGINE.code, {"E_T": "F"})
+    assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, "switch timer engine success")

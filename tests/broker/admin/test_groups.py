@@ -1,4 +1,4 @@
-"""200, 201, 207, 352."""
+"""200, 201, 207, 352, 5003."""
 
 import pytest
 
@@ -6,6 +6,7 @@ from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.command import CBOR
 from skylark.remoting.protocol.dialect import decode_body
 from skylark.remoting.protocol.requests.groups import (
+    DELETE_SUBSCRIPTION_GROUP_LIST,
     DELETE_SUBSCRIPTIONGROUP,
     GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
     GET_SUBSCRIPTIONGROUP_CONFIG,
@@ -149,3 +150,28 @@ async def test_a_list_of_groups_with_a_mistake_changes_nothing(body: bytes, code
     assert answer.code == code
     assert text in (answer.remark or "")
     assert desk.meta.groups.get("g2") is None
+
+
+@pytest.mark.parametrize("clean", [False, True])
+async def test_a_list_of_groups_is_deleted_as_each_of_them(clean: bool) -> None:
+    desk = Desk()
+    for name in ("a", "b", "c"):
+        await desk.ask(UPDATE, body=b'{"groupName":"%s"}' % name.encode())
+        desk.meta.offsets.commit(name, "T", 0, 7)
+    body = b'{"groupNameList":["a","b","missing"],"cleanOffset":%s}' % (b"true" if clean else b"false")
+    answer = await desk.ask(DELETE_SUBSCRIPTION_GROUP_LIST.code, body=body)
+    assert answer.code == ResponseCode.SUCCESS
+    assert [name for name in ("a", "b", "c") if desk.meta.groups.get(name)] == ["c"]
+    assert desk.meta.offsets.query("a", "T", 0) == (-1 if clean else 7)
+    none = await desk.ask(DELETE_SUBSCRIPTION_GROUP_LIST.code, body=b'{"groupNameList":[]}')
+    assert (none.code, none.remark) == (ResponseCode.INVALID_PARAMETER, "groupNameList names no group")
+
+
+@pytest.mark.parametrize(
+    ("factor", "is_taken"), [("0", True), ("100", True), ("101", False), ("x", False), ("", False)]
+)
+async def test_the_share_of_pops_by_priority_is_a_percentage(factor: str, is_taken: bool) -> None:
+    desk = Desk()
+    answer = await desk.ask(UPDATE, body=b'{"groupName":"a","attributes":{"+priority.factor":"%s"}}' % factor.encode())
+    assert (answer.code == ResponseCode.SUCCESS) == is_taken
+    assert (desk.meta.groups.get("a") is not None) == is_taken

@@ -1,4 +1,4 @@
-"""17, 21, 215, 305, 351."""
+"""17, 21, 215, 305, 351, 5002."""
 
 from typing import Any
 
@@ -12,6 +12,7 @@ from skylark.remoting.protocol.command import CBOR
 from skylark.remoting.protocol.dialect import decode_body
 from skylark.remoting.protocol.requests.topics import (
     DELETE_TOPIC_IN_BROKER,
+    DELETE_TOPIC_IN_BROKER_LIST,
     GET_ALL_TOPIC_CONFIG,
     GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
     GET_TOPIC_CONFIG,
@@ -276,3 +277,21 @@ async def test_a_list_of_topics_with_a_mistake_changes_nothing(body: bytes, code
     assert answer.code == code
     assert text in (answer.remark or "")
     assert desk.meta.topics.get("B") is None
+
+
+async def test_a_list_of_topics_is_deleted_as_each_of_them() -> None:
+    desk = Desk()
+    for topic in ("A", "B", "C"):
+        await desk.ask(UPDATE, create(topic))
+    answer = await desk.ask(DELETE_TOPIC_IN_BROKER_LIST.code, body=b'{"topicList":["A","B","A","Missing"]}')
+    assert answer.code == ResponseCode.SUCCESS
+    assert [name for name in ("A", "B", "C") if desk.meta.topics.get(name)] == ["C"]
+
+
+@pytest.mark.parametrize("names", [b'["A","SCHEDULE_TOPIC_XXXX"]', b'["A","a b"]', b"[]"])
+async def test_a_list_with_a_topic_that_may_not_be_deleted_deletes_none(names: bytes) -> None:
+    desk = Desk()
+    await desk.ask(UPDATE, create("A"))
+    answer = await desk.ask(DELETE_TOPIC_IN_BROKER_LIST.code, body=b'{"topicList":%s}' % names)
+    assert answer.code != ResponseCode.SUCCESS
+    assert desk.meta.topics.get("A") is not None

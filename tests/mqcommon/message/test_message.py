@@ -35,6 +35,7 @@ JUNK = st.one_of(
         ({"properties": [("a", "b")]}, "properties must be a mapping of str to str, not list"),
         ({"delay_level": "3"}, "delay_level must be an int"),
         ({"sharding_key": 7}, "sharding_key must be a str, not int 7"),
+        ({"priority": "7"}, "priority must be an int, not str '7'"),
     ],
 )
 def test_a_wrong_type_is_named(arguments: dict[str, Any], text: str) -> None:
@@ -52,6 +53,9 @@ def test_a_wrong_type_is_named(arguments: dict[str, Any], text: str) -> None:
         ({"keys": ["a b"]}, r"keys\[0\] is str 'a b': a space separates keys"),
         ({"flag": 2**31}, "flag must be from"),
         ({"delay_level": -1}, "delay_level must be from 0"),
+        ({"priority": -1}, "priority must be from 0"),
+        ({"priority": 2**31}, "priority must be from 0"),
+        ({"priority": 1, "sharding_key": "k"}, "sharding_key and priority both choose the queue"),
         ({"tags": "a\x01"}, "^tags = str"),
         ({"keys": ["a\x02"]}, "^keys = str"),
         ({"sharding_key": "\x02"}, "^sharding_key = str"),

@@ -16,6 +16,7 @@ async function main() {
     if (described.key) message.keys = [described.key];
     if (described.properties) message.properties = new Map(Object.entries(described.properties));
     if (described.group) message.messageGroup = described.group;
+    if (described.priority !== undefined) message.priority = described.priority;
     if (described.delay_s) message.delay = described.delay_s * 1000;
     try {
       const receipt = await producer.send(message);

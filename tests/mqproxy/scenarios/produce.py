@@ -32,6 +32,8 @@ for described in asked["messages"]:
         message.add_property(name, value)
     if "group" in described:
         message.message_group = described["group"]
+    if "priority" in described:
+        message.priority = described["priority"]
     if "delay_s" in described:
         message.delivery_timestamp = int(time.time()) + described["delay_s"]
     try:

@@ -243,3 +243,24 @@ async def test_with_a_real_broker_there_are_only_mocks(in_cluster: Place) -> Non
             await take.wait_call(LIMIT_S)
             assert _calls(handle.mock) == ["tea"] and _calls(publisher.mock) == ["bill for tea"]
         await broker.stop()
+
+
+@in_asyncio
+async def test_a_message_has_its_own_priority_or_that_of_its_publisher(broker: RocketBroker) -> None:
+    seen: list[tuple[int | None, str | None]] = []
+
+    @broker.subscriber("orders")
+    async def handle(message: annotations.RocketMessage) -> None:
+        raw = message.raw_message
+        seen.append((raw.priority, raw.properties.get("__SHARDINGKEY")))
+
+    publisher = broker.publisher("orders", priority=5)
+    async with TestRocketBroker(broker):
+        await broker.publish("a", "orders", priority=9)
+        await broker.publish_batch("b", topic="orders", priority=8)
+        await publisher.publish("c")
+        await publisher.publish("d", priority=0)
+        # A key and a priority exclude each other: the message's own choice counts.
+        await publisher.publish("e", sharding_key="k")
+        await handle.wait_call(3)
+    assert seen == [(9, None), (8, None), (5, None), (0, None), (None, "k")]

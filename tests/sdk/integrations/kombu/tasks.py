@@ -65,6 +65,15 @@ def retried(self: Task, times: int, pause_s: float) -> int:
     return int(self.request.retries)
 
 
+@shared_task(bind=True, max_retries=5)
+def note_priority(self: Task, path: str, retries: int = 0) -> None:
+    """A line in a file: the priority of the task, of which it knows itself."""
+    if self.request.retries < retries:
+        raise self.retry(countdown=0)
+    with Path(path).open("a", encoding="utf-8") as file:
+        file.write(f"{self.request.delivery_info['priority']}\n")
+
+
 # With no delay Celery's state RETRY, which the first process notes, may come after what the second one has done.
 @shared_task(autoretry_for=(Oops,), max_retries=1, retry_backoff=False, default_retry_delay=0.5)
 def fails_twice() -> None:

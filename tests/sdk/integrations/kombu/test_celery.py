@@ -244,6 +244,25 @@ def test_results_by_rpc(cluster: Cluster, pool: str) -> None:
         app.backend.result_consumer.stop()
 
 
+def test_urgent_tasks_run_first_and_stay_urgent_when_they_are_retried(cluster: Cluster, tmp_path: Path) -> None:
+    app = tasks.make_app(f"rocketmq://{cluster.nameserver}/ns-urgent", "rpc://")
+    app.conf.update(
+        task_queue_max_priority=9, task_default_priority=2, worker_prefetch_multiplier=1, task_acks_late=True
+    )
+    app.set_current()
+    app.set_default()
+    done = tmp_path / "done"
+    with app:
+        for priority in (0, None, 9, 5, 9):
+            options = {} if priority is None else {"priority": priority}
+            tasks.note_priority.apply_async((str(done), int(priority == 5)), **options)
+        with start_worker(app, pool="solo", concurrency=1, perform_ping_check=False, shutdown_timeout=TIMEOUT_S):
+            until_true(lambda: len(lines(done)) == 5)
+    # The retry of the task with priority 5 is a message of its own, sent while the worker had the next task.
+    assert sorted(lines(done)) == ["0", "2", "5", "9", "9"]
+    assert lines(done)[:2] == ["9", "9"] and lines(done)[-1] == "0"
+
+
 def test_a_task_is_found_by_its_id(app: Celery, cluster: Cluster) -> None:
     """With mqadmin queryMsgByKey, too."""
     result: AsyncResult = tasks.add.delay(1, 1)

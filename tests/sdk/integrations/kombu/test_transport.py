@@ -537,13 +537,95 @@ def test_a_task_comes_before_its_eta_by_the_lead_at_most(connection: Any, queue:
     reader.close()
 
 
-def test_priorities_are_refused_with_the_way_out(connection: Any, queue: str) -> None:
-    for work in (
-        lambda: send(connection, queue, "urgent", priority=5),
-        lambda: Queue(queue, max_priority=10)(connection.default_channel).declare(),
-    ):
-        with pytest.raises(InvalidArgument, match=r"RocketMQ has no priorities, .* queue of their own"):
-            work()
+def publish(connection: Any, queue: Queue, *priorities: int | None, **options: Any) -> None:
+    """A message for each priority, which is its body, too."""
+    producer = Producer(connection, auto_declare=False)
+    for priority in priorities:
+        more = {} if priority is None else {"priority": priority}
+        producer.publish(
+            priority, exchange=queue.exchange, routing_key=queue.routing_key, declare=[queue], **more, **options
+        )
+
+
+def received(connection: Any, queue: Queue, count: int) -> list[Any]:
+    """The payloads of so many messages, which are acknowledged one by one, in their order."""
+    reader, found = Reader(connection, queue, prefetch=1), []
+    while len(found) < count:
+        (message,) = reader.get(1)
+        assert message.properties["priority"] == (message.payload or 0)
+        found.append(message.payload)
+        message.ack()
+    reader.close()
+    return found
+
+
+@pytest.mark.parametrize(("exchange", "auto_delete"), [("", False), ("", True), ("direct", False), ("topic", False)])
+def test_the_most_urgent_message_comes_first(connection: Any, queue: str, exchange: str, auto_delete: bool) -> None:
+    bound = Exchange(f"{queue}-x", exchange) if exchange else Exchange("")
+    urgent = Queue(queue, bound, routing_key=queue, max_priority=9, auto_delete=auto_delete)
+    publish(connection, urgent, 0, None, 9, 3, 20, 9)
+    assert received(connection, urgent, 6) == [9, 20, 9, 3, 0, None]
+
+
+def test_a_task_with_an_eta_is_as_urgent_when_it_is_due(url: str, queue: str, cluster: Cluster) -> None:
+    urgent = Queue(queue, Exchange(""), routing_key=queue, max_priority=9)
+    # The second task reaches its time in steps.
+    with Connection(url, transport_options={"eta_lead": 0, "max_delay": 0.4}) as connection:
+        publish(connection, urgent, 7, headers=eta(0.5))
+        publish(connection, urgent, 8, headers=eta(1.0))
+        reader = Reader(connection, urgent)
+        assert [message.payload for message in reader.get(2)] == [7, 8]
+        reader.close()
+    with blocking.PullConsumer(cluster.nameserver, group=f"readers-{queue_topic(queue)}") as consumer:
+        used = [each.queue_id for each in consumer.message_queues(queue_topic(queue)) if consumer.max_offset(each)]
+    assert used == [7, 8]
+
+
+def test_a_message_that_comes_back_keeps_its_priority(connection: Any, queue: str) -> None:
+    urgent = Queue(queue, Exchange(""), routing_key=queue, max_priority=9)
+    publish(connection, urgent, 5)
+    reader = Reader(connection, urgent, prefetch=1)
+    (message,) = reader.get(1)
+    publish(connection, urgent, 1, 9)
+    message.requeue()
+    found = []
+    while len(found) < 3:
+        (message,) = reader.get(1)
+        found.append(message.payload)
+        message.ack()
+    assert found[0] == 9 and sorted(found) == [1, 5, 9]
+    reader.close()
+
+
+def test_a_queue_gets_priorities_when_it_is_declared_with_them(connection: Any, queue: str, cluster: Cluster) -> None:
+    publish(connection, Queue(queue, Exchange(""), routing_key=queue), 1)
+    # kombu declares a queue once for each connection.
+    with connection.clone() as other:
+        publish(other, Queue(queue, Exchange(""), routing_key=queue, max_priority=9), 9)
+    with blocking.Admin(cluster.nameserver) as admin:
+        config = admin.topic_config(cluster.brokers[0].address, queue_topic(queue))
+    assert (config.attributes, config.read_queue_nums) == ({"message.type": "PRIORITY"}, 10)
+
+
+def test_a_priority_without_effect_is_told_once(connection: Any, queue: str, caplog: pytest.LogCaptureFixture) -> None:
+    publish(connection, Queue(queue, Exchange(""), routing_key=queue), 5, 5, 0)
+    (told,) = [record.getMessage() for record in caplog.records if "has no priorities" in record.getMessage()]
+    assert told.startswith("priority 5 of a message has no effect") and "task_queue_max_priority = 9" in told
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"max_priority": 256}, "max_priority of a queue must be 1 to 255, not 256"),
+        ({"queue_arguments": {"x-max-priority": "high"}}, "must be 1 to 255, not 'high'"),
+        ({"max_priority": -1}, "must be 1 to 255, not -1"),
+    ],
+)
+def test_a_queue_that_cannot_have_priorities_is_refused(
+    connection: Any, queue: str, options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=words):
+        Queue(queue, **options)(connection.default_channel).declare()
 
 
 def test_green_threads_are_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
