@@ -1,4 +1,4 @@
-"""A Controller: its port, its node of the group, and its tasks. It listens at its own address of controllerDLegerPeers.
+"""A Controller: its port, its node of the group, and its tasks.
 
 ``Controller`` runs alone (cli.py) or inside a NameServer, which gives it its options.
 Neighbours: view.py (what this owns), handlers.py (requests), elections.py.
@@ -100,6 +100,7 @@ class Controller:
             handlers, slow = guard.guarded(handlers), guard.guarded_slow(slow)
         own = options.controller_peers[options.controller_d_leger_self_id]
         host, port = split_address(own)
+        host = options.controller_bind_address or host
         self._server = server = Server(
             handlers,
             slow,

@@ -82,6 +82,11 @@ class ControllerOptions:
             )
 
     @property
+    def controller_bind_address(self) -> str:
+        """Where the Controller listens; empty: at its own address of ``controllerDLegerPeers``."""
+        return ""
+
+    @property
     def controller_dir(self) -> str:
         """``controllerStorePath`` as a path."""
         return os.path.expanduser(self.controller_store_path)
@@ -102,6 +107,12 @@ class ControllerDaemonOptions(
 ):
     """The options of the command ``controller``."""
 
+    bind_address: str = option(
+        "",
+        "address to listen on; empty: its own address of controllerDLegerPeers. Set it where that is no address of this"
+        " machine: behind NAT, or a name that is not known yet at the start",
+        env="SKYLARK_BIND_ADDRESS",
+    )
     config_store_path: str = option(
         "", "conf file that keeps options changed by updateControllerConfig; set by -c, empty: they last until the stop"
     )
@@ -141,6 +152,10 @@ class ControllerDaemonOptions(
     @property
     def scan_brokers_ms(self) -> int:
         return self.scan_not_active_broker_interval
+
+    @property
+    def controller_bind_address(self) -> str:
+        return self.bind_address
 
     @property
     def forbidden_keys(self) -> frozenset[str]:
