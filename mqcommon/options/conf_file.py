@@ -55,11 +55,11 @@ def load_conf(
             values[o.name] = parse_value(o, environ[o.env], o.env)
     if path is not None:
         file = os.fspath(path)
-        text, mode = _read_text(file)
+        text, status = _read_text(file)
         in_file = _read_entries(cls, options, text, file, warnings)
         secrets = [o.key for o in options.values() if o.secret and in_file.get(o.name)]
         if secrets:
-            check_mode(file, mode, ", ".join(secrets))
+            check_mode(file, status, ", ".join(secrets))
         values |= in_file
     # An option may be given by its key or by its flag's name; twice is a mistake, even with the same value.
     names = {o.name: o for o in options.values()}
@@ -208,19 +208,19 @@ def changes_of(old: T, new: T) -> dict[str, str]:
     return {o.key: value_text(getattr(new, o.name)) for o in options if getattr(new, o.name) != getattr(old, o.name)}
 
 
-def _read_text(file: str) -> tuple[str, int]:
-    """The text of a file, and its mode."""
+def _read_text(file: str) -> tuple[str, os.stat_result]:
+    """The text of a file, and its status."""
     try:
         with open(file, "rb") as stream:
-            data, mode = stream.read(), os.fstat(stream.fileno()).st_mode
+            data, status = stream.read(), os.fstat(stream.fileno())
     except FileNotFoundError:
         raise ConfigError(f"{file}: no such file; name a conf file that exists") from None
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read: {error.strerror}; check the path and its permissions") from None
     try:
-        return data.decode("utf-8-sig"), mode
+        return data.decode("utf-8-sig"), status
     except UnicodeDecodeError:  # Java's own encoding of properties; decoding it never fails
-        return data.decode("iso-8859-1"), mode
+        return data.decode("iso-8859-1"), status
 
 
 def _read_entries(
