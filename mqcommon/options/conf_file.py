@@ -1,10 +1,11 @@
 """Conf files: reading them into an options dataclass, updates while a daemon runs, and saving changed options.
 
-Order of precedence: command line, conf file, environment variable (``env=``), default.
+Order of precedence: command line, conf file, environment variable, default. The file comes before the environment, as
+``updateBrokerConfig`` writes its changes into the file.
 A ``ConfigError`` names file, line, key and remedy. RocketMQ's keys that are accepted without effect are in the class
 variable ``ignored_keys``.
 An edit of a user's conf file replaces values in place and leaves comments and order as they were.
-Neighbours: fields.py (declaration, one value), command_line.py (flags, docs), the daemons' options.py.
+Neighbours: fields.py (declaration, one value), environment.py, command_line.py (flags, docs), the daemons' options.py.
 """
 
 import dataclasses
@@ -20,6 +21,7 @@ from skylark.mqcommon.disk.atomic import exclusive, write_atomic
 from skylark.mqcommon.disk.files import FileSystem
 from skylark.mqcommon.disk.secret_file import check_mode
 from skylark.mqcommon.errors import ConfigError
+from skylark.mqcommon.options.environment import values_of
 from skylark.mqcommon.options.fields import Option, Value, options_of, parse_value, place, value_text
 
 T = TypeVar("T")
@@ -49,10 +51,7 @@ def load_conf(
     warnings = [] if warnings is None else warnings
     environ = os.environ if environ is None else environ
     # By precedence, the lowest first: each source replaces values of those before it.
-    values: dict[str, Value] = {}
-    for o in options.values():
-        if o.env and environ.get(o.env, "").strip():
-            values[o.name] = parse_value(o, environ[o.env], o.env)
+    values = values_of(cls, environ, warnings)
     if path is not None:
         file = os.fspath(path)
         text, status = _read_text(file)
@@ -85,16 +84,23 @@ def conf_keys(cls: type[Any], path: str | os.PathLike[str] | None) -> frozenset[
     return frozenset(key for _, key, _ in _entries(cls, _read_text(file)[0], file))
 
 
-def raw_value(cls: type[Any], key: str, path: str | os.PathLike[str] | None, overrides: Mapping[str, str]) -> str:
-    """The text that ``overrides`` or the conf file give for ``key``, "" for none.
+def raw_value(
+    cls: type[Any],
+    key: str,
+    path: str | os.PathLike[str] | None,
+    overrides: Mapping[str, str],
+    environ: Mapping[str, str] | None = None,
+) -> str:
+    """The text that ``overrides``, the conf file or the environment give for ``key``, "" for none.
 
     Other lines may be wrong, and the file may be missing: `load_conf` reports that.
     """
-    name = next(o.name for o in options_of(cls) if o.key == key)
-    given = overrides.get(name, overrides.get(key, ""))
-    if given or path is None:
+    o = next(o for o in options_of(cls) if o.key == key)
+    if given := overrides.get(o.name, overrides.get(key, "")):
         return given
-    found = ""
+    found = (os.environ if environ is None else environ).get(o.variable, "").strip()
+    if path is None:
+        return found
     with suppress(ConfigError):
         for _, other, value in _entries(cls, _read_text(os.fspath(path))[0]):
             found = value if other == key else found

@@ -64,6 +64,7 @@ class Controller:
         self._clock = clock
         self._server: Server | None = None
         self._elections: Elections | None = None
+        self._is_stopping = False
         self.view: View | None = None
 
     async def run(self, tls: DaemonTls, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
@@ -122,8 +123,18 @@ class Controller:
             await nursery.start(node.run)
             task_status.started(address)
 
+    @property
+    def unready(self) -> str:
+        """Why this Controller is not ready; "" when it knows who leads the group."""
+        if self._server is None or self.view is None:
+            return "this Controller starts"
+        if self._is_stopping:
+            return "this Controller stops"
+        return "" if self.view.group.leader else "the group has no leader"
+
     async def stop(self) -> None:
         """Accept no more connections and answer what is in flight; cancel ``run`` afterwards."""
+        self._is_stopping = True
         if self._server is not None:
             self._server.stop_accepting()
             await self._server.drain(DRAIN_TIMEOUT_MS)

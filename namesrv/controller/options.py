@@ -7,6 +7,7 @@ from skylark.mqcommon.addresses import parse_peers
 from skylark.mqcommon.errors import ConfigError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.logs.options import LogOptions, parse_levels
+from skylark.mqcommon.metrics.options import HealthOptions
 from skylark.mqcommon.options.fields import option
 from skylark.namesrv.access import AccessOptions
 from skylark.remoting.net.inner_credentials import InnerCredentialsOptions
@@ -103,7 +104,14 @@ def check_that_controllers_sign(options: Any) -> None:
 
 @lazy_dataclass(frozen=True)
 class ControllerDaemonOptions(
-    ControllerOptions, LogOptions, AccessOptions, InnerCredentialsOptions, SignatureOptions, LimitOptions, TlsOptions
+    ControllerOptions,
+    LogOptions,
+    AccessOptions,
+    InnerCredentialsOptions,
+    SignatureOptions,
+    LimitOptions,
+    TlsOptions,
+    HealthOptions,
 ):
     """The options of the command ``controller``."""
 
