@@ -119,7 +119,6 @@ class ControllerDaemonOptions(
         "",
         "address to listen on; empty: its own address of controllerDLegerPeers. Set it where that is no address of this"
         " machine: behind NAT, or a name that is not known yet at the start",
-        env="SKYLARK_BIND_ADDRESS",
     )
     config_store_path: str = option(
         "", "conf file that keeps options changed by updateControllerConfig; set by -c, empty: they last until the stop"
