@@ -60,6 +60,7 @@ NEEDS = {
 }
 # Files and folders that take seconds, whatever the number of examples; --fast leaves them out, too.
 SLOW = (
+    "tests/deploy/",
     "tests/fuzz/",
     "tests/sim/",
     "tests/broker/replication/",
