@@ -62,7 +62,7 @@ from skylark.sdk.nameservers import (
 from skylark.sdk.namespaces import Names, Namespace
 from skylark.sdk.route_watch import RouteWatch
 from skylark.sdk.routes import RouteCache, TopicRoute, make_route, with_unheard
-from skylark.sdk.runtime import FORKS, AsyncOnly, Home, check_trio, keep_freed_memory, make_client_id, survived
+from skylark.sdk.runtime import FORKS, AsyncOnly, Home, check_loop, keep_freed_memory, make_client_id, survived
 from skylark.sdk.topic_names import TopicNames
 
 logger = logging.getLogger(__name__)
@@ -162,7 +162,7 @@ class ClientInstance:
     async def __aenter__(self) -> Self:
         if self._nursery is not None:
             raise RuntimeError("this client is open already; make another")
-        check_trio()
+        check_loop("trio")
         keep_freed_memory()
         self._home = Home()
         self.forks = self._home.forks
@@ -222,7 +222,7 @@ class ClientInstance:
     def check_open(self) -> None:
         """Raise RuntimeError unless this client is open in this process; SkylarkError when it was closed."""
         if self._home is None:
-            check_trio()
+            check_loop("trio")
             raise RuntimeError("open the client with 'async with' first")
         self._home.check()
         if self.forks != self._home.forks:
@@ -644,7 +644,7 @@ class ClientHandle:
     def check_open(self) -> None:
         """Raise RuntimeError unless open in this process; SkylarkError when this or its instance was closed."""
         if self._nursery is None:
-            check_trio()
+            check_loop("trio")
             raise RuntimeError("open the client with 'async with' first")
         self.instance.check_open()
         if self.forks != FORKS.count:

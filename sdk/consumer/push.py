@@ -528,7 +528,7 @@ class PushParts:
         if not self._settings.is_stream and not self.counters.pulled and open_s < EARLY_S:
             logger.warning(
                 "the consumer of group %s ends %.1f s after its start, and no message has come: messages are handled "
-                "inside of its 'async with' block (or 'with' block) only. Keep the block open, as by `await "
+                "inside of its 'async with' block (or 'with' block) only. Keep the block open, for example by `await "
                 "trio.sleep_forever()`, `await asyncio.Event().wait()` or `threading.Event().wait()`",
                 self._settings.group,
                 open_s,
