@@ -162,7 +162,7 @@ def wire(
     reviving = next(part for part in answering if isinstance(part, Reviving))
     delivering = Delivering(timed, transactions, reviving)
     health = HealthPages(
-        options, core.admission, core.role, lambda: len(registrar.registered_addrs), replicated.not_copied
+        options, core.admission, core.role, lambda: len(registrar.registered_addrs), replicated.joining.why_not
     )
     metrics = None
     if options.metrics_exporter_type != "DISABLE":  # else nothing is measured
