@@ -23,6 +23,7 @@ from skylark.mqcommon.options.fields import options_of
 from skylark.remoting.metrics.health import HEALTH_PAGES
 from tests.deploy.rendering import (
     COMPONENTS,
+    DEPLOY,
     IDS,
     OF_IMAGE,
     OVERLAYS,
@@ -35,6 +36,7 @@ from tests.deploy.rendering import (
     pods,
     rendered,
 )
+from tests.tidy.tree import ROOT
 
 # Port of a container → the option with its number, by daemon.
 PORTS = {
@@ -300,3 +302,33 @@ def test_variables_are_those_of_a_daemon_or_a_tool(overlay: str, components: tup
         # A key of the conf file would win over a variable.
         keys = {line.partition("=")[0] for line in pod.files[pod.conf].splitlines()}
         assert not {o.key for o in options_of(pod.options_class) if o.variable in pod.environ} & keys
+
+
+@each_variant
+def test_memory_limits_are_above_what_clients_can_make_a_daemon_hold(
+    overlay: str, components: tuple[str, ...], tmp_path: Path
+) -> None:
+    for pod in pods(rendered(overlay, components)):
+        limit = _bytes(pod.container["resources"]["limits"]["memory"])
+        assert limit >= getattr(options_of_pod(pod, tmp_path), "max_buffered_bytes", 0) + 64 * 1024 * 1024
+        assert _bytes(pod.container["resources"]["requests"]["memory"]) <= limit
+
+
+def _bytes(quantity: str) -> int:
+    return int(quantity[:-2]) << {"Mi": 20, "Gi": 30}[quantity[-2:]]
+
+
+def test_the_page_names_what_is_there() -> None:
+    page = (ROOT / "docs" / "operate" / "kubernetes.md").read_text(encoding="utf-8")
+    docs = [doc for overlay in OVERLAYS for doc in rendered(overlay)]
+    there = {f"{doc['kind'].lower()}/{name_of(doc)}" for doc in docs}
+    shown = set(re.findall(r"\b(?:statefulset|deployment)/[\w-]+", page.replace("$set", "broker-b")))
+    assert shown and shown <= there
+    paths = re.findall(r"(?:deploy/kubernetes/|`)((?:base|broker|components|controller|single|2m-2s)\b[\w/-]*)", page)
+    assert len(paths) > 8 and [path for path in paths if not (DEPLOY / path).exists()] == []
+    claims = {
+        f"{claim['metadata']['name']}-{name_of(doc)}"
+        for doc in of_kind(docs, "StatefulSet")
+        for claim in doc["spec"]["volumeClaimTemplates"]
+    }
+    assert {name.rpartition("-")[0] for name in re.findall(r"`(data-[\w-]+)`", page)} <= claims
