@@ -15,6 +15,7 @@ import pytest
 import trio
 from click.testing import CliRunner
 
+from scripts.controller_set import NOT_YET
 from scripts.daemons import BIN, Daemon
 from skylark import Admin, Credentials, Message, Producer, PullConsumer, Tls
 from skylark.mqadmin.cli import mqadmin
@@ -148,6 +149,33 @@ async def until_on_all_masters(namesrv: str, known: dict[str, Any], nodes: list[
         await until(is_there, "the topic is on all masters")
 
 
+async def until_whole(nodes: list[Node], namesrv: str, known: dict[str, Any]) -> None:
+    """Wait until the Controllers, if there are any, have all brokers alive in the SyncStateSet.
+
+    A StatefulSet waits for minReadySeconds instead.
+    """
+    controllers = [f"{node.ip}:{node.pod.ports['controller']}" for node in of_daemon(nodes, "controller")]
+    async with Admin(namesrv, **known) as admin:
+
+        async def is_whole() -> bool:
+            try:
+                found = (await admin.sync_state_sets(controllers, ["broker-a"])).replicas_info_table["broker-a"]
+            except NOT_YET:
+                return False
+            return sum(bool(each.alive) for each in found.in_sync_replicas) == len(of_daemon(nodes, "broker"))
+
+        if controllers:
+            await until(is_whole, "all brokers are in the SyncStateSet")
+
+
+async def doctor_finds_no_failure(nodes: list[Node]) -> None:
+    """`skylark admin doctor` in the console's pod, as docs/operate/kubernetes.md says."""
+    (console,) = of_daemon(nodes, "console")
+    command = [*console.daemon.command[: console.daemon.command.index("console")], "admin", "doctor", "--quiet"]
+    done = await trio.run_process(command, capture_stdout=True, capture_stderr=True, check=False)
+    assert done.returncode == 0, (done.stdout + done.stderr).decode()
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     ("overlay", "is_guarded"),
@@ -169,6 +197,7 @@ async def test_no_send_fails_while_the_brokers_of_an_overlay_restart(
         async with Producer(namesrv, **known) as producer:
             await producer.send(Message(TOPIC, sent[0]))
             await until_on_all_masters(namesrv, known, nodes)
+            await doctor_finds_no_failure(nodes)
             # As a StatefulSet does it: the last pod of a set first, the next one when it is ready.
             for node in reversed(of_daemon(nodes, "broker") + of_daemon(nodes, "controller")):
                 node.daemon.terminate()
@@ -178,6 +207,7 @@ async def test_no_send_fails_while_the_brokers_of_an_overlay_restart(
                     await producer.send(Message(TOPIC, sent[-1]))
                 node.daemon.start()
                 await node.until_ready()
+                await until_whole(nodes, namesrv, known)
             sent.append(b"last")
             await producer.send(Message(TOPIC, sent[-1]))
         async with PullConsumer(namesrv, **known) as consumer:
