@@ -21,7 +21,7 @@ from skylark.mqcommon.errors import ConfigError, RequestRefused
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.logs.options import LogOptions, parse_levels
 from skylark.mqcommon.message.layout import BLANK_BYTES, MAX_OVERHEAD_BYTES, MAX_PROPERTIES
-from skylark.mqcommon.metrics.options import MetricsOptions
+from skylark.mqcommon.metrics.options import HealthOptions, MetricsOptions
 from skylark.mqcommon.names import RETRY_TOPIC_MAX_LENGTH, TRACE_TOPIC, check_topic
 from skylark.mqcommon.options.fields import BYTES, option
 from skylark.remoting.net.address_server import address_of, address_server_url
@@ -41,7 +41,15 @@ _STORE_TYPE, _CONFIG_VERSION = "default", "v1"
 
 
 @lazy_dataclass(frozen=True)
-class BrokerOptions(LogOptions, InnerCredentialsOptions, SignatureOptions, LimitOptions, TlsOptions, MetricsOptions):
+class BrokerOptions(
+    LogOptions,
+    InnerCredentialsOptions,
+    SignatureOptions,
+    LimitOptions,
+    TlsOptions,
+    MetricsOptions,
+    HealthOptions,
+):
     """The options of one broker."""
 
     # --- who and where

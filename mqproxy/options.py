@@ -10,7 +10,7 @@ from skylark.mqcommon.errors import ConfigError
 from skylark.mqcommon.exposure import Exposure, exposure, opened
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.logs.options import LogOptions, parse_levels
-from skylark.mqcommon.metrics.options import MetricsOptions
+from skylark.mqcommon.metrics.options import HealthOptions, MetricsOptions
 from skylark.mqcommon.options.conf_file import conf_keys, load_conf
 from skylark.mqcommon.options.fields import BYTES, option
 from skylark.remoting.net.inner_credentials import InnerCredentialsOptions
@@ -58,7 +58,7 @@ _IGNORED = """
 
 
 @lazy_dataclass(frozen=True)
-class ProxyOptions(LogOptions, InnerCredentialsOptions, TlsOptions, MetricsOptions):
+class ProxyOptions(LogOptions, InnerCredentialsOptions, TlsOptions, MetricsOptions, HealthOptions):
     """The options of one proxy."""
 
     namesrv_addr: str = option("", "NameServers of the cluster: host:port;host:port", env="NAMESRV_ADDR")

@@ -9,7 +9,7 @@ from typing import ClassVar
 from skylark.mqcommon.exposure import Exposure, exposure
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.logs.options import LogOptions, parse_levels
-from skylark.mqcommon.metrics.options import MetricsOptions
+from skylark.mqcommon.metrics.options import HealthOptions, MetricsOptions
 from skylark.mqcommon.options.fields import BYTES, option
 from skylark.namesrv.access import AccessOptions
 from skylark.namesrv.controller.options import ControllerOptions, check_that_controllers_sign
@@ -39,6 +39,7 @@ class NamesrvOptions(
     LimitOptions,
     TlsOptions,
     MetricsOptions,
+    HealthOptions,
     ControllerOptions,
 ):
     """The options of one NameServer."""

@@ -23,7 +23,7 @@ class HealthOptions:
 
 
 @lazy_dataclass(frozen=True)
-class MetricsOptions(HealthOptions):
+class MetricsOptions:
     """Part of the options of a daemon with metrics."""
 
     metrics_exporter_type: str = option(

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Literal, Self
 
 import orjson
+from trio.lowlevel import enable_ki_protection
 
 from skylark.mqcommon.addresses import format_address
 from skylark.mqcommon.errors import BrokerError, InvalidArgument, RemotingError, RouteNotFound, UserError
@@ -157,10 +158,12 @@ class Admin(AsyncOnly):
         self.names = self._client.names
         self._ask = AdminRequests(self._client)
 
+    @enable_ki_protection
     async def __aenter__(self) -> Self:
         await self._client.__aenter__()
         return self
 
+    @enable_ki_protection
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:

@@ -127,6 +127,7 @@ class PullConsumer(AsyncOnly):
             self._given.note_read,
         )
 
+    @enable_ki_protection
     async def __aenter__(self) -> Self:
         await self._client.__aenter__()
         try:
@@ -141,13 +142,16 @@ class PullConsumer(AsyncOnly):
             await self._tracing.open(self._client)
         return self
 
+    @enable_ki_protection
     async def __aexit__(self, *error: Any) -> None:
-        # Shielded: offsets are committed although the block was cancelled. `close` has a deadline of its own.
-        with survived("committing offsets"), trio.CancelScope(shield=True):
-            await self._commits.close()
-            if self._tracing is not None:
-                await self._tracing.close()
-        await self._client.__aexit__(*error)
+        try:
+            # Shielded: offsets are committed although the block was cancelled. `close` has a deadline of its own.
+            with survived("committing offsets"), trio.CancelScope(shield=True):
+                await self._commits.close()
+                if self._tracing is not None:
+                    await self._tracing.close()
+        finally:
+            await self._client.__aexit__(*error)
 
     # --- queues and offsets
 
