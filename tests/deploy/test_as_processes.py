@@ -198,8 +198,8 @@ async def test_no_send_fails_while_the_brokers_of_an_overlay_restart(
             await producer.send(Message(TOPIC, sent[0]))
             await until_on_all_masters(namesrv, known, nodes)
             await doctor_finds_no_failure(nodes)
-            # As a StatefulSet does it: the last pod of a set first, the next one when it is ready.
-            for node in reversed(of_daemon(nodes, "broker") + of_daemon(nodes, "controller")):
+            # As StatefulSets do it: the last pod first, the next one when it is ready.
+            for node in reversed(of_daemon(nodes, "controller") + of_daemon(nodes, "broker")):
                 node.daemon.terminate()
                 await trio.to_thread.run_sync(node.daemon.wait_stopped)
                 if overlay != "single":
