@@ -36,9 +36,19 @@ def _offline_commands() -> list[click.Command]:
     from skylark.broker.commands.dledger_store import dledger_init
     from skylark.broker.commands.json_metadata import export_metadata, import_metadata
     from skylark.broker.commands.rebuild_metadata import rebuild_metadata
+    from skylark.broker.commands.restore import restore
     from skylark.broker.commands.verify_store import verify_store
 
-    return [dledger_init, export_metadata, import_metadata, print_cut, rebuild_metadata, resync_slave, verify_store]
+    return [
+        dledger_init,
+        export_metadata,
+        import_metadata,
+        print_cut,
+        rebuild_metadata,
+        restore,
+        resync_slave,
+        verify_store,
+    ]
 
 
 @click.group(

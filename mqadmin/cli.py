@@ -17,6 +17,7 @@ import click
 from skylark.mqadmin.command import common_options
 from skylark.mqadmin.commands import (
     accounts,
+    backups,
     brokers,
     clients,
     clone,
@@ -205,6 +206,7 @@ for _module in (
     cluster,
     topology,
     brokers,
+    backups,
     groups,
     offsets,
     clients,

@@ -28,6 +28,7 @@ from skylark.remoting.protocol.requests import (
 )
 from skylark.remoting.protocol.requests import (
     auth,
+    backups,
     brokers,
     clients,
     controller,
@@ -674,6 +675,19 @@ class Admin(AsyncOnly):
         """
         header = offsets.GetMaxOffsetRequestHeader(topic, queue_id, committed, lo=False)
         return (await self._ask.call(addr, offsets.GET_MAX_OFFSET, header)).header().offset
+
+    # --- backups
+
+    async def begin_backup(self, addr: str, name: str) -> None:
+        """Have a Skylark broker back up its store to ``backup/<name>`` in its storePathRootDir; see `backup_status`.
+
+        BrokerError when ``name`` is no name of a directory, or while another backup runs.
+        """
+        await self._ask.call(addr, backups.BACK_UP_STORE, backups.BackUpStoreRequestHeader(name))
+
+    async def backup_status(self, addr: str) -> backups.BackupStatus:
+        """How far the last backup is that the broker has begun since its start."""
+        return (await self._ask.call(addr, backups.GET_BACKUP_STATUS)).body()
 
     # --- draining brokers, removing queues
 
