@@ -80,7 +80,7 @@ def supervisor_of(
 ) -> Supervisor:
     """Runs ``instances``. ``conf`` and ``given``: the conf file and the command line's options, for each instance."""
     children = [_child(instance, conf, given) for instance in instances]
-    return Supervisor("broker", "brokers", children, logs=options, pages=options)
+    return Supervisor("broker", "brokers", children, logs=options, metrics=options, health=options)
 
 
 def _child(instance: Instance, conf: str | None, given: Mapping[str, str]) -> Child:

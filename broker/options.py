@@ -22,7 +22,7 @@ from skylark.mqcommon.errors import ConfigError, RequestRefused
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.logs.options import LogOptions, parse_levels
 from skylark.mqcommon.message.layout import BLANK_BYTES, MAX_OVERHEAD_BYTES, MAX_PROPERTIES
-from skylark.mqcommon.metrics.options import MetricsOptions
+from skylark.mqcommon.metrics.options import HealthOptions, MetricsOptions
 from skylark.mqcommon.names import RETRY_TOPIC_MAX_LENGTH, TRACE_TOPIC, check_topic
 from skylark.mqcommon.options.fields import BYTES, LimitedKey, option
 from skylark.remoting.net.address_server import address_of, address_server_url
@@ -40,7 +40,15 @@ _USER_FORM = '{"username":"...","password":"..."}'
 
 
 @lazy_dataclass(frozen=True)
-class BrokerOptions(LogOptions, InnerCredentialsOptions, SignatureOptions, LimitOptions, TlsOptions, MetricsOptions):
+class BrokerOptions(
+    LogOptions,
+    InnerCredentialsOptions,
+    SignatureOptions,
+    LimitOptions,
+    TlsOptions,
+    MetricsOptions,
+    HealthOptions,
+):
     """The options of one broker."""
 
     # --- who and where
@@ -60,9 +68,7 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, SignatureOptions, Limit
     )
     broker_ip2: str = option("", "address that slaves connect to; default: brokerIP1", key="brokerIP2")
     bind_address: str = option(
-        "",
-        "address to listen on; empty: 127.0.0.1, or all interfaces when options name other machines",
-        env="SKYLARK_BIND_ADDRESS",
+        "", "address to listen on; empty: 127.0.0.1, or all interfaces when options name other machines"
     )
     listen_port: int = option(10911, "port for clients; 0 takes a free one", minimum=0, maximum=65535)
     ha_listen_port: int = option(0, "port for slaves; 0: listenPort + 1", minimum=0, maximum=65535)

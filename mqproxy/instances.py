@@ -20,7 +20,7 @@ from skylark.remoting.net.supervisor import Child, Supervisor
 
 KEY: Final = "proxyInstances"
 # In the environment of each of several proxies.
-_SHARES_PORT: Final = "SKYLARK_SHARES_PORT"
+_SHARES_PORT: Final = "_SKYLARK_SHARES_PORT"
 
 
 def shares_port() -> bool:
@@ -36,7 +36,7 @@ class Instances:
         self._port = HeldPort(options.bind_address, options.grpc_server_port, "grpcServerPort")
         self._port.share()
         children = [self._child(options, number, conf, given) for number in range(count)]
-        self._supervisor = Supervisor("proxy", "proxies", children, logs=options, pages=options)
+        self._supervisor = Supervisor("proxy", "proxies", children, logs=options, metrics=options, health=options)
 
     async def run(self, stopping: trio.Event, ready: Ready) -> None:
         """Run the proxies until ``stopping`` is set and all have ended. UserError when one does not come up."""

@@ -10,7 +10,7 @@ from skylark.mqcommon.errors import ConfigError
 from skylark.mqcommon.exposure import Exposure, exposure, opened
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.logs.options import LogOptions, parse_levels
-from skylark.mqcommon.metrics.options import MetricsOptions
+from skylark.mqcommon.metrics.options import HealthOptions, MetricsOptions
 from skylark.mqcommon.options.conf_file import conf_keys, load_conf
 from skylark.mqcommon.options.fields import BYTES, option
 from skylark.remoting.net.inner_credentials import InnerCredentialsOptions
@@ -58,14 +58,12 @@ _IGNORED = """
 
 
 @lazy_dataclass(frozen=True)
-class ProxyOptions(LogOptions, InnerCredentialsOptions, TlsOptions, MetricsOptions):
+class ProxyOptions(LogOptions, InnerCredentialsOptions, TlsOptions, MetricsOptions, HealthOptions):
     """The options of one proxy."""
 
     namesrv_addr: str = option("", "NameServers of the cluster: host:port;host:port", env="NAMESRV_ADDR")
     bind_address: str = option(
-        "",
-        "address to listen on; empty: 127.0.0.1, or all interfaces when options name other machines",
-        env="SKYLARK_BIND_ADDRESS",
+        "", "address to listen on; empty: 127.0.0.1, or all interfaces when options name other machines"
     )
     grpc_server_port: int = option(8081, "port for clients; 0 takes a free one", minimum=0, maximum=65535)
     local_serve_addr: str = option(

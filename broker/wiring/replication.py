@@ -13,6 +13,7 @@ from skylark.broker.replication.copied_deletions import CopiedDeletions
 from skylark.broker.replication.dledger.group_store import check_kind
 from skylark.broker.replication.find_master import MasterFinder
 from skylark.broker.replication.hello import VERSION, Hello
+from skylark.broker.replication.joining import Joining
 from skylark.broker.replication.known_master import KnownMaster
 from skylark.broker.replication.members import Members
 from skylark.broker.replication.offset_hand_over import OffsetHandOver
@@ -52,6 +53,7 @@ class Replicated:
     stats: ReplicationStats
     #: None without enableSlaveActingMaster.
     heartbeats: Heartbeats | None
+    joining: Joining
     #: Called before a master registers.
     prepare: Callable[[RemotingClient], Awaitable[None]] | None
 
@@ -131,7 +133,14 @@ def wire_replication(
         *acting.parts,
         *link.parts,
     )
-    return Replicated(log, others, known, link.by_namesrv, members, stats, acting.heartbeats, link.prepare)
+
+    def has_slaves() -> bool:
+        if options.elects_master or options.broker_role != "SYNC_MASTER" or options.enable_auto_in_sync_replicas:
+            return True
+        return 1 + sum(slave.in_sync for slave in stats.slaves()) >= options.in_sync_replicas
+
+    joining = Joining(role, lambda: bool(slaves and slaves[-1].following), has_slaves, link.is_in_sync)
+    return Replicated(log, others, known, link.by_namesrv, members, stats, acting.heartbeats, joining, link.prepare)
 
 
 def _plain_link(

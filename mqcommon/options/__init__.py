@@ -2,6 +2,7 @@
 
 fields.py         declares an option, and reads its value from text
 conf_file.py      conf files; getBrokerConfig and updateBrokerConfig
+environment.py    environment variables
 completion.py     the command that prints scripts for shells
 command_line.py   flags, and the table in docs/reference/conf.md
 """

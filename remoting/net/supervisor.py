@@ -24,7 +24,7 @@ from skylark.mqcommon.backoff import RestartPauses
 from skylark.mqcommon.errors import UserError
 from skylark.mqcommon.logs.copier import LineCopier
 from skylark.mqcommon.logs.options import LogOptions
-from skylark.mqcommon.metrics.options import MetricsOptions
+from skylark.mqcommon.metrics.options import HealthOptions, MetricsOptions
 from skylark.remoting.metrics.health import HEALTH_PAGES, serve_pages
 from skylark.remoting.net.children import end_text, run_child
 from skylark.remoting.net.daemon import Ready
@@ -69,12 +69,20 @@ class Supervisor:
     """Runs all ``children``, each of which is a ``noun``; ``nouns`` is its plural."""
 
     def __init__(
-        self, noun: str, nouns: str, children: Iterable[Child], *, logs: LogOptions, pages: MetricsOptions
+        self,
+        noun: str,
+        nouns: str,
+        children: Iterable[Child],
+        *,
+        logs: LogOptions,
+        metrics: MetricsOptions,
+        health: HealthOptions,
     ) -> None:
         """``logs`` are the options of the log of supervisor and children; ``pages`` those of the supervisor's pages."""
         self._noun, self._nouns = noun, nouns
         self._logs = logs
-        self._pages = pages
+        self._metrics_options = metrics
+        self._health_options = health
         self._all = [_Running(child) for child in children]
         # Copies the lines that the children print.
         self._lines = LineCopier()
@@ -190,13 +198,13 @@ class Supervisor:
     # --- pages
 
     async def _serve_pages(self, nursery: trio.Nursery) -> None:
-        options = self._pages
+        options, own = self._metrics_options, self._health_options
         health = dict(zip(HEALTH_PAGES, (self._healthy, self._ready), strict=True))
         if options.metrics_exporter_type == "PROM":
             place = (options.metrics_prom_exporter_host, options.metrics_prom_exporter_port, "metricsPromExporterPort")
             await nursery.start(serve_pages, place, {"/metrics": self._metrics, **health}, HEALTH_PAGES, "metrics")
-        if options.health_port >= 0:
-            place = (options.health_host, options.health_port, "healthPort")
+        if own.health_port >= 0:
+            place = (own.health_host, own.health_port, "healthPort")
             await nursery.start(serve_pages, place, health, HEALTH_PAGES, "health")
 
     async def _healthy(self, accept: str) -> "Page":

@@ -210,3 +210,13 @@ def test_the_brokers_credentials_and_nameservers_are_in_the_proxys_environment()
     assert environ["NAMESRV_ADDR"] == "127.0.0.1:9876"
     alone = options(namesrv_addr="", broker_ip1="10.0.0.7", listen_port=10911)
     assert proxy_environ(alone)["NAMESRV_ADDR"] == "10.0.0.7:10911"
+
+
+def test_a_variable_of_the_broker_is_not_the_proxys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The health pages of both would be at one port, and the proxy would ask other NameServers than its broker."""
+    for name in ("SKYLARK_HEALTH_PORT", "SKYLARK_NAMESRV_ADDR", "SKYLARK_LOCAL_SERVE_ADDR", "SKYLARK_BIND_ADDRESS"):
+        monkeypatch.setenv(name, "8090")
+    environ = proxy_environ(options())
+    assert {name for name in environ if name.startswith("SKYLARK_")} == {
+        "SKYLARK_LOCAL_SERVE_ADDR", "SKYLARK_BIND_ADDRESS",
+    }  # fmt: skip

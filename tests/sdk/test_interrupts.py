@@ -19,7 +19,9 @@ CLIENTS: dict[str, Callable[[], Made]] = {
     "Admin": lambda: Admin(NOBODY),
     "Producer": lambda: Producer(NOBODY, start_timeout_ms=None, trace=True),
     "PullConsumer": lambda: PullConsumer(NOBODY, group="g", start_timeout_ms=None, trace=True),
-    "PushConsumer": lambda: PushConsumer(NOBODY, group="g", subscriptions={"t": "*"}, handler=print, start_timeout_ms=None),
+    "PushConsumer": lambda: PushConsumer(
+        NOBODY, group="g", subscriptions={"t": "*"}, handler=print, start_timeout_ms=None
+    ),
     "SimpleConsumer": lambda: SimpleConsumer(NOBODY, group="g", subscriptions={"t": "*"}, start_timeout_ms=None),
     "TransactionProducer": lambda: TransactionProducer(NOBODY, group="g", start_timeout_ms=None),
 }

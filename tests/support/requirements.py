@@ -47,6 +47,11 @@ def _postgresql_is_here() -> bool:
     return postgresql_program("initdb") is not None
 
 
+def _buildah_is_here() -> bool:
+    # Containers need namespaces, which root can make.
+    return os.geteuid() == 0 and all(shutil.which(name) for name in ("mmdebstrap", "buildah", "ip", "unshare"))
+
+
 def postgresql_program(name: str) -> str | None:
     """The path of a program of PostgreSQL's server; Debian has them outside of the PATH."""
     of_debian = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), key=lambda path: float(path.parts[4]))
@@ -68,6 +73,7 @@ GROUPS: Mapping[str, Group] = {
     "Java": Group("Spark", _spark_is_here, "openjdk-17-jre-headless"),
     "Node": Group("the Node client of RocketMQ 5", _node_is_here, "nodejs npm"),
     "Chromium": Group("the console in a browser", _chromium_is_here, "chromium chromium-driver"),
+    "buildah": Group("the image (as root)", _buildah_is_here, "mmdebstrap buildah iproute2"),
     "PostgreSQL": Group("the pipeline into a database", _postgresql_is_here, "postgresql"),
 }
 JAVA_CHANGED = "Spark: Java was upgraded or removed while they ran, so they are left out: run them again"

@@ -24,7 +24,7 @@ from scripts.daemons import ROOT
 from scripts.demo.flights import flight_messages
 from skylark import MessageQueue, Producer, PullConsumer, PushConsumer
 from skylark.broker.cli import main as broker
-from skylark.mqcommon.metrics.options import MetricsOptions
+from skylark.mqcommon.metrics.options import HealthOptions, MetricsOptions
 from skylark.mqcommon.yaml_documents import parse_yaml
 from skylark.mqconsole.cli import main as mqconsole
 from skylark.mqproxy.cli import main as mqproxy
@@ -55,14 +55,14 @@ def module(name: str) -> Callable[[], object]:
     return lambda: import_module(name)
 
 
-def health(options: MetricsOptions) -> Health:
+def health(options: HealthOptions) -> Health:
     return Health(options, lambda: "")
 
 
 def metrics(how: str) -> Callable[[], None]:
     options = MetricsOptions(metrics_exporter_type=how, metrics_prom_exporter_port=0)
     unused: Any = None
-    return lambda: trio.run(Exporter(options, [], unused, health(options), unused).run)
+    return lambda: trio.run(Exporter(options, [], unused, health(HealthOptions()), unused).run)
 
 
 async def arrow_stream() -> None:
@@ -103,7 +103,7 @@ FEATURES: Mapping[str, Mapping[str, Callable[[], object]]] = MappingProxyType(
             ),
         },
         "console": {"mqconsole": command(mqconsole, "-n", ADDRESS)},
-        "health": {"pages": lambda: trio.run(health(MetricsOptions(health_port=0)).run)},
+        "health": {"pages": lambda: trio.run(health(HealthOptions(health_port=0)).run)},
         "metrics": {"pages": metrics("PROM"), "push": metrics("OTLP_GRPC")},
     }
 )

@@ -9,7 +9,7 @@ import pytest
 from tests.tidy.tree import PACKAGES, ROOT
 
 #: What stands at the top besides the packages. A new name is a decision: say in CONTRIBUTING.md what a folder is for.
-FOLDERS = {".ci", ".github", "bench", "conf", "docs", "examples", "scripts", "tests"}
+FOLDERS = {".ci", ".github", "bench", "conf", "deploy", "docs", "examples", "scripts", "tests"}
 FILES = {
     *(".gitignore", ".importlinter", "MANIFEST.in", "pyproject.toml", "ruff.toml", "setup.cfg", "zensical.toml"),
     *("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "README.md", "README.zh-CN.md", "SECURITY.md"),
