@@ -38,7 +38,8 @@ class Image:
 
 @contextmanager
 def built(work: Path) -> Iterator[Image]:
-    """The image, made in ``work`` and removed afterwards."""
+    """The image, made in the new folder ``work``, which is removed afterwards."""
+    work.mkdir()
     store = ["--root", f"{work}/store", "--runroot", f"{work}/run", "--storage-driver", "vfs"]
 
     def buildah(*words: str) -> str:

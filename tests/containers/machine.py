@@ -247,7 +247,10 @@ def send(nameservers: str, text: str) -> None:
 
 
 def read(nameservers: str) -> list[str]:
-    """The texts of all messages, sorted, as a program on this machine reads them."""
+    """The different texts of all messages, sorted, as a program on this machine reads them.
+
+    A producer sends a message again that was stored before the slave of its master had connected.
+    """
     found: list[str] = []
     with PullConsumer(nameservers) as consumer:
         for queue in consumer.message_queues(TOPIC):
@@ -256,7 +259,7 @@ def read(nameservers: str) -> list[str]:
                 result = consumer.pull(queue, offset)
                 found += [each.body.decode() for each in result.messages]
                 offset = result.next_offset
-    return sorted(found)
+    return sorted(set(found))
 
 
 def report(compose: Compose, machine: Machine) -> dict[str, Any]:
