@@ -12,19 +12,20 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from random import Random
 from tempfile import gettempdir
-from typing import NoReturn
+from typing import NoReturn, SupportsIndex
 
 import pytest
 from hypothesis import HealthCheck, settings
 from trio.testing import MockClock
 from xdist.remote import Producer
 from xdist.scheduler.loadfile import LoadFileScheduling
+from xdist.workermanage import WorkerController
 
 from scripts.daemons import ROOT, Daemon
 from scripts.run_watcher import Watched
@@ -170,8 +171,34 @@ def _is_worker(config: pytest.Config) -> bool:
     return hasattr(config, "workerinput")
 
 
+class Positions(list[str]):
+    """Names of tests, each of which is there once."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        super().__init__(names)
+        self._positions = {name: position for position, name in enumerate(self)}
+
+    def index(self, name: str, *args: SupportsIndex) -> int:
+        return self._positions[name]
+
+
 class SharedFiles(LoadFileScheduling):
-    """A file of tests at a time. Those with the shared Spark session count as one file, and those in tests/tidy."""
+    """A file of tests at a time. Those with the shared Spark session count as one file, and those in tests/tidy.
+
+    xdist looks at all tests to find one, and after each test at all files that its process ever had. That would be a
+    third of what the main process of a run does.
+    """
+
+    def add_node_collection(self, node: WorkerController, collection: Sequence[str]) -> None:
+        super().add_node_collection(node, collection)
+        if node in self.registered_collections:
+            self.registered_collections[node] = Positions(collection)
+
+    def mark_test_complete(self, node: WorkerController, item_index: int, duration: float = 0) -> None:
+        super().mark_test_complete(node, item_index, duration)
+        file = self._split_scope(self.registered_collections[node][item_index])
+        if all(self.assigned_work[node][file].values()):
+            del self.assigned_work[node][file]
 
     def _split_scope(self, nodeid: str) -> str:
         if nodeid.startswith(SPARK_SESSION):
