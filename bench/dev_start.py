@@ -7,7 +7,6 @@ ours: a process that imports trio, quart and hypercorn, from exec to its end, an
 Memory and files have the bars of `skylark dev` as their limits, 90 and 20 MB.
 """
 
-import argparse
 import os
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.harness import Row, row, show, turns
+from bench.harness import Row, command, row, turns
 from skylark import Message
 from skylark.blocking import Producer
 
@@ -41,12 +40,14 @@ def ready(command: list[str]) -> Iterator[tuple[subprocess.Popen[str], float]]:
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
     ) as process:
-        assert process.stdout is not None
-        said = process.stdout.readline().strip()
-        if said != READY:
-            raise SystemExit(f"{command[2]} says {said!r}")
-        yield process, time.perf_counter() - began
-        process.terminate()
+        try:
+            assert process.stdout is not None
+            said = process.stdout.readline().strip()
+            if said != READY:
+                raise SystemExit(f"{' '.join(command)} says {said!r}")
+            yield process, time.perf_counter() - began
+        finally:
+            process.terminate()
 
 
 def start(command: list[str]) -> float:
@@ -85,13 +86,5 @@ def rows(rounds: int) -> Iterator[Row]:
     yield row("skylark dev: files after a message", "MB", [disk], [MOST_DISK_MB], 1, smaller_is_better=True)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="From exec to ready of skylark dev, its memory and its files")
-    parser.add_argument("--rounds", type=int, default=9, help="starts of each; the median is shown")
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
-    arguments = parser.parse_args()
-    show(rows(arguments.rounds), arguments.json)
-
-
 if __name__ == "__main__":
-    main()
+    command(__doc__ or "", 9, rows)

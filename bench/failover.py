@@ -8,7 +8,6 @@ and of the NameServer is the worst send while all run; the limit of the frozen m
 timeout, as a client cannot notice earlier. A failed send ends the bench with exit code 1.
 """
 
-import argparse
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -16,7 +15,7 @@ from pathlib import Path
 
 import trio
 
-from bench.harness import Row, row, show
+from bench.harness import Row, command, row
 from scripts.daemons import POLL_S, Daemon, broker_daemon, namesrv_daemon, wait_ready
 from skylark import Admin, Message, Producer, SendFailed
 from skylark.mqcommon.errors import BrokerError, RemotingError, RouteNotFound
@@ -160,13 +159,5 @@ def measure(rounds: int) -> Iterator[Row]:
     yield row("worst send, NameServer killed, back empty", "ms", emptied, quiet, rounds, smaller_is_better=True)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--rounds", type=int, default=5)
-    given = parser.parse_args()
-    show(measure(given.rounds), given.json)
-
-
 if __name__ == "__main__":
-    main()
+    command(__doc__ or "", 5, measure)

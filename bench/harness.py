@@ -1,5 +1,6 @@
 """Shared by the benches: daemons on loopback, medians, the table."""
 
+import argparse
 import json
 import subprocess
 import sys
@@ -48,6 +49,15 @@ def show(rows: Iterator[Row], as_json: bool) -> None:
                 f" {each.ratio:>6.2f} {each.n:>9}",
                 flush=True,
             )
+
+
+def command(about: str, rounds: int, rows: Callable[[int], Iterator[Row]]) -> None:
+    """The command line of a bench that takes --rounds and --json only. ``rounds`` is the default."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=rounds, help="of each side; the median is shown (%(default)s)")
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    given = parser.parse_args()
+    show(rows(given.rounds), given.json)
 
 
 @contextmanager

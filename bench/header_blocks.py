@@ -9,7 +9,6 @@ is h2 for whole calls: requests of 200 bytes in one read, and their answers. The
 with equal blocks 64.
 """
 
-import argparse
 import itertools
 import json
 import time
@@ -22,7 +21,7 @@ from h2.connection import H2Connection
 from h2.events import RequestReceived as H2Request
 from hpack import Decoder, Encoder
 
-from bench.harness import Row, row, show
+from bench.harness import Row, command, row
 from skylark.remoting.http2.connection import ServerConnection
 from skylark.remoting.http2.events import RequestReceived
 from skylark.remoting.http2.frames import DATA, END_HEADERS, END_STREAM, HEADERS, PREFACE, frame, settings
@@ -136,13 +135,5 @@ def measured(name: str, ours: Callable[[], None], limit: Callable[[], None], cou
     return row(name, "us", [one for one, _ in pairs], [other for _, other in pairs], count, smaller_is_better=True)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--rounds", type=int, default=5)
-    given = parser.parse_args()
-    show(rows(given.rounds), given.json)
-
-
 if __name__ == "__main__":
-    main()
+    command(__doc__ or "", 5, rows)

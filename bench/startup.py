@@ -5,7 +5,6 @@
 The limit is a Python process that imports trio and answers the same request: the cost of the interpreter itself.
 """
 
-import argparse
 import os
 import socket
 import subprocess
@@ -15,7 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.harness import Row, row, show
+from bench.harness import Row, command, row
 from scripts.daemons import free_port
 from skylark.remoting.protocol.command import Command
 from skylark.remoting.protocol.frame import encode
@@ -78,13 +77,5 @@ def rows(rounds: int) -> Iterator[Row]:
         yield row(f"{name}: resident when idle", "MB", *sizes, rounds, smaller_is_better=True)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="From exec to the first answer, and memory when idle")
-    parser.add_argument("--rounds", type=int, default=7, help="starts of each; the median is shown")
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
-    arguments = parser.parse_args()
-    show(rows(arguments.rounds), arguments.json)
-
-
 if __name__ == "__main__":
-    main()
+    command(__doc__ or "", 7, rows)

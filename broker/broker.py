@@ -18,6 +18,7 @@ from skylark.broker.options import UNKNOWN_ID, BrokerOptions
 from skylark.broker.replication.dledger.group_store import DIRECTORY as DLEDGER
 from skylark.broker.replication.dledger.group_store import LostDisk
 from skylark.broker.replication.role import RoleMachine
+from skylark.broker.store.backup.manifest import refuse_unfinished
 from skylark.broker.store.checkpoint import LastStop
 from skylark.broker.store.store import MessageStore, StoreOptions
 from skylark.broker.store.truncation.saved import DIRECTORY as CUT_OFF
@@ -203,6 +204,7 @@ class Broker:
 
     def _recover(self, store: MessageStore, metadata: Metadata) -> str:
         """Open both. Returns why the recovery could not write queue entries; "" if it could."""
+        refuse_unfinished(self._fs, self.options.store_path_root_dir)
         # Open the store first: its lock also keeps a second broker from changing the metadata.
         try:
             report = store.open(lambda line: logger.info("recovery: %s", line))

@@ -18,7 +18,7 @@ from skylark.mqcommon.daemons.malloc import keep_freed_memory
 from skylark.mqcommon.daemons.open_files import raise_open_files
 from skylark.mqcommon.daemons.start_report import DaemonGroup, StartReport, log_format_of
 from skylark.mqcommon.errors import UserError
-from skylark.mqcommon.extras import missing_extra
+from skylark.mqcommon.extras import needs_extra
 from skylark.mqcommon.options.command_line import click_options, given_options
 from skylark.mqcommon.options.conf_file import conf_keys, load_conf, to_properties
 from skylark.remoting.net.children import stop_with_supervisor
@@ -36,9 +36,19 @@ def _offline_commands() -> list[click.Command]:
     from skylark.broker.commands.dledger_store import dledger_init
     from skylark.broker.commands.json_metadata import export_metadata, import_metadata
     from skylark.broker.commands.rebuild_metadata import rebuild_metadata
+    from skylark.broker.commands.restore import restore
     from skylark.broker.commands.verify_store import verify_store
 
-    return [dledger_init, export_metadata, import_metadata, print_cut, rebuild_metadata, resync_slave, verify_store]
+    return [
+        dledger_init,
+        export_metadata,
+        import_metadata,
+        print_cut,
+        rebuild_metadata,
+        restore,
+        resync_slave,
+        verify_store,
+    ]
 
 
 @click.group(
@@ -104,14 +114,9 @@ def _with_proxy(main: Main, options: BrokerOptions, broker: "Broker | None", war
         from skylark.broker.proxy_process import ProxyProcess
 
         return WithProxy(main, ProxyProcess(options).run).run
-    try:
+    with needs_extra("enableProxy", "proxy"):
         # The broker knows nothing else of the proxy.
         from skylark.mqproxy.near import NearProxy
-    except Exception as error:
-        # Of protobuf's own errors only the one for a version that does not fit; its class may not be there to import.
-        if not isinstance(error, ImportError) and type(error).__name__ != "VersionError":
-            raise
-        raise UserError(missing_extra("enableProxy", "proxy", error)) from None
 
     given, environ = proxy_given(options), proxy_environ(options)
     near = NearProxy(lambda: broker.near, options.proxy_config_path, given, environ, warnings)

@@ -17,7 +17,7 @@ from skylark.broker.options import BrokerOptions
 from skylark.mqcommon.addresses import format_address
 from skylark.mqcommon.backoff import RestartPauses
 from skylark.mqcommon.errors import UserError
-from skylark.mqcommon.extras import missing_extra
+from skylark.mqcommon.extras import needs_extra
 from skylark.remoting.net.daemon import Main, Ready
 
 logger = logging.getLogger(__name__)
@@ -103,10 +103,8 @@ def check_proxy(options: BrokerOptions, *, is_process: bool) -> None:
                 "enableProxy: without namesrvAddr there must be one broker, and a listenPort; set namesrvAddr"
             )
     if is_process:
-        try:
+        with needs_extra("enableProxy", "proxy"):
             import_module("google.protobuf")
-        except ImportError as error:
-            raise UserError(missing_extra("enableProxy", "proxy", error)) from None
 
 
 def proxy_given(options: BrokerOptions) -> dict[str, str]:

@@ -41,9 +41,15 @@ class StartingPoint(Timestamp):
         span = _span(text[1:]) if text.startswith("-") else None
         if span is not None:
             return max(round((time.time() - span.total_seconds()) * 1000), 0)
-        if text.startswith("-"):
-            self.fail(f"{text!r} is not a duration: -10s, -10m, -2h and -1d are", param, ctx)
-        return super().convert(value, param, ctx)
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(
+                f"{text!r} is not a starting point: give first, last, a time ago as in -10s, -10m, -2h, -1d, or a time "
+                "as in 2026-11-21T08:00:00 or ms (13 digits) since 1970",
+                param,
+                ctx,
+            )
 
 
 def _span(text: str) -> timedelta | None:

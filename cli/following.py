@@ -53,6 +53,8 @@ class Following:
         self._expression = expression
         self._left = count
         self._in_json = in_json
+        # Whether the group has committed an offset of any queue.
+        self._has_offsets = False
 
     async def run(self, *, follow: bool) -> None:
         """Print messages until cancelled; without ``follow`` to the end that the topic has now.
@@ -84,6 +86,12 @@ class Following:
                     # A broker that restarts is not registered for a while. The known queues are read on.
                     if not is_late:
                         raise
+                if not is_late and self._group is not None and not self._has_offsets:
+                    click.echo(
+                        f"group {self._group} has no offsets of topic {self._topic}, which is read from its end; "
+                        "skylark admin consumerProgress lists all groups",
+                        err=True,
+                    )
                 if not follow:
                     return
                 is_late = True
@@ -115,6 +123,7 @@ class Following:
 
     async def _first_offset(self, consumer: PullConsumer, queue: MessageQueue) -> int:
         if self._group is not None and (committed := await consumer.committed_offset(queue)) is not None:
+            self._has_offsets = True
             return committed
         if self._start == FIRST:
             return await consumer.min_offset(queue)

@@ -20,7 +20,7 @@ class Place(NamedTuple):
 
 
 class LazyGroup(click.Group):
-    """A group of commands by heading of its help, then by name."""
+    """A group whose commands are given by ``families``: heading in the group's help → name of the command → place."""
 
     def __init__(self, name: str, families: Mapping[str, Mapping[str, Place]], **settings: object) -> None:
         super().__init__(name, **settings)  # type: ignore[arg-type]  # passed on as click wants them

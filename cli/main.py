@@ -4,15 +4,12 @@ A command is imported when it is called. Commands of daemons and mqadmin are the
 options, usage lines and exit codes are the same under both names.
 """
 
-import sys
-
-import click
-
+from skylark.cli.dev import HOST, NAMESRV_PORT
 from skylark.cli.lazy import LazyGroup, Place
-from skylark.mqcommon.daemons.output import OutputFailed, guard_stdout
+from skylark.mqcommon.daemons.output import run_guarded
+from skylark.mqcommon.options.completion import completion_command
 
-#: The NameServer that commands ask when neither -n nor NAMESRV_ADDR names one: the NameServer of `skylark dev`.
-LOCAL_NAMESERVER = "127.0.0.1:9876"
+completion = completion_command("skylark")
 
 FAMILIES = {
     "Try it": {
@@ -33,7 +30,7 @@ FAMILIES = {
         "admin": Place("skylark.mqadmin.cli", "mqadmin", "Administer a cluster: the commands of mqadmin."),
     },
     "This command": {
-        "completion": Place("skylark.cli.shells", "completion", "Print the completion script of a shell."),
+        "completion": Place("skylark.cli.main", "completion", "Print the completion script of a shell."),
         "version": Place("skylark.cli.version", "show_version", "Print the versions of Skylark and its libraries."),
     },
 }
@@ -45,16 +42,11 @@ skylark = LazyGroup(
     context_settings={
         "help_option_names": ["-h", "--help"],
         "max_content_width": 110,
-        "default_map": {name: {"namesrv_addr": LOCAL_NAMESERVER} for name in ("doctor", "send", "tail")},
+        "default_map": {name: {"namesrv_addr": f"{HOST}:{NAMESRV_PORT}"} for name in ("doctor", "send", "tail")},
     },
 )
 
 
 def main(prog_name: str) -> None:
     """The console command."""
-    guard_stdout()
-    try:
-        skylark(prog_name=prog_name)
-    except OutputFailed as error:
-        click.echo(f"{prog_name}: {error}", err=True)
-        sys.exit(1)
+    run_guarded(skylark, prog_name)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from skylark.cli.durations import Duration
-from skylark.mqadmin.command import cluster_options, run_work, settings_of
+from skylark.mqadmin.command import AdminCommand, cluster_options, run_work, settings_of
 from skylark.mqadmin.render import to_json
 from skylark.mqadmin.session import SdkClients, Session
 from skylark.mqcommon.daemons.start import import_quietly
@@ -47,7 +47,9 @@ class Property(click.ParamType):  # type: ignore[type-arg]  # generic in newer c
         return name, text
 
 
-@click.command("send", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.command(
+    "send", cls=AdminCommand, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
 @click.argument("topic")
 @click.argument("bodies", metavar="[BODY]...", nargs=-1)
 @click.option("--tag", metavar="TAG", help="the tag that consumers filter by")
@@ -85,6 +87,8 @@ def send(
     # Python has no stdin when it was closed; the first file that is opened would then be read.
     if reads_stdin and sys.stdin is None:
         raise click.UsageError("stdin is closed: give a BODY.", ctx)
+    if reads_stdin and sys.stdin.isatty():
+        click.echo("Each line is a message; Ctrl-D ends.", err=True)
 
     async def work(session: Session) -> None:
         from skylark.mqcommon.message.message import Message

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from skylark.cli.durations import LAST, StartingPoint
-from skylark.mqadmin.command import cluster_options, run_work, settings_of
+from skylark.mqadmin.command import AdminCommand, cluster_options, run_work, settings_of
 from skylark.mqadmin.session import SdkClients, Session
 from skylark.mqcommon.daemons.start import import_quietly
 
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 _TAGS = re.compile(r"[^\s|=<>()']+(?:\s*\|\|\s*[^\s|=<>()']+)*")
 
 
-@click.command("tail", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.command(
+    "tail", cls=AdminCommand, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
 @click.argument("topic")
 @click.option("--group", metavar="GROUP", help="read as this group would: from its offsets, which stay as they are")
 @click.option(

@@ -22,7 +22,7 @@ _EXTRA = re.compile(r"extra == ['\"]([A-Za-z0-9._-]+)['\"]")
 def show_version() -> None:
     """Print the versions of Skylark and of its libraries, and which extras are installed."""
     rows = [("skylark", VERSION), ("python", platform.python_version())]
-    rows += [(name, _version(name)) for name in ("trio", "click", "orjson", "cbor2")]
+    rows += [(name, _version(name) or "not installed by pip") for name in ("trio", "click", "orjson", "cbor2")]
     for name, text in rows:
         click.echo(f"{name:<8} {text}")
     try:
@@ -30,7 +30,7 @@ def show_version() -> None:
     except PackageNotFoundError:
         click.echo("extras   unknown: Skylark was not installed by pip")
         return
-    there = [extra for extra in EXTRAS if all(map(_is_installed, packages[extra]))]
+    there = [extra for extra in EXTRAS if all(map(_version, packages[extra]))]
     click.echo(f"extras   {', '.join(there) or 'none'}")
     if missing := [extra for extra in EXTRAS if extra not in there]:
         click.echo(f"missing  {', '.join(missing)}")
@@ -46,16 +46,9 @@ def packages_of_extras() -> dict[str, list[str]]:
     return found
 
 
-def _version(package: str) -> str:
+def _version(package: str) -> str | None:
+    """The version of an installed package; None when pip has not installed it."""
     try:
         return version(package)
     except PackageNotFoundError:
-        return "not installed by pip"
-
-
-def _is_installed(package: str) -> bool:
-    try:
-        version(package)
-    except PackageNotFoundError:
-        return False
-    return True
+        return None

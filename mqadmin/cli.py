@@ -8,7 +8,6 @@ Exit codes: 0 done, 1 an operation failed (one line on stderr says what to do), 
 
 import difflib
 import itertools
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO, Any
@@ -18,6 +17,7 @@ import click
 from skylark.mqadmin.command import common_options
 from skylark.mqadmin.commands import (
     accounts,
+    backups,
     brokers,
     clients,
     clone,
@@ -43,7 +43,8 @@ from skylark.mqadmin.commands import (
     users,
 )
 from skylark.mqadmin.render import to_json
-from skylark.mqcommon.daemons.output import OutputFailed, guard_stdout
+from skylark.mqcommon.daemons.output import run_guarded
+from skylark.mqcommon.options.completion import completion_command
 from skylark.sdk.admin.failures import ErrorReport
 
 # RocketMQ's commands (4.9 and 5.3) that are not implemented here yet, for error messages and docs.
@@ -199,29 +200,13 @@ def help_command(ctx: click.Context, name: str | None) -> None:
         click.echo(command.get_help(inner))
 
 
-@click.command("completion")
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-def completion(shell: str) -> None:
-    """Print the script that makes a shell complete commands and options.
-
-    \b
-    bash:  mqadmin completion bash > ~/.local/share/bash-completion/completions/mqadmin
-    zsh:   mqadmin completion zsh > "${fpath[1]}/_mqadmin"
-    fish:  mqadmin completion fish > ~/.config/fish/completions/mqadmin.fish
-    """
-    from click.shell_completion import get_completion_class
-
-    kind = get_completion_class(shell)
-    assert kind is not None
-    click.echo(kind(mqadmin, {}, "mqadmin", "_MQADMIN_COMPLETE").source())
-
-
 for _module in (
     topics,
     clone,
     cluster,
     topology,
     brokers,
+    backups,
     groups,
     offsets,
     clients,
@@ -244,14 +229,9 @@ for _module in (
 ):
     for _family, _commands in _module.FAMILIES.items():
         mqadmin.add_family(_family, _commands)
-mqadmin.add_family("Help", (help_command, completion))
+mqadmin.add_family("Help", (help_command, completion_command("mqadmin")))
 
 
 def main(prog_name: str) -> None:
     """The console command."""
-    guard_stdout()
-    try:
-        mqadmin(prog_name=prog_name)
-    except OutputFailed as error:
-        click.echo(f"{prog_name}: {error}", err=True)
-        sys.exit(1)
+    run_guarded(mqadmin, prog_name)

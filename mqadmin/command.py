@@ -30,10 +30,12 @@ Work = Callable[..., Awaitable[Any]]
 Show = Callable[[Any], Iterable[str]]
 F = TypeVar("F", bound=Callable[..., Any])
 _SCOPE = ("broker_addr", "cluster_name")
+# The common options that say where the cluster is, and how to reach it: the arguments of `settings_of`.
+_OF_CLUSTER = ("namesrv_addr", "credentials_file", "plain_signature_addresses", "tls_config", "timeout")
 
 
 class AdminCommand(click.Command):
-    """A command of mqadmin.
+    """A command with mqadmin's common options.
 
     It refuses an option with several names (``-n``, ``--namesrvAddr``) when it is given twice. click would use the
     last value, RocketMQ's tools use the first, and neither says that the other value has no effect.
@@ -114,22 +116,13 @@ def command(
     has_scope = not either and {*_SCOPE} <= {param.name for param in params}
 
     def make(work: Work) -> AdminCommand:
-        def run(
-            namesrv_addr: str | None,
-            credentials_file: str | None,
-            plain_signature_addresses: str,
-            tls_config: str | None,
-            timeout: float,
-            output: str,
-            **options: Any,
-        ) -> None:
+        def run(output: str, **options: Any) -> None:
             ctx = click.get_current_context()
+            of_cluster = {name: options.pop(name) for name in _OF_CLUSTER}
             _check_either(ctx, _SCOPE if has_scope else either, options)
-            if asks_servers and namesrv_addr is None and not _names_broker(ctx, options):
+            if asks_servers and of_cluster["namesrv_addr"] is None and not _names_broker(ctx, options):
                 raise click.UsageError("no NameServer address: give -n HOST:PORT or set NAMESRV_ADDR", ctx)
-            settings = settings_of(
-                namesrv_addr, credentials_file, plain_signature_addresses, tls_config, timeout, output
-            )
+            settings = settings_of(**of_cluster, output=output)
             clients = ctx.obj if ctx.obj is not None else SdkClients()
 
             async def at_brokers(session: Session, **options: Any) -> Any:
@@ -151,12 +144,8 @@ def command(
     return make
 
 
-#: The common options that say where the cluster is, and how to reach it.
-_OF_CLUSTER = ("namesrv_addr", "credentials_file", "plain_signature_addresses", "tls_config", "timeout")
-
-
 def cluster_options(command: F) -> F:
-    """Add the options of the cluster to a click command; `settings_of` and the like take their values."""
+    """Add the common options but ``--output`` to a click command; `settings_of` takes their values."""
     command.__click_params__ = [  # type: ignore[attr-defined]  # as click's decorators do
         *getattr(command, "__click_params__", []),
         *reversed([param for param in common_options() if param.name in _OF_CLUSTER]),
@@ -186,7 +175,6 @@ def settings_of(
 def run_work(clients: Clients, settings: Settings, work: Work, options: dict[str, Any], show: Show | None) -> bool:
     """Run ``work`` with an opened Admin and print what it returns; False when anything failed."""
     import_quietly("skylark.sdk.admin.client")
-    import trio
 
     session: Session | None = None
 
@@ -199,7 +187,7 @@ def run_work(clients: Clients, settings: Settings, work: Work, options: dict[str
             return await work(session, **options)
 
     try:
-        result = trio.run(main)
+        result = _run(main)
     except BaseException as error:
         # trio wraps exceptions of its tasks in groups. Search the groups for known errors, the most specific first.
         _clear(session)
@@ -227,6 +215,37 @@ def run_work(clients: Clients, settings: Settings, work: Work, options: dict[str
         for line in show(result):
             click.echo(line)
     return not session.failed
+
+
+def _run(main: Callable[[], Awaitable[Any]]) -> Any:
+    """`trio.run`; Ctrl-C raises KeyboardInterrupt at a checkpoint, and a second Ctrl-C ends the process at once."""
+    import signal
+    import threading
+    from types import FrameType
+
+    import trio
+
+    raises_interrupt = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if not raises_interrupt or threading.current_thread() is not threading.main_thread():
+        return trio.run(main)
+
+    async def interruptible() -> Any:
+        interrupt = signal.getsignal(signal.SIGINT)
+        assert callable(interrupt)  # trio's
+
+        def first(number: int, frame: FrameType | None) -> None:
+            # A second KeyboardInterrupt would break off the closing of connections, in the middle of trio's nurseries.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            interrupt(number, frame)
+
+        signal.signal(signal.SIGINT, first)
+        return await main()
+
+    try:
+        # Between checkpoints, too, KeyboardInterrupt could leave a nursery open: trio would end with an internal error.
+        return trio.run(interruptible, restrict_keyboard_interrupt_to_checkpoints=True)
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 async def _behind_names(settings: Settings) -> str:

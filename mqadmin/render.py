@@ -11,14 +11,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.visible import visible_json
 from skylark.sdk.admin.reports.report import plain
 
 if TYPE_CHECKING:
     from skylark.mqcommon.message.queue import MessageQueue
 
 Row = Any
-# The control characters that `json` leaves as they are.
-_MORE_CONTROL = re.compile(r"[\x7f-\x9f]")
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -53,10 +52,9 @@ def _cell(row: Row, of: str | Callable[[Row], object]) -> object:
 
 
 def to_json(document: Any, *, one_line: bool = False) -> str:
-    """Standard JSON: quoted keys, no NaN, non-ASCII text unescaped but for control characters. Reports are objects."""
+    """Standard JSON: quoted keys, no NaN, non-ASCII text as it is unless a terminal obeys it. Reports are objects."""
     text = json.dumps(plain(document), ensure_ascii=False, allow_nan=False, indent=None if one_line else 2)
-    # Terminals obey these characters, too. JSON has them inside of strings only, where escapes mean the same.
-    return _MORE_CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+    return visible_json(text)
 
 
 def time_text(timestamp_ms: int) -> str:

@@ -54,17 +54,17 @@ def check_bytes(name: str, value: object) -> None:
 
 
 def hint_for_bytes(name: str, value: object) -> str:
-    """How ``value`` becomes the bytes that its caller may have meant. ``name`` is "value" in `send_value`."""
+    """What to write instead of ``value``, for an error text. ``name``: the argument's name; "value" in `send_value`."""
     if isinstance(value, str):
         return f": encode it, as in {name}.encode()"
     if isinstance(value, bytearray | memoryview):
         return f": copy it, as in bytes({name})"
     if value is None:
-        return ': b"" is an empty one'
+        return ': b"" is an empty value'
     if isinstance(value, int | float):
         return f": encode it, as in str({name}).encode()"
     hint = f": encode it, as in json.dumps({name}).encode()"
-    return hint if name == "value" else f"{hint}, or let Producer(value=...) and send_value do it"
+    return hint if name == "value" else f"{hint}, or use Producer(value=...) and send_value"
 
 
 def as_bytes(name: str, value: object) -> bytes:

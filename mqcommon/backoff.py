@@ -29,13 +29,13 @@ class Backoff:
 
 
 class RestartPauses:
-    """Pauses of 1 to 30 s before something that keeps ending is started again."""
+    """Pauses of at most `LONGEST_RESTART_PAUSE_S` before something that keeps ending is started again."""
 
     def __init__(self, random: Random) -> None:
         self._backoff = Backoff(FIRST_RESTART_PAUSE_S, LONGEST_RESTART_PAUSE_S, random)
         self._failures = 0
 
     def next_s(self, ran_s: float) -> float:
-        """How long to wait after a run of ``ran_s``; short again if that was STABLE_S or more."""
+        """Seconds to wait after a run of ``ran_s`` seconds; short again if the run took `STABLE_S` or more."""
         self._failures = 1 if ran_s >= STABLE_S else self._failures + 1
         return self._backoff.pause_s(self._failures)

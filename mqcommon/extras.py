@@ -5,7 +5,11 @@ line names the same source, and the same installer: pip, uv or pipx. Every error
 """
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from skylark.mqcommon.errors import UserError
 
 PACKAGE = "skylark-mq"
 # Stands for a source that no longer exists, or was never known. Docs use the same path.
@@ -18,6 +22,18 @@ def missing_extra(what: str, extra: str, why: object) -> str:
     ``extra`` may name several extras: ``spark,formats``.
     """
     return f"{what} needs Skylark's extra {extra} ({why}): {install_line(extra)}"
+
+
+@contextmanager
+def needs_extra(what: str, extra: str) -> Iterator[None]:
+    """The block imports what ``what`` needs of ``extra``. UserError when a package is missing, or does not fit."""
+    try:
+        yield
+    except Exception as error:
+        # Of protobuf's own errors only the one for a version that does not fit; its class may not be there to import.
+        if not isinstance(error, ImportError) and type(error).__name__ != "VersionError":
+            raise
+        raise UserError(missing_extra(what, extra, error)) from None
 
 
 def install_line(extra: str) -> str:

@@ -7,7 +7,18 @@ described at the first look at them, its constructor is generated at the tenth c
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields, make_dataclass, replace
+from dataclasses import (
+    KW_ONLY,
+    MISSING,
+    Field,
+    FrozenInstanceError,
+    InitVar,
+    dataclass,
+    field,
+    fields,
+    make_dataclass,
+    replace,
+)
 from inspect import Parameter, Signature, get_annotations
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, TypeVar
 
@@ -42,10 +53,19 @@ else:
         eq: bool = True,
         kw_only: bool = False,
     ):
-        """As `dataclasses.dataclass` with these arguments. Each field must be an argument of the constructor."""
+        """As `dataclasses.dataclass` with these arguments, for classes whose constructor takes the fields and no more.
+
+        TypeError for a field without an argument, an InitVar and a KW_ONLY; ValueError for a default that objects would
+        share, such as a list. Type checkers look at these classes as dataclasses: their order of defaults, and a frozen
+        class with a base that is not frozen, are not checked again. Subclasses of a frozen class refuse new attributes,
+        too.
+        """
 
         def decorate(cls: type[T]) -> type[T]:
             own = set(vars(cls))
+            if "__eq__" in own and vars(cls).get("__hash__") is None:
+                # Python has put None there for a class with a method `__eq__`: `dataclass` does not count it either.
+                own.discard("__hash__")
             described = _Described(cls, kw_only)
             if slots:
                 made = _with_slots(cls, described.names)
@@ -79,13 +99,25 @@ class _Described:
             if kind is not ClassVar and getattr(kind, "__origin__", None) is not ClassVar
         ]
         self._defaults = {name: cls.__dict__[name] for name in self.names if name in cls.__dict__}
-        if not all([each.init for each in self._given_fields().values()]):
-            raise TypeError(f"{cls.__qualname__} has a field without an argument: it needs `dataclass`")
+        self._given = {name: default for name, default in self._defaults.items() if isinstance(default, Field)}
         self._kw_only = kw_only
         self._cls = cls
+        self._check()
 
-    def _given_fields(self) -> dict[str, Any]:
-        return {name: default for name, default in self._defaults.items() if isinstance(default, Field)}
+    def _check(self) -> None:
+        """Refuse what `lazy_dataclass` does not make, or what `dataclass` would refuse too late."""
+        if not all([each.init for each in self._given.values()]):
+            raise TypeError(f"{self._cls.__qualname__} has a field without an argument: it needs `dataclass`")
+        for name in self.names:
+            kind = self._annotations[name]
+            if kind is KW_ONLY or isinstance(kind, InitVar):
+                raise TypeError(f"{self._cls.__qualname__} has {name}, which is no field: it needs `dataclass`")
+        for name, given in self._defaults.items():
+            default = given.default if isinstance(given, Field) else given
+            if type(default).__hash__ is None:
+                raise ValueError(
+                    f"all objects of {self._cls.__qualname__} would share the default of {name}: use default_factory"
+                )
 
     def arguments(self) -> "Iterator[_Argument]":
         """The class's own fields as arguments of the constructor."""
@@ -99,7 +131,7 @@ class _Described:
 
     def put_defaults(self) -> None:
         """Make plain defaults the attributes of the class, as `dataclass` does without slots."""
-        for name, given in self._given_fields().items():
+        for name, given in self._given.items():
             if given.default is MISSING:
                 delattr(self._cls, name)
             else:
@@ -109,7 +141,9 @@ class _Described:
         """Become the attribute of ``cls``."""
         self._cls = cls
         if not self._kw_only and "__match_args__" not in cls.__dict__:
-            matched = tuple(dict.fromkeys((*getattr(cls, "__match_args__", ()), *self.names)))
+            named = {name for name, given in self._given.items() if given.kw_only is True}
+            places = [name for name in self.names if name not in named]
+            matched = tuple(dict.fromkeys((*getattr(cls, "__match_args__", ()), *places)))
             setattr(cls, "__match_args__", matched)  # noqa: B010  mypy takes it for a constant
         cls.__dataclass_params__ = _PARAMS
         cls.__dataclass_fields__ = self

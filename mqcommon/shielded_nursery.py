@@ -12,19 +12,21 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import trio
-from trio.lowlevel import enable_ki_protection
+from trio.lowlevel import Abort, current_task, enable_ki_protection, reschedule, wait_task_rescheduled
 
 
 @asynccontextmanager
+@enable_ki_protection
 async def shielded_nursery() -> AsyncIterator[trio.Nursery]:
-    """A nursery whose tasks are cancelled when the block has ended. An error in one cancels the block."""
+    """A nursery whose tasks are cancelled when the block has ended. An error in one cancels the block.
+
+    A cancellation or a KeyboardInterrupt that comes before the block begins is raised at the block's first checkpoint.
+    """
     async with trio.open_nursery() as outer:
         opened: list[trio.Nursery] = []
-        is_open = trio.Event()
-        outer.start_soon(_hold, opened, is_open)
+        outer.start_soon(_hold, opened, current_task())
         # Not `Nursery.start`: a cancelled `start` waits for its task, which a cancellation does not end.
-        with trio.CancelScope(shield=True):
-            await is_open.wait()
+        await wait_task_rescheduled(lambda _: Abort.FAILED)
         try:
             yield opened[0]
         finally:
@@ -32,9 +34,9 @@ async def shielded_nursery() -> AsyncIterator[trio.Nursery]:
 
 
 @enable_ki_protection
-async def _hold(opened: list[trio.Nursery], is_open: trio.Event) -> None:
+async def _hold(opened: list[trio.Nursery], opener: trio.lowlevel.Task) -> None:
     async with trio.open_nursery() as nursery:
         nursery.cancel_scope.shield = True
         opened.append(nursery)
-        is_open.set()
+        reschedule(opener)
         await trio.sleep_forever()

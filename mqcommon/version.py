@@ -1,3 +1,3 @@
-"""The version of Skylark, which setup.cfg reads. On Spark's executors Skylark may be a zip, which has no metadata."""
+"""The version of Skylark. setup.cfg reads it here; the package's metadata is no source: a zip on Spark has none."""
 
 VERSION = "1.0.0rc1"

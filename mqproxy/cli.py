@@ -9,7 +9,7 @@ from skylark.mqcommon.daemons.instances import instance_count, usable_cores
 from skylark.mqcommon.daemons.malloc import keep_freed_memory
 from skylark.mqcommon.daemons.start_report import DaemonCommand, StartReport, log_format_of
 from skylark.mqcommon.errors import UserError
-from skylark.mqcommon.extras import missing_extra
+from skylark.mqcommon.extras import needs_extra
 from skylark.mqcommon.options.command_line import click_options, given_options
 from skylark.mqcommon.options.conf_file import to_properties
 from skylark.mqproxy.instances import KEY, Instances
@@ -53,14 +53,9 @@ def main(conf: str | None, print_config: bool, **arguments: str | None) -> None:
 
 def _one(options: ProxyOptions) -> Main:
     """One proxy. UserError when its libraries are not installed."""
-    try:
+    with needs_extra("the proxy", "proxy"):
         # Imported here: a supervisor does not need the proxy's modules.
         from skylark.mqproxy.daemon import run_proxy
-    except Exception as error:
-        # Of protobuf's own errors only the one for a version that does not fit; its class may not be there to import.
-        if not isinstance(error, ImportError) and type(error).__name__ != "VersionError":
-            raise
-        raise UserError(missing_extra("the proxy", "proxy", error)) from None
 
     async def serve(stopping: trio.Event, ready: Ready) -> None:
         keep_freed_memory()

@@ -7,7 +7,7 @@ from functools import partial
 import trio
 
 from skylark.mqproxy.brokers import Brokers, Delivery, Pop, keep_bodies
-from skylark.mqproxy.shared import given_up, log_unexpected
+from skylark.mqproxy.shared import SharedResult, given_up
 from skylark.sdk.consumer.decompression import need_decompression
 
 logger = logging.getLogger(__name__)
@@ -25,13 +25,10 @@ class Popping:
 
     __slots__ = (
         "_brokers",
-        "_ended",
-        "_error",
-        "_found",
+        "_result",
         "_scope",
         "_start_task",
         "_tags",
-        "_waiting",
         "_wanted",
         "_withdraw",
         "when_found",
@@ -45,11 +42,8 @@ class Popping:
         self._brokers = brokers
         self._wanted = wanted
         self._tags = tags
-        self._found: list[Delivery] | None = None
-        self._error: Exception | None = None
-        # The calls that wait for the result, and the end of the task, if there is one.
-        self._waiting = 0
-        self._ended: trio.Event | None = None
+        self._result = SharedResult[list[Delivery]]()
+        # The task that carries the pop out, if there is one.
         self._scope: trio.CancelScope | None = None
         # Ends the request to the broker, if it was sent without a task.
         self._withdraw: Callable[[], None] | None = None
@@ -62,22 +56,22 @@ class Popping:
         withdraw = self._brokers.pop_at_once(self._wanted, self._answered, self._pop_in_task)
         if withdraw is None:
             self._pop_in_task()
-        if not self._has_ended:
+        if not self._result.has_ended:
             self._withdraw, self.when_found = withdraw, when_found
 
     @property
     def found(self) -> list[Delivery] | None:
         """The deliveries; None while the pop goes on, and when it has failed."""
-        return self._found
+        return self._result.value
 
     @property
     def has_failed(self) -> bool:
         """Whether the pop has ended without a result."""
-        return self._error is not None
+        return self._result.error is not None
 
     def cancel(self) -> None:
         """End the pop; whoever waits for its result gets a SkylarkError."""
-        if not self._has_ended:
+        if not self._result.has_ended:
             withdraw = self._withdraw
             self._end(given_up())
             if withdraw is not None:
@@ -87,42 +81,23 @@ class Popping:
 
     async def result(self) -> list[Delivery]:
         """The deliveries, once the pop has ended; raises the error of the pop."""
-        if not self._has_ended:
-            if self._ended is None:
-                self._ended = trio.Event()
-            self._waiting += 1
-            try:
-                await self._ended.wait()
-            finally:
-                self._waiting -= 1
-        if self._error is not None:
-            raise self._error
-        assert self._found is not None
-        return self._found
-
-    @property
-    def _has_ended(self) -> bool:
-        return self._found is not None or self._error is not None
+        return await self._result.wait()
 
     def _end(self, result: list[Delivery] | Exception) -> None:
-        if self._has_ended:
+        if self._result.has_ended:
             # It was cancelled before: the messages are shown again after the time that the client chose.
             return
         when_found, self.when_found, self._withdraw = self.when_found, None, None
         if isinstance(result, Exception):
-            self._error = result
-            if not self._waiting:
-                log_unexpected("a pop", result)
-        else:
-            self._found = result
-            if when_found is not None:
-                try:
-                    when_found(result)
-                except Exception:
-                    # Nobody else learns of this error; the task that waits answers the call.
-                    logger.exception("a receive could not be answered in the turn in which its messages came")
-        if self._ended is not None:
-            self._ended.set()
+            self._result.fail("a pop", result)
+            return
+        self._result.put(result)
+        if when_found is not None:
+            try:
+                when_found(result)
+            except Exception:
+                # Nobody else learns of this error; the task that waits answers the call.
+                logger.exception("a receive could not be answered in the turn in which its messages came")
 
     def _answered(self, result: list[Delivery] | Exception) -> None:
         if isinstance(result, Exception):
@@ -138,12 +113,12 @@ class Popping:
         self._start(self._pop)
 
     def _start(self, work: Callable[[], Awaitable[list[Delivery]]]) -> None:
-        if not (self._has_ended or self._start_task(partial(self._run, work))):
+        if not (self._result.has_ended or self._start_task(partial(self._run, work))):
             self.cancel()
 
     async def _run(self, work: Callable[[], Awaitable[list[Delivery]]]) -> None:
         with trio.CancelScope() as self._scope:
-            if self._has_ended:
+            if self._result.has_ended:
                 return
             try:
                 self._end(await work())

@@ -346,18 +346,11 @@ class Calls:
         if poll.encoded is not None:
             return poll.encoded
         encoder = MessageEncoder(topic)
-        found: list[Delivery] = []
-        messages: list[bytes] = []
-        for delivery in deliveries:
-            try:
-                messages.append(encoder.popped(delivery))
-            except ProtocolError as error:
-                # The message is not acknowledged, so it is not lost.
-                _log_unreadable(topic, error)
-            else:
-                found.append(delivery)
+        # A message that cannot be read is not acknowledged, so it is not lost.
+        found = list(_encoded(deliveries, encoder.popped, topic))
         self._odd_times.note(encoder.odd)
-        poll.hand_out(found, messages)
+        messages = [message for _, message in found]
+        poll.hand_out([delivery for delivery, _ in found], messages)
         return messages
 
     def _receive_answers(self, status: wire.Status, messages: Iterable[bytes]) -> tuple[bytes, ...]:
@@ -630,12 +623,7 @@ class Calls:
     def _readable(self, messages: Sequence[MessageExt], topic: wire.Resource) -> list[bytes]:
         """The answers for the messages of a pull that can be read."""
         encoder = MessageEncoder(topic)
-        found: list[bytes] = []
-        for message in messages:
-            try:
-                found.append(encoder.pulled(message))
-            except ProtocolError as error:
-                _log_unreadable(topic, error)
+        found = [encoded for _, encoded in _encoded(messages, encoder.pulled, topic)]
         self._odd_times.note(encoder.odd)
         return found
 
@@ -817,8 +805,15 @@ def _readable_broker(route: TopicRouteData) -> str:
     raise Refused(wire.FORBIDDEN, "no readable queue")
 
 
-def _log_unreadable(topic: wire.Resource, error: ProtocolError) -> None:
-    logger.warning("a message of topic %s cannot be handed out: %s", topic.name, error)
+def _encoded(messages: Iterable[T], encode: Callable[[T], bytes], topic: wire.Resource) -> Iterator[tuple[T, bytes]]:
+    """The messages that can be read, and their bytes; the others are logged."""
+    for message in messages:
+        try:
+            encoded = encode(message)
+        except ProtocolError as error:
+            logger.warning("a message of topic %s cannot be handed out: %s", topic.name, error)
+        else:
+            yield message, encoded
 
 
 def _ack_answer(entries: Sequence[wire.AckMessageEntry], statuses: Sequence[wire.Status]) -> wire.AckMessageResponse:

@@ -24,7 +24,10 @@ RECEIVED = "a cup of tea"
 
 
 def copy_tree(to: Path, *paths: str) -> None:
-    """Copy the files of this tree that git knows, or those of ``paths`` only; links stay links."""
+    """Copy the files that git tracks in this clone to the directory ``to``; symbolic links are copied as links.
+
+    ``paths``: files or directories of the clone; only tracked files among these are copied. Without them, all are.
+    """
     names = subprocess.run(["git", "ls-files", *paths], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for name in names.splitlines():
         (to / name).parent.mkdir(parents=True, exist_ok=True)
@@ -40,7 +43,8 @@ def build(kind: str, source: Path, to: Path) -> Path:
 def fresh_venv(home: Path, *, lends: Path | None = None) -> Path:
     """Make a virtual environment in ``home``; returns its Python.
 
-    With ``lends``, a folder of packages, it finds these after its own, and has no pip: all without a download.
+    ``lends``: a folder with packages, which the environment finds after its own packages. The environment then has no
+    pip, so nothing is downloaded.
     """
     python = home / "bin" / "python"
     options = [] if lends is None else ["--without-pip"]
@@ -52,7 +56,10 @@ def fresh_venv(home: Path, *, lends: Path | None = None) -> Path:
 
 
 def run_quietly(command: Sequence[str | Path], cwd: Path = Path("/")) -> str:
-    """What the command prints; SystemExit with its output when it fails. Nothing of this clone is on its path."""
+    """Run a command without PYTHONPATH, so that Python finds nothing of this clone; returns what the command prints.
+
+    Raises SystemExit with the whole output when the command fails.
+    """
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     run = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
     if run.returncode:

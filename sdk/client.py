@@ -62,7 +62,7 @@ from skylark.sdk.nameservers import (
 from skylark.sdk.namespaces import Names, Namespace
 from skylark.sdk.route_watch import RouteWatch
 from skylark.sdk.routes import RouteCache, TopicRoute, make_route, with_unheard
-from skylark.sdk.runtime import FORKS, AsyncOnly, Home, check_trio, keep_freed_memory, make_client_id, survived
+from skylark.sdk.runtime import FORKS, AsyncOnly, Home, check_loop, keep_freed_memory, make_client_id, survived
 from skylark.sdk.topic_names import TopicNames
 
 logger = logging.getLogger(__name__)
@@ -159,10 +159,11 @@ class ClientInstance:
 
     # --- life
 
+    @enable_ki_protection
     async def __aenter__(self) -> Self:
         if self._nursery is not None:
             raise RuntimeError("this client is open already; make another")
-        check_trio()
+        check_loop("trio")
         keep_freed_memory()
         self._home = Home()
         self.forks = self._home.forks
@@ -175,33 +176,42 @@ class ClientInstance:
             credentials=self._credentials,
             connect=connect if self._shortcut is None else self._shortcut(connect),
         )
-        self._remoting = await self._stack.enter_async_context(remoting)
-        self._remoting.answers_at_once = self._shortcut is not None
-        known = self.given_nameservers
-        self._name_servers = NameServers(self._remoting, known, self.random)
-        self._nursery = await self._stack.enter_async_context(shielded_nursery())
-        if known.url:
-            server = AddressServer(known.url)
-            self._nursery.start_soon(follow_address_server, server, self._name_servers.replace, self.backoff)
-        self._nursery.start_soon(self._poll_routes)
-        self._watch = RouteWatch(
-            self._name_servers, self._remoting, self._watched_topics, self.refresh, self.timeout_ms
-        )
-        self._nursery.start_soon(self._watch.run)
-        self._nursery.start_soon(self._beat)
-        self._broker_requests.nursery = self._nursery
+        async with AsyncExitStack() as stack:
+            self._remoting = await stack.enter_async_context(remoting)
+            self._remoting.answers_at_once = self._shortcut is not None
+            known = self.given_nameservers
+            self._name_servers = NameServers(self._remoting, known, self.random)
+            self._nursery = await stack.enter_async_context(shielded_nursery())
+            if known.url:
+                server = AddressServer(known.url)
+                self._nursery.start_soon(follow_address_server, server, self._name_servers.replace, self.backoff)
+            self._nursery.start_soon(self._poll_routes)
+            self._watch = RouteWatch(
+                self._name_servers, self._remoting, self._watched_topics, self.refresh, self.timeout_ms
+            )
+            self._nursery.start_soon(self._watch.run)
+            self._nursery.start_soon(self._beat)
+            self._broker_requests.nursery = self._nursery
+            self._stack = stack.pop_all()
         return self
 
+    @enable_ki_protection
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Leave the groups and close. An error of the ``async with`` block is raised as it is, not in a group."""
         assert self._nursery is not None and self._home is not None
-        if self._home.is_here:
-            # Before the tasks end: brokers learn of the leave at once, and give the queues to other members.
-            with self._leaving():
-                await self.membership.leave_all(self.routes.addrs(), self.at)
-        self._nursery.cancel_scope.cancel()
+        try:
+            if self._home.is_here:
+                # Before the tasks end: brokers learn of the leave at once, and give the queues to other members.
+                with self._leaving():
+                    await self.membership.leave_all(self.routes.addrs(), self.at)
+        finally:
+            self._nursery.cancel_scope.cancel()
+            await self._close(error)
+
+    async def _close(self, error: BaseException | None) -> None:
+        """Wait for the tasks, and close the connections. ``error``: what the user's block has raised."""
         try:
             await self._stack.aclose()
         except BaseExceptionGroup as group:
@@ -222,7 +232,7 @@ class ClientInstance:
     def check_open(self) -> None:
         """Raise RuntimeError unless this client is open in this process; SkylarkError when it was closed."""
         if self._home is None:
-            check_trio()
+            check_loop("trio")
             raise RuntimeError("open the client with 'async with' first")
         self._home.check()
         if self.forks != self._home.forks:
@@ -525,10 +535,12 @@ class Client(AsyncOnly):
             tls=tls,
         )
 
+    @enable_ki_protection
     async def __aenter__(self) -> Self:
         await self._instance.__aenter__()
         return self
 
+    @enable_ki_protection
     async def __aexit__(self, *error: Any) -> None:
         await self._instance.__aexit__(*error)
 
@@ -590,6 +602,7 @@ class ClientHandle:
 
     # --- life
 
+    @enable_ki_protection
     async def __aenter__(self) -> Self:
         if self._nursery is not None:
             raise RuntimeError("this client is open already; make another")
@@ -601,6 +614,7 @@ class ClientHandle:
         self.forks = self.instance.forks
         return self
 
+    @enable_ki_protection
     async def __aexit__(self, *error: Any) -> None:
         """Leave the group and end the tasks. Closes the instance if it belongs to this handle."""
         assert self._nursery is not None
@@ -611,9 +625,11 @@ class ClientHandle:
             # First leave the group, while the tasks still run; then end the tasks; connections are closed after all
             # their users.
             self._nursery.cancel_scope.cancel()
-            with trio.CancelScope(shield=True):
-                await self._ended.wait()
-            await self._stack.__aexit__(*error)
+            try:
+                with trio.CancelScope(shield=True):
+                    await self._ended.wait()
+            finally:
+                await self._stack.__aexit__(*error)
 
     @enable_ki_protection
     async def _run(self, task_status: trio.TaskStatus[trio.Nursery]) -> None:
@@ -644,7 +660,7 @@ class ClientHandle:
     def check_open(self) -> None:
         """Raise RuntimeError unless open in this process; SkylarkError when this or its instance was closed."""
         if self._nursery is None:
-            check_trio()
+            check_loop("trio")
             raise RuntimeError("open the client with 'async with' first")
         self.instance.check_open()
         if self.forks != FORKS.count:

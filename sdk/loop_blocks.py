@@ -9,7 +9,7 @@ from trio.lowlevel import enable_ki_protection
 
 logger = logging.getLogger(__name__)
 
-# A watched loop runs at least this often.
+# How often a watched loop is looked at.
 WATCH_S = 1.0
 # A loop that runs nothing for this long is logged: heartbeats and commits of the loop are late, too.
 BLOCKED_S = 5.0
@@ -26,7 +26,10 @@ class LoopBlocks:
         self._deciding = Lock()
 
     def late(self, due: float, now: float) -> None:
-        """At ``now`` the loop has not run, or only just runs, what was ``due``: seconds of one clock. Thread-safe."""
+        """Log, if that is late, that at ``now`` the loop has not run yet, or only just runs, what was ``due``.
+
+        Both are in seconds of one clock. Any thread may call this.
+        """
         if now - due < BLOCKED_S:
             return
         with self._deciding:

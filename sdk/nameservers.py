@@ -173,7 +173,7 @@ class NameServers:
         self._addrs: tuple[str, ...] = ()
         # The address of the NameServer that answered last.
         self._good = ""
-        # Addresses of other servers, each of which was logged.
+        # The addresses at which another kind of server was found, and logged.
         self._strangers: set[str] = set()
         self._arrived = trio.Event()
         self.replace(known.addrs)
@@ -203,6 +203,7 @@ class NameServers:
         if addrs == self._addrs:
             return False
         self._addrs = addrs
+        self._strangers.intersection_update(addrs)
         if self._good not in addrs:
             self._good = addrs[self._random.randrange(len(addrs))]
         self._arrived.set()

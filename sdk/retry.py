@@ -141,10 +141,11 @@ def is_transient(error: SkylarkError) -> bool:
 class FailedTries:
     """The failed tries of one send. ``avoid`` has the brokers at which it failed since all were last tried.
 
-    ``weak``: a try stored the message, with less safety than the broker requires.
+    ``error``: why the last try failed. ``answer``: what a broker last answered to a try. ``weak``: a try stored the
+    message, with less safety than the broker requires.
     """
 
-    __slots__ = ("avoid", "count", "error", "refused", "unknown", "weak")
+    __slots__ = ("answer", "avoid", "count", "error", "refused", "unknown", "weak")
 
     def __init__(self) -> None:
         self.count = 0
@@ -152,6 +153,7 @@ class FailedTries:
         self.refused = 0
         self.avoid: tuple[str, ...] = ()
         self.error: SkylarkError | None = None
+        self.answer: BrokerError | None = None
         self.weak: WeakCopy | None = None
 
     def add(self, addr: str, error: SkylarkError, outcome: Outcome) -> None:
@@ -160,6 +162,8 @@ class FailedTries:
         self.unknown += outcome is Outcome.UNKNOWN
         self.refused += outcome is Outcome.REFUSED_HERE
         self.error = error
+        if isinstance(error, BrokerError):
+            self.answer = error
         if addr not in self.avoid:
             self.avoid = (*self.avoid, addr)
 

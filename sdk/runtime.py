@@ -67,69 +67,64 @@ class Home:
             )
 
 
-def check_trio() -> None:
-    """Raise RuntimeError when the caller does not run in trio."""
-    try:
-        library = sniffio.current_async_library()
-    except sniffio.AsyncLibraryNotFoundError:
-        library = "no event loop"
-    if library != "trio":
-        others = "skylark.aio" if library == "asyncio" else "skylark.blocking"
-        raise RuntimeError(
-            f"the classes of skylark need trio, but this is {library}: use the classes of {others}, which have the same"
-            " methods"
-        )
+#: The module whose clients run in an event loop, by the loop's library; "" for threads without a loop.
+_MODULES = {"trio": "skylark", "asyncio": "skylark.aio", "": "skylark.blocking"}
 
 
-def check_asyncio() -> None:
-    """Raise RuntimeError when the caller does not run in asyncio."""
+def check_loop(library: str) -> None:
+    """Raise RuntimeError, which names the right module, unless the caller runs in ``library``: trio or asyncio."""
     try:
-        library = sniffio.current_async_library()
+        found = sniffio.current_async_library()
     except sniffio.AsyncLibraryNotFoundError:
-        library = "no running event loop"
-    if library != "asyncio":
-        others = "skylark" if library == "trio" else "skylark.blocking"
+        found = ""
+    if found != library:
         raise RuntimeError(
-            f"the classes of skylark.aio need asyncio, but this is {library}: use the classes of {others}, which have"
-            " the same methods"
+            f"the classes of {_MODULES[library]} need {library}, but this is {found or 'no running event loop'}: use"
+            f" the classes of {_MODULES.get(found, _MODULES[''])}, which have the same methods"
         )
 
 
 def note_blocked_loop() -> None:
-    """Log that opening a client blocks the event loop of this thread, if it has one. A notebook has one for itself."""
+    """Log that opening a client blocks the event loop of this thread, if there is one.
+
+    Not in a notebook, whose event loop runs nothing else.
+    """
     if "ipykernel" in sys.modules:
         return
     # Not sniffio, which looks at context variables: threads of asyncio.to_thread inherit them.
     if trio.lowlevel.in_trio_run():
-        log_blocked_loop("trio", "skylark")
+        log_blocked_loop("trio")
     elif "asyncio" in sys.modules and sys.modules["asyncio"]._get_running_loop() is not None:
-        log_blocked_loop("asyncio", "skylark.aio")
+        log_blocked_loop("asyncio")
 
 
 @cache
-def log_blocked_loop(library: str, others: str) -> None:
-    """Log it, once in a process; no warning, since a program may open clients so before its loop has other work."""
+def log_blocked_loop(library: str) -> None:
+    """Log, once in a process, that a client blocks an event loop of ``library``.
+
+    No warning: a program may open such clients before its loop has other work.
+    """
     logger.info(
         "opening a client of skylark.blocking blocks the event loop of this thread (%s), and so do calls in it: use the"
         " classes of %s there, which have the same methods",
         library,
-        others,
+        _MODULES[library],
     )
 
 
 class AsyncOnly:
     """A base class for clients that are opened by ``async with``: a plain ``with`` raises an error with the remedy."""
 
-    # Type checkers know of the mistake without these.
+    # Type checkers find a plain ``with`` because these methods are missing.
     if not TYPE_CHECKING:
 
         def __enter__(self) -> NoReturn:
-            """TypeError: this class has no such method."""
+            """Raise TypeError, which names ``async with`` and the class for threads."""
             name = type(self).__name__
             raise TypeError(f"open this {name} by 'async with'; for threads there is skylark.blocking.{name}")
 
         def __exit__(self, *error: object) -> None:
-            """Python looks for this method before it calls the other one."""
+            """Never called: a plain ``with`` looks for this method before it calls `__enter__`."""
 
 
 @contextmanager

@@ -14,18 +14,19 @@ from skylark.sdk.namespaces import SEPARATOR, Names
 
 logger = logging.getLogger(__name__)
 
-# How long the NameServers may take for the names, which only a log line needs, and how long the names are used.
+# How long the NameServers may take: only a log line needs the names.
 TIMEOUT_MS = 1_000
+# How long the names are used.
 KEPT_S = 60.0
-# How many names are compared, in the event loop: the first ones that are shorter than LONGEST and of a similar length.
+# How many names are compared, in the event loop: the first ones of LONGEST characters at most and of a similar length.
 MOST_NAMES = 200
-LONGEST = 128
+LONGEST = 127
 # How many characters of a misspelt name may be wrong, next to each other.
 MOST_WRONG = 2
 
 
 class TopicNames:
-    """The names of all topics of one client's cluster: the NameServers are asked once in a minute at most."""
+    """The names of all topics that one client's NameServers know, asked for once in KEPT_S at most."""
 
     def __init__(self) -> None:
         self._names: list[str] = []
@@ -51,11 +52,14 @@ class TopicNames:
 
 
 def near_names(topic: str, known: Iterable[str]) -> list[str]:
-    """The names in ``known`` that ``topic`` may be a misspelling of, 3 at most. Names of other namespaces are none."""
+    """The names in ``known`` that ``topic`` may be a misspelling of, 3 at most.
+
+    A name in another namespace does not count, nor ``topic`` itself: ``known`` may be older than the loss of the topic.
+    """
     near: list[str] = []
     compared = 0
     for name in known:
-        if SEPARATOR in name or len(name) >= LONGEST or abs(len(name) - len(topic)) > MOST_WRONG:
+        if name == topic or SEPARATOR in name or len(name) > LONGEST or abs(len(name) - len(topic)) > MOST_WRONG:
             continue
         compared += 1
         if _is_near(topic.lower(), name.lower()):

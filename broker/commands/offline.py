@@ -1,11 +1,12 @@
 """Shared parts of the commands on a stopped broker.
 
-Neighbours: diverged_slave.py, dledger_store.py, json_metadata.py, rebuild_metadata.py, verify_store.py.
+Neighbours: diverged_slave.py, dledger_store.py, json_metadata.py, rebuild_metadata.py, restore.py, verify_store.py.
 """
 
 import os
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import click
@@ -16,6 +17,8 @@ from skylark.broker.store.inventory import read_inventory
 from skylark.mqcommon.clock import Clock
 from skylark.mqcommon.disk.files import FileSystem
 from skylark.mqcommon.errors import StoreError, StoreLocked, UserError
+
+PROGRESS_INTERVAL_S = 1.0
 
 
 @contextmanager
@@ -64,3 +67,21 @@ def stopped_metadata(fs: FileSystem, clock: Clock, root: str) -> Iterator[Metada
 
 def absolute(path: str) -> str:
     return os.path.abspath(os.path.expanduser(path))
+
+
+class ProgressLines:
+    """Prints on stderr how much of a long command is done, a line per second."""
+
+    def __init__(self) -> None:
+        self._next = time.monotonic() + PROGRESS_INTERVAL_S
+
+    def of(self, verb: str) -> Callable[[int, int], None]:
+        """To be called with the bytes done, and with the most bytes there can be. ``verb``: what is done with them."""
+
+        def show(done: int, most: int) -> None:
+            now = time.monotonic()
+            if now >= self._next:
+                self._next = now + PROGRESS_INTERVAL_S
+                click.echo(f"{verb} {done >> 20:,} of at most {most >> 20:,} MiB", err=True)
+
+        return show

@@ -4,14 +4,13 @@ Neighbours: store/check/verify.py, store/check/repair.py, cli.py.
 """
 
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 
 import click
 
 from skylark.broker.broker import store_options
-from skylark.broker.commands.offline import absolute, errors_on_one_line, locked
+from skylark.broker.commands.offline import ProgressLines, absolute, errors_on_one_line, locked
 from skylark.broker.meta.journal import check_journal
 from skylark.broker.options import BrokerOptions
 from skylark.broker.store.check.repair import Repair
@@ -24,8 +23,6 @@ from skylark.mqcommon.disk.files import FileSystem, OsFiles
 from skylark.mqcommon.errors import UserError
 from skylark.mqcommon.message.ids import encode_host
 from skylark.mqcommon.options.conf_file import load_conf
-
-PROGRESS_INTERVAL_S = 1.0
 
 
 @click.command("verifyStore")
@@ -41,7 +38,9 @@ def verify_store(store_dir: str, conf: str | None, repair: bool) -> None:
     """
     with errors_on_one_line(store_dir):
         options = load_conf(BrokerOptions, conf, {"store_path_root_dir": absolute(store_dir)})
-        sound = verify(OsFiles(), store_options(options), repair=repair, say=click.echo, progress=_Progress())
+        sound = verify(
+            OsFiles(), store_options(options), repair=repair, say=click.echo, progress=ProgressLines().of("read")
+        )
     sys.exit(0 if sound else 1)
 
 
@@ -135,16 +134,3 @@ def _say_metadata(fs: FileSystem, directory: str, say: Callable[[str], None]) ->
         say(f"metadata: {found.file}: offset {found.offset}: {found.reason}")
         sound = sound and not found.rotten
     return sound
-
-
-class _Progress:
-    """Prints a line per second on stderr."""
-
-    def __init__(self) -> None:
-        self._next = time.monotonic() + PROGRESS_INTERVAL_S
-
-    def __call__(self, done: int, total: int) -> None:
-        now = time.monotonic()
-        if now >= self._next:
-            self._next = now + PROGRESS_INTERVAL_S
-            click.echo(f"read {done >> 20:,} of at most {total >> 20:,} MiB", err=True)

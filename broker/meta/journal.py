@@ -54,6 +54,13 @@ class TornTail:
         return f"{self.file}: {self.lost_bytes} unacknowledged bytes cut at offset {self.offset}: {self.reason}"
 
 
+class JournalPosition(NamedTuple):
+    """The first ``bytes`` of journal ``number``, and all earlier changes."""
+
+    number: int
+    bytes: int
+
+
 class JournalDamage(NamedTuple):
     """Damage in a file. ``rotten``: the bytes were on disk, and the next start fails. Else it cuts the torn tail."""
 
@@ -334,6 +341,28 @@ class Journal:
             file.truncate(self._bytes)
         except OSError as error:
             self._failure = f"{file.path} cannot be written ({error}): metadata is read-only until a restart"
+
+    # --- backup
+
+    @property
+    def position(self) -> JournalPosition:
+        """How far the changes have been appended."""
+        return JournalPosition(self._number, self._bytes)
+
+    def files_to(self, position: JournalPosition) -> list[tuple[str, int | None]]:
+        """The files that restore the state at ``position``: path, and how many of their bytes; None: all, for ever.
+
+        Blocks. No compaction may have run since, nor run until the caller has the files.
+        """
+        paths = self._paths
+        listing = paths.listing(self._fs)
+        base = max(listing.snapshots, default=0)
+        files: list[tuple[str, int | None]] = [(paths.snapshot(base), None)] if base else []
+        for number in listing.journals:
+            if base <= number <= position.number:
+                path = paths.journal(number)
+                files.append((path, position.bytes if number == position.number else self._fs.size(path)))
+        return files
 
     # --- compaction
 

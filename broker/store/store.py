@@ -120,7 +120,7 @@ class MessageStore:
         directory = options.directory
         self._fs = fs
         self._directory = directory
-        self._options = options
+        self.options = options
         self._clock = clock
         self._host = store_host
         self._make_files()
@@ -151,7 +151,7 @@ class MessageStore:
 
     def _make_files(self) -> None:
         """Make the objects for log, queues and index, as they are before any file is read."""
-        fs, options, directory = self._fs, self._options, self._directory
+        fs, options, directory = self._fs, self.options, self._directory
         self.log = CommitLog(fs, f"{directory}/commitlog", options.commitlog_segment_bytes)
         self.queues = Queues(
             fs,
@@ -176,7 +176,7 @@ class MessageStore:
 
         ``progress`` gets one line per second while that runs.
         """
-        fs, directory = self._fs, self._options.directory
+        fs, directory = self._fs, self.options.directory
         fs.mkdirs(directory)
         try:
             self._lock = fs.lock(f"{directory}/lock")
@@ -192,10 +192,10 @@ class MessageStore:
         return report
 
     def _recover(self, progress: Progress) -> RecoveryReport:
-        fs, directory = self._fs, self._options.directory
+        fs, directory = self._fs, self.options.directory
         self._checkpoint = StoreCheckpoint(fs, f"{directory}/checkpoint")
         ours = self._checkpoint.state.log_offset is not None
-        refuse_other_size(fs, self.log.chain.directory, self._options.commitlog_segment_bytes, ours=ours)
+        refuse_other_size(fs, self.log.chain.directory, self.options.commitlog_segment_bytes, ours=ours)
         # Without the abort file (a full disk had no room for it) the checkpoint shows whether the store was closed.
         last_stop = read_abort(fs, directory)
         if last_stop is LastStop.CLEAN and self._checkpoint.state.crashed:
@@ -226,7 +226,7 @@ class MessageStore:
         return report
 
     def _recover_after(self, last_stop: LastStop, progress: Progress) -> tuple[Recovery, RecoveryReport]:
-        fs, directory = self._fs, self._options.directory
+        fs, directory = self._fs, self.options.directory
         if last_stop is not LastStop.KILLED:
             remove_since(fs, directory)
         # Finish an interrupted truncation before anything is read: until then log and queues do not agree.
@@ -268,8 +268,8 @@ class MessageStore:
                 file_path(chain.directory, base),
                 0,
                 "the file is missing, and this broker has not cleaned it up. Put it back, or do without its messages: "
-                f"broker verifyStore --repair {self._options.directory}. If RocketMQ's broker cleaned it up, remove "
-                f"{self._options.directory}/{INVENTORY}",
+                f"broker verifyStore --repair {self.options.directory}. If RocketMQ's broker cleaned it up, remove "
+                f"{self.options.directory}/{INVENTORY}",
             )
 
     def close(self) -> str:
@@ -286,7 +286,7 @@ class MessageStore:
                 with suppress(DiskFull):
                     self.build_index(CLOSE_CATCH_UP)
                 self.checkpoint(with_ends=True, clean=True)
-                remove_abort(self._fs, self._options.directory, index_is_complete=not self.index_behind)
+                remove_abort(self._fs, self.options.directory, index_is_complete=not self.index_behind)
         except (DiskFull, OSError) as error:
             return str(error)
         finally:

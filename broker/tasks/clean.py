@@ -8,7 +8,8 @@ Neighbours: store/retention.py (decides), store/removal.py (the steps), admin/cl
 
 import logging
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial
 from typing import TypeVar
@@ -62,6 +63,8 @@ class Cleaner(Part):
         self._clock = clock
         self._asked = Signal()
         self._following = trio.Lock()
+        # Held while files of the log are removed.
+        self._removing = trio.Lock()
         # The start of the log to which queues and index were last adapted.
         self._followed = -1
         # When a failed removal is tried again.
@@ -71,6 +74,12 @@ class Cleaner(Part):
     def ask(self) -> None:
         """Remove expired files now, at any hour."""
         self._asked.set()
+
+    @asynccontextmanager
+    async def nothing_removed(self) -> AsyncIterator[None]:
+        """Let no file of log, queues or index be removed for its age, or to make room."""
+        async with self._removing, self._following:
+            yield
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run until cancelled. Counts as started after the first check of the disk: sends may have to be refused."""
@@ -165,6 +174,10 @@ class Cleaner(Part):
             return None
 
     async def _remove_log_files(self, decision: CleanDecision) -> int:
+        async with self._removing:
+            return await self._remove_each(decision)
+
+    async def _remove_each(self, decision: CleanDecision) -> int:
         remove = self._removal.remove_log_files
         await trio.to_thread.run_sync(remove)  # files whose removal failed before
         if not decision.files:

@@ -6,7 +6,8 @@ Neighbours: meta/metadata.py (the tables), admin/ (wait), broker.py (runs and cl
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 import trio
 
@@ -46,6 +47,8 @@ class Persister(Part):
         self._round = _Round()
         self._appending = trio.Lock()
         self._compacting = False
+        # Held while files of metadata are replaced or removed.
+        self._replacing = trio.Lock()
         self._stopped = ""
         self._failing = False
         #: Returns when the other members of the set have all changes that they need; StoreError if that is not sure.
@@ -112,6 +115,12 @@ class Persister(Part):
         if scope.cancelled_caught:
             logger.error("metadata journal not closed within %d s", CLOSE_TIMEOUT_S)
 
+    @asynccontextmanager
+    async def files_kept(self) -> AsyncIterator[None]:
+        """Let no file of metadata be replaced or removed meanwhile: wait for a compaction that runs, begin none."""
+        async with self._replacing:
+            yield
+
     def appended(self) -> None:
         """Have the journal synced soon: something was appended."""
         self._wanted.set()
@@ -157,13 +166,14 @@ class Persister(Part):
 
     async def _compact(self) -> None:
         try:
-            # Both happen in one turn of the event loop: the snapshot is exactly the state at the new journal's start.
-            compaction = self._journal.begin_compaction()
-            state = self._metadata.state()
-            try:
-                await trio.to_thread.run_sync(compaction.write, state)
-            finally:
-                self._journal.end_compaction(compaction)
+            async with self._replacing:
+                # Both happen in one turn of the loop: the snapshot is exactly the state at the new journal's start.
+                compaction = self._journal.begin_compaction()
+                state = self._metadata.state()
+                try:
+                    await trio.to_thread.run_sync(compaction.write, state)
+                finally:
+                    self._journal.end_compaction(compaction)
             logger.info("metadata compacted to a snapshot of %d bytes", compaction.snapshot_bytes)
         except StoreError as error:
             logger.error("metadata not compacted, the journal keeps growing: %s", error)

@@ -25,6 +25,7 @@ from skylark.broker.store.truncation.intent import (
     remove_intent,
     truncate_log,
     truncate_queues,
+    unshare_files,
     withdraw_intent,
     write_intent,
 )
@@ -164,6 +165,8 @@ class Truncation:
         first_ms = self._survey.first_ms
         timestamp = self._store.last_timestamp if first_ms is None else first_ms
         self._intent = TruncationIntent(self._start, self._end, timestamp, cuts)
+        # While a failure still leaves the store as it is. `forget` lets the maps of these files go.
+        unshare_files(self._fs, self._store.log.chain.directory, self._store.queues, self._intent)
         try:
             write_intent(self._fs, self._directory, self._intent)
         except (OSError, DiskFull):

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from skylark.broker.admin.access_control import ExplainHandlers, PolicyHandlers, UserHandlers
 from skylark.broker.admin.accounts import AccountHandlers
+from skylark.broker.admin.backup import Backups, Steady
 from skylark.broker.admin.clean import CleanHandlers
 from skylark.broker.admin.config import ConfigHandlers
 from skylark.broker.admin.draining import Draining, Undelivered
@@ -368,6 +369,15 @@ def _request_parts(
         GroupHandlers(core.metadata, stats, core.persister.wait, end_retries),
         CleanHandlers(store, topics, cleaner, topic_handlers.delete_queues),
         ConfigHandlers(options, topics, core.fs, core.clock, runtime),
+        Backups(
+            core.fs,
+            options,
+            store,
+            core.metadata.journal,
+            Steady(core.flusher, core.persister, cleaner),
+            core.role,
+            core.clock,
+        ),
         offset_handlers,
         ResetOffsetHandlers(store, core.metadata, clients, resets, options),
         StatsHandlers(core.identity, store, core.metadata, clients, proxied, stats, core.clock),

@@ -5,3 +5,6 @@ servers.py     starts the four servers in order, and stops them in reverse order
 first_answers.py   a request to each port: "ready" is printed only when all are answered
 demo.py        producers and consumers of `skylark dev --demo`
 """
+
+#: Where the NameServer of `skylark dev` listens. `skylark send`, `tail` and `doctor` ask it by default.
+HOST, NAMESRV_PORT = "127.0.0.1", 9876

@@ -15,13 +15,12 @@ from pathlib import Path
 import click
 import trio
 
-from skylark.cli.dev.servers import HOST, Addresses, Ports, serving
+from skylark.cli.dev import HOST, NAMESRV_PORT
+from skylark.cli.dev.servers import Addresses, Ports, serving
 from skylark.mqcommon.addresses import format_address
 from skylark.mqcommon.logs.options import LogOptions
 from skylark.remoting.net.daemon import Ready, run_daemon
 
-# Where `skylark send` and `skylark tail` look for a NameServer by themselves.
-_PORT = 9876
 # Three lines that a user can paste into Python.
 _PASTE = """\
     from skylark import Message, blocking
@@ -38,7 +37,9 @@ _PASTE = """\
     help="keep messages (for 72 hours) and logs in DIR; without it they are in a temporary directory that is removed "
     "at the end",
 )
-@click.option("--port", default=_PORT, type=click.IntRange(0, 65535), show_default=True, help="port of the NameServer")
+@click.option(
+    "--port", default=NAMESRV_PORT, type=click.IntRange(0, 65535), show_default=True, help="port of the NameServer"
+)
 @click.option(
     "--broker-port", default=10911, type=click.IntRange(0, 65535), show_default=True, help="port of the broker"
 )
@@ -145,7 +146,7 @@ def _greeting(addresses: Addresses, home: Path, is_kept: bool) -> str:
         ("gRPC", addresses.grpc, "clients of RocketMQ 5"),
         ("Console", addresses.console and f"http://{addresses.console}", "your browser"),
     ]
-    is_found = addresses.namesrv == format_address(HOST, _PORT) and not os.environ.get("NAMESRV_ADDR")
+    is_found = addresses.namesrv == format_address(HOST, NAMESRV_PORT) and not os.environ.get("NAMESRV_ADDR")
     to = "" if is_found else f" -n {addresses.namesrv}"
     return "\n".join(
         (

@@ -6,11 +6,13 @@ are taken first, so a port in use is reported at once. A server whose libraries 
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import TypeVar
 
 import trio
 
+from skylark.cli.dev import HOST
 from skylark.mqcommon.addresses import format_address
 from skylark.mqcommon.errors import ConfigError, StoreLocked, UserError, leaves
 from skylark.mqcommon.extras import missing_extra
@@ -19,7 +21,6 @@ from skylark.remoting.net.sockets import HeldPort
 
 T = TypeVar("T")
 
-HOST = "127.0.0.1"
 _TIMEOUT_MS = 5_000
 # The console asks the brokers this often.
 _POLL_S = 2
@@ -129,8 +130,8 @@ async def _namesrv(home: Path, port: int) -> AsyncIterator[str]:
 def _has_proxy(warn: Warn) -> bool:
     """Whether the proxy's libraries are installed."""
     try:
-        # Imports protobuf's part of the proxy, too.
-        import skylark.mqproxy.near  # noqa: F401
+        # With it, its libraries are imported: protobuf, too.
+        import_module("skylark.mqproxy.near")
     except ModuleNotFoundError as error:
         warn(missing_extra("the gRPC port", "proxy", error))
         return False

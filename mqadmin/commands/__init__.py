@@ -1,7 +1,7 @@
 """mqadmin's commands; each file has its FAMILIES: the headings of the help, and the commands under each.
 
 topics                    single topics; lists of topics, ordered topics, shares of queues
-cluster, brokers          all brokers with their load; state, options, slaves and files of a broker
+cluster, brokers, backups all brokers with their load; state, options, slaves and files of a broker; its backups
 groups, offsets           groups, their progress and modes of consumption; the offsets of groups
 clients                   connected producers and consumers, and what they say of themselves
 message_queries, queues   finding messages, who consumed a message, handing a message to a consumer

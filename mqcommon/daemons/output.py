@@ -7,6 +7,7 @@ would hide the command's output. A reader that has gone (BrokenPipeError) is lef
 import codecs
 import os
 import sys
+from collections.abc import Callable
 from io import TextIOWrapper
 
 
@@ -41,13 +42,23 @@ class _Stdout(TextIOWrapper):
         return OutputFailed(f"the output cannot be written: {error.strerror}")
 
 
-def guard_stdout() -> None:
+def _guard_stdout() -> None:
     """Let standard output escape what its encoding does not have, and raise OutputFailed when it cannot be written."""
     plain = sys.stdout
     if isinstance(plain, TextIOWrapper):
         codecs.register_error("escaped", _escaped)
         encoding, line_buffering = plain.encoding, plain.line_buffering
         sys.stdout = _Stdout(plain.detach(), encoding, "escaped", line_buffering=line_buffering)
+
+
+def run_guarded(command: Callable[..., object], prog_name: str) -> None:
+    """Call a click command with a guarded standard output. A failed write is a line on stderr, and exit code 1."""
+    _guard_stdout()
+    try:
+        command(prog_name=prog_name)
+    except OutputFailed as error:
+        sys.stderr.write(f"{prog_name}: {error}\n")
+        sys.exit(1)
 
 
 def _escaped(error: UnicodeError) -> tuple[str, int]:

@@ -25,16 +25,16 @@ def import_quietly(module: str) -> None:
 
     For imports of a command that runs already and has nothing to clean up yet.
     """
-    is_python_s = _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler
+    raises_interrupt = _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler
     try:
-        if is_python_s:
+        if raises_interrupt:
             _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
     except ValueError:
-        is_python_s = False  # in another thread: handlers are set, and interrupted, in the main thread only
+        raises_interrupt = False  # in another thread: handlers are set, and interrupted, in the main thread only
     try:
         __import__(module)
     finally:
-        if is_python_s:
+        if raises_interrupt:
             _signal.signal(_signal.SIGINT, _signal.default_int_handler)
 
 

@@ -22,6 +22,8 @@ from skylark.mqcommon.errors import StoreCorrupt, StoreLocked
 # How long to wait for another process that changes the same file: its change takes some fsyncs.
 LOCK_TIMEOUT_S = 10.0
 _LOCK_POLL_S = 0.005
+# How much of a file is copied at once.
+_COPY_BYTES = 4 * 1024 * 1024
 # How the name of a temporary file ends.
 _TEMPORARY = re.compile(r"\.[0-9a-f]{16}\.tmp$")
 
@@ -42,6 +44,17 @@ def write_atomic(fs: FileSystem, path: str, data: bytes | Iterable[bytes], *, ke
                 fs.rename(backup, path + ".bak")
         fs.rename(new, path)
     fs.fsync_dir(os.path.dirname(path))
+
+
+def unshare(fs: FileSystem, path: str) -> None:
+    """Make ``path`` a file of its own if the file has other names: to be called before it is changed in place. Blocks.
+
+    A backup has the same file under another name. Maps that are open still show the other names' file. DiskFull and
+    OSError change nothing.
+    """
+    if fs.link_count(path) > 1:
+        size = fs.size(path)
+        write_atomic(fs, path, (fs.read_part(path, at, _COPY_BYTES) for at in range(0, size, _COPY_BYTES)))
 
 
 @contextmanager

@@ -163,6 +163,12 @@ class FileSystem(Protocol):
     def rename(self, old: str, new: str) -> None:
         """Replace ``new`` by ``old`` in one step."""
 
+    def link(self, path: str, new: str) -> None:
+        """Give the file ``path`` a second name, on the same file system. Raises DiskFull, FileExistsError, OSError."""
+
+    def link_count(self, path: str) -> int:
+        """How many names the file has."""
+
     def take_mode(self, path: str, like: str) -> None:
         """Give ``path`` the permissions of ``like``, and its owner and group if this process may do that."""
 
@@ -371,6 +377,13 @@ class OsFiles:
 
     def rename(self, old: str, new: str) -> None:
         os.replace(old, new)
+
+    def link(self, path: str, new: str) -> None:
+        with raising_disk_full(new):
+            os.link(path, new)
+
+    def link_count(self, path: str) -> int:
+        return os.stat(path).st_nlink
 
     def take_mode(self, path: str, like: str) -> None:
         wanted = os.stat(like)

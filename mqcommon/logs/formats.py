@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
+from skylark.mqcommon.visible import UNSAFE, escape
+
 # A message is cut to this length, whatever text of a peer it shows; each field, too.
 MAX_MESSAGE_CHARS = 2_000
 # A traceback is cut to this length, from the end, which says what happened.
@@ -19,7 +21,7 @@ MAX_TRACEBACK_CHARS = 50_000
 TEXT_FORMAT = "%(asctime)s %(levelname)s %(name)s - %(message)s"
 
 _DIRECTIVE = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)=)?%(?:\((?P<key>[^)]*)\))?[-+ #0]*\d*(?:\.\d+)?(?P<kind>[a-zA-Z%])")
-_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
+_UNSAFE = re.compile(rf"[\n{UNSAFE}]")
 _ESCAPES = {"\n": "\\n", "\r": "\\r"}
 # The attributes of every record; all others were given as ``extra``.
 _OWN = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {"message", "asctime", "taskName", "fields"}
@@ -80,7 +82,7 @@ def fields_of(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def _visible(text: str) -> str:
-    return _CONTROL.sub(lambda match: _ESCAPES.get(match[0], f"\\x{ord(match[0]):02x}"), text)
+    return _UNSAFE.sub(lambda match: _ESCAPES.get(match[0]) or escape(match[0]), text)
 
 
 @lru_cache(maxsize=1_024)

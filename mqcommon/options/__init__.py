@@ -2,5 +2,6 @@
 
 fields.py         declares an option, and reads its value from text
 conf_file.py      conf files; getBrokerConfig and updateBrokerConfig
+completion.py     the command that prints scripts for shells
 command_line.py   flags, and the table in docs/reference/conf.md
 """

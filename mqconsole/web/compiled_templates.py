@@ -1,7 +1,7 @@
 """Keeps compiled templates beside the templates, as Python keeps compiled modules in ``__pycache__``.
 
 A console that starts again answers its first page without compiling. If the files cannot be written, templates are
-compiled at each start. ``PYTHONDONTWRITEBYTECODE`` and ``-B`` hold, ``PYTHONPYCACHEPREFIX`` does not.
+compiled at each start. ``PYTHONDONTWRITEBYTECODE`` and ``-B`` are obeyed, ``PYTHONPYCACHEPREFIX`` is not.
 """
 
 import logging
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class CompiledTemplates(FileSystemBytecodeCache):
-    """The files of one Python; `compiled_templates` makes one."""
+    """A directory with the compiled templates of one version of Skylark, jinja2 and Python."""
 
     def dump_bytecode(self, bucket: Bucket) -> None:
         """Write the file. If it cannot be written, the template is compiled at each start."""

@@ -45,15 +45,20 @@ class GrpcLimits:
     min_idle_ping_interval_ms: int = 5_000
 
 
-_SHARED: Final = ("accepts_failed", "connections", "connections_of_address", "connection_rate")
+_SHARED: Final = (
+    "accepts_failed",
+    "connections",
+    "connections_of_address",
+    "connection_rate",
+    "slow_frames",
+    "slow_readers",
+)
 
 #: What is refused, and what an operator can do about it; the keys of `Refusals`.
 REFUSED: Final[Mapping[str, str]] = {
     **{name: REFUSALS[name] for name in _SHARED},
     "bad_frames": "the peer speaks another protocol, or sends more frames than gRPC's clients do",
-    "slow_frames": REFUSALS["slow_frames"],
     "silent": "a peer did not begin to speak in time, or does not answer pings: check the peer and the network",
-    "slow_readers": REFUSALS["slow_readers"],
     "answer_bytes": "a peer does not read its answers: check whether it hangs",
     "buffered_bytes": "connections hold too much memory, see maxConnectionsPerAddress and grpcMaxInboundMessageSize",
     "calls": "too many calls are in progress, see grpcThreadPoolQueueCapacity",

@@ -11,15 +11,13 @@ from skylark.remoting.grpc.connection import GrpcConnection
 from skylark.remoting.grpc.limits import REFUSED, CallBudget, GrpcLimits
 from skylark.remoting.net.accepting import accept_connections
 from skylark.remoting.net.limits import BufferBudget, ConnectionBudget, Refusals
-from skylark.remoting.net.scanning import scan_regularly
+from skylark.remoting.net.scanning import scan_connections
 from skylark.remoting.net.transport import Listener, Transport
 
 logger = logging.getLogger(__name__)
 
 # Turns of the loop until a connection that has arrived is served: `accept` returns, and its task starts.
 _ACCEPT_TURNS = 3
-# How many connections a scan checks in one turn of the loop.
-_SCAN_SLICE = 1_000
 
 
 class GrpcServer:
@@ -53,7 +51,7 @@ class GrpcServer:
         """Serve on open ``listeners`` until cancelled, which cuts all calls; starts with the first ``ip:port``."""
         # Two nurseries with different lives: closing the listeners must not end the connections.
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(scan_regularly, self._scan)
+            nursery.start_soon(scan_connections, self._open, GrpcConnection.scan, self._buffers)
             task_status.started(listeners[0].address)
             with self._accepting:
                 async with trio.open_nursery() as accepting:
@@ -101,12 +99,3 @@ class GrpcServer:
             if connection.exceeded:
                 detail = f"connection closed: {connection.closed_reason}"
                 self.refusals.count(connection.exceeded, trio.current_time(), connection.remote, detail)
-
-    async def _scan(self, now_s: float) -> None:
-        """One scan. It is a function of its own because its variables would keep the last connection alive."""
-        for number, connection in enumerate(list(self._open), 1):
-            if number % _SCAN_SLICE == 0:
-                await trio.lowlevel.checkpoint()
-            connection.scan(now_s)
-        if self._buffers.used > self._buffers.most:
-            self._buffers.relieve()

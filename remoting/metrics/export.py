@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from skylark.mqcommon.errors import UserError
-from skylark.mqcommon.extras import missing_extra
+from skylark.mqcommon.extras import needs_extra
 from skylark.mqcommon.metrics.metric import Column
 from skylark.mqcommon.metrics.options import MetricsOptions
 from skylark.mqcommon.metrics.prometheus_text import TextFormat, format_for, page
@@ -91,10 +90,8 @@ class Exporter:
 
     async def _push(self, task_status: trio.TaskStatus[None]) -> None:
         options = self._options
-        try:
+        with needs_extra("metricsExporterType=OTLP_GRPC", "metrics"):
             from skylark.remoting.metrics.otlp import Push
-        except ImportError as error:
-            raise UserError(missing_extra("metricsExporterType=OTLP_GRPC", "metrics", error)) from None
         timeout_s = options.metric_grpc_exporter_time_out_in_mills / 1_000
         push = Push(options.push_url, options.push_headers, timeout_s, self._common, in_delta=options.metrics_in_delta)
         logger.info("metrics are pushed to %s, by OTLP over HTTP", options.push_url)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from skylark.mqcommon.errors import UserError
-from skylark.mqcommon.extras import missing_extra
+from skylark.mqcommon.extras import needs_extra
 from skylark.mqcommon.metrics.options import MetricsOptions
 from skylark.remoting.net.sockets import listen
 
@@ -65,10 +64,8 @@ async def serve_pages(
     UserError when the port is in use, or when ``extra`` is not installed.
     """
     host, port, key = place
-    try:
+    with needs_extra(key, extra):
         from skylark.remoting.metrics.http_pages import PageServer
-    except ImportError as error:
-        raise UserError(missing_extra(key, extra, error)) from None
     listeners = await listen(host.strip() or DEFAULT_HOST, port, key)
     logger.info("%s at http://%s%s", extra, listeners[0].address, ", ".join(pages))
     server = PageServer(pages, cheap)

@@ -4,7 +4,7 @@ transport.py  a connection as a stream of bytes: what channels and replication s
 sockets.py  transports over TCP; no other module touches a socket or its descriptor
 in_process.py  transports inside of one event loop
 channel.py  one connection, either side: outbox, requests in flight, deadlines
-accepting.py  accepts connections within a budget
+accepting.py  accepts connections within a budget; scanning.py: closes connections that take too long
 server.py   accepts connections, handles all requests of one read, sends their answers together
 steps.py    long work on the loop, a step at a time
 answers.py  answers with a body, cut to the size of a frame

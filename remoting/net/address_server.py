@@ -27,6 +27,8 @@ TIMEOUT_S = 3
 # About a thousand addresses.
 MAX_ANSWER_BYTES = 64 * 1024
 _CHUNK_BYTES = 16 * 1024
+# The most characters of an answer's fault that are told.
+_MAX_REASON = 200
 # The most addresses that are used of one name.
 MAX_ADDRESSES = 64
 
@@ -107,8 +109,12 @@ def addresses_in_answer(data: bytes) -> tuple[str, ...]:
         if answer.status != http.client.OK:
             raise ProtocolError(f"it answered with status {answer.status} {answer.reason}")
         addrs = addresses_in(answer.read().decode("ascii").strip().partition("\n")[0])
+    except UnicodeDecodeError as error:
+        # The error has the whole answer, such as the page of a console.
+        raise ProtocolError(f"its answer is no list of addresses: {error}") from None
     except (http.client.HTTPException, ValueError) as error:  # ValueError: also of text, and InvalidArgument
-        raise ProtocolError(f"its answer cannot be used: {error!r}") from None
+        reason = f"{type(error).__name__}: {error}"
+        raise ProtocolError(f"its answer cannot be used: {reason[:_MAX_REASON]}") from None
     if not addrs:
         raise ProtocolError("its answer is empty")
     return addrs

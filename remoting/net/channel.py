@@ -131,7 +131,8 @@ class Channel:
         self._cancel_scope = trio.CancelScope()
         self.local, self.remote = transport.local, transport.remote
         self.closed_reason: str | None = None
-        #: The protocol of a server that has never sent a frame of RocketMQ's; "" when it is unknown.
+        #: The protocol of a server that has sent something else than RocketMQ's frames, "" when it is unknown; None for
+        #: all other peers.
         self.foreign: str | None = None
         #: The limit that the peer exceeded, if it was closed for that: a key of `limits.REFUSALS`.
         self.exceeded = ""
@@ -367,7 +368,7 @@ class Channel:
         """Queue a request; ``answered`` is called once, with the answer or with a RemotingError. ``wake``: see `queue`.
 
         A server in this event loop may answer at once: ``answered`` is then called before this function returns.
-        Raises ConnectionLost when the channel is closed, TooManyRequests at the limit, FrameTooLarge.
+        Raises ConnectionLost or NotRocketMQ when the channel is closed, TooManyRequests at the limit, FrameTooLarge.
         """
         if self.closed_reason is not None:
             raise self._lost(self.closed_reason)
@@ -566,7 +567,10 @@ class Channel:
         self.close(reason, "bad_frames")
 
     def close(self, reason: str, exceeded: str = "") -> None:
-        """Close now; requests in flight end in ConnectionLost(``reason``). ``exceeded`` as the attribute."""
+        """Close now, for ``reason``; ``exceeded`` as the attribute.
+
+        Requests in flight end in ConnectionLost, or in NotRocketMQ if the server speaks another protocol.
+        """
         if self.closed_reason is None:
             # Set first: the callbacks at the end may call this channel again, and must find it closed.
             self.closed_reason = reason

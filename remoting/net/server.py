@@ -17,7 +17,7 @@ from skylark.mqcommon.polling import poll_until
 from skylark.remoting.net.accepting import accept_connections
 from skylark.remoting.net.channel import Channel
 from skylark.remoting.net.limits import BufferBudget, ConnectionBudget, RateLimit, Refusals, ServerLimits
-from skylark.remoting.net.scanning import scan_regularly
+from skylark.remoting.net.scanning import scan_connections
 from skylark.remoting.net.sockets import listen
 from skylark.remoting.net.transport import Listener, Transport
 from skylark.remoting.net.unanswered import Unanswered
@@ -43,8 +43,6 @@ MAX_LANGUAGE = 32
 _CHALLENGE_BYTES = 16
 _MAX_ADDRESS = 64
 _LAST_WITHOUT_GO_AWAY = 475
-# How many connections a scan checks in one turn of the loop.
-_SCAN_SLICE = 1_000
 
 
 class Server:
@@ -118,7 +116,7 @@ class Server:
         """As `serve`, on listeners that are open already."""
         # Two nurseries with different lives: closing the listeners must not end the connections.
         async with trio.open_nursery() as self._nursery:
-            self._nursery.start_soon(scan_regularly, self._scan)
+            self._nursery.start_soon(scan_connections, self.channels, self._check, self._buffers)
             task_status.started(listeners[0].address)
             with self._accepting:
                 async with trio.open_nursery() as accepting:
@@ -273,25 +271,17 @@ class Server:
                 self._log_if_refused(channel, request, response)
             channel.reply(request, response)
 
-    async def _scan(self, now: float) -> None:
-        """Close connections that are silent or do not read, and the largest ones when memory is short.
-
-        One scan is a function of its own because its variables would keep the last channel alive.
-        """
+    def _check(self, channel: Channel, now_s: float) -> None:
+        """Close a connection that is silent or does not read."""
         limits = self._limits
-        for number, channel in enumerate(list(self.channels), 1):
-            if number % _SCAN_SLICE == 0:
-                await trio.lowlevel.checkpoint()
-            channel.charge()
-            channel.expire_requests(now)
-            if channel.blocked_since and now - channel.blocked_since > limits.write_timeout_ms / 1000:
-                channel.close(f"peer did not read for {limits.write_timeout_ms} ms", "slow_readers")
-            elif now - channel.incomplete_since(now) > limits.read_timeout_ms / 1000:
-                channel.close(f"a frame was not whole after {limits.read_timeout_ms} ms", "slow_frames")
-            elif now - channel.idle_since > limits.idle_timeout_ms / 1000:
-                channel.close(f"idle for {limits.idle_timeout_ms} ms")
-        if self._buffers.used > self._buffers.most:
-            self._buffers.relieve()
+        channel.charge()
+        channel.expire_requests(now_s)
+        if channel.blocked_since and now_s - channel.blocked_since > limits.write_timeout_ms / 1000:
+            channel.close(f"peer did not read for {limits.write_timeout_ms} ms", "slow_readers")
+        elif now_s - channel.incomplete_since(now_s) > limits.read_timeout_ms / 1000:
+            channel.close(f"a frame was not whole after {limits.read_timeout_ms} ms", "slow_frames")
+        elif now_s - channel.idle_since > limits.idle_timeout_ms / 1000:
+            channel.close(f"idle for {limits.idle_timeout_ms} ms")
 
     def _challenge(self, channel: Channel, request: Command) -> Command:
         """Give a Skylark client the challenge with which it signs its requests on this connection, and on no other."""

@@ -31,7 +31,7 @@ class Transport(trio.abc.AsyncResource):
     #: ``ip:port`` of this end and of the peer.
     local: str
     remote: str
-    #: Where both ends of a connection inside of one event loop meet; None for all other connections.
+    #: How the ends of a connection inside of one event loop call each other; None for all other connections.
     direct_calls: "DirectCalls | None" = None
 
     @property

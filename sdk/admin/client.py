@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Literal, Self
 
 import orjson
+from trio.lowlevel import enable_ki_protection
 
 from skylark.mqcommon.addresses import format_address
 from skylark.mqcommon.errors import BrokerError, InvalidArgument, RemotingError, RouteNotFound, UserError
@@ -27,6 +28,7 @@ from skylark.remoting.protocol.requests import (
 )
 from skylark.remoting.protocol.requests import (
     auth,
+    backups,
     brokers,
     clients,
     controller,
@@ -157,10 +159,12 @@ class Admin(AsyncOnly):
         self.names = self._client.names
         self._ask = AdminRequests(self._client)
 
+    @enable_ki_protection
     async def __aenter__(self) -> Self:
         await self._client.__aenter__()
         return self
 
+    @enable_ki_protection
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
@@ -671,6 +675,19 @@ class Admin(AsyncOnly):
         """
         header = offsets.GetMaxOffsetRequestHeader(topic, queue_id, committed, lo=False)
         return (await self._ask.call(addr, offsets.GET_MAX_OFFSET, header)).header().offset
+
+    # --- backups
+
+    async def begin_backup(self, addr: str, name: str) -> None:
+        """Have a Skylark broker back up its store to ``backup/<name>`` in its storePathRootDir; see `backup_status`.
+
+        BrokerError when ``name`` is no name of a directory, or while another backup runs.
+        """
+        await self._ask.call(addr, backups.BACK_UP_STORE, backups.BackUpStoreRequestHeader(name))
+
+    async def backup_status(self, addr: str) -> backups.BackupStatus:
+        """How far the last backup is that the broker has begun since its start."""
+        return (await self._ask.call(addr, backups.GET_BACKUP_STATUS)).body()
 
     # --- draining brokers, removing queues
 

@@ -31,6 +31,7 @@ _REMEDIES = {
     3: "the server does not know this request: check that the address is the address of the server that this "
     "command asks (a broker, a NameServer or a Controller), and that the server is new enough and has the feature "
     "switched on",
+    13: "check the size, the properties and the delay of the message",
     14: "the server cannot store now: look at its disk and its log",
     16: "no permission: check the permissions of the topic, the group and the broker, and who you are (--credentials)",
     17: "check the topic's name with mqadmin topicList, or create it with mqadmin updateTopic",
@@ -50,8 +51,8 @@ def explain(error: BaseException) -> str:
     match error:
         case NoNameServer():
             return _no_nameserver(error)
-        case SendFailed() if isinstance(error.__cause__, NoNameServer):
-            return _no_nameserver(error.__cause__)
+        case SendFailed(__cause__=NoNameServer() | NotRocketMQ(is_nameserver=True) as wrong_address):
+            return explain(wrong_address)
         case UserError() | TlsFailed() | PlainSignatureOnly() | NotNameServer() | NotRocketMQ(is_nameserver=True):
             text = str(error)
         case NotRocketMQ():

@@ -20,7 +20,7 @@ from skylark.sdk.credentials import GivenCredentials, GivenTls
 from skylark.sdk.endpoint import DEFAULT_TIMEOUT_MS
 from skylark.sdk.nameservers import NameServerSource
 from skylark.sdk.namespaces import Namespace
-from skylark.sdk.runtime import AsyncOnly, SendsFailed, check_asyncio, raise_or_log
+from skylark.sdk.runtime import AsyncOnly, SendsFailed, check_loop, raise_or_log
 
 C = TypeVar("C")
 C_co = TypeVar("C_co", covariant=True)
@@ -53,7 +53,7 @@ class Facade(AsyncOnly, Generic[C_co]):
         self._handlers = [value for value in options.values() if isinstance(value, (AsyncioHandlers, LoopCallback))]
 
     async def __aenter__(self) -> Self:
-        check_asyncio()
+        check_loop("asyncio")
         for handler in self._handlers:
             handler.bind()
         try:

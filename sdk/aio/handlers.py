@@ -55,9 +55,10 @@ class AsyncioHandlers(ForeignHandlers):
         self._works = Inbox(wake, call_each)
 
     async def close(self) -> None:
-        """End the tasks."""
-        assert self._watch is not None
-        self._watch.remove_user()
+        """End the tasks. It may be called more than once."""
+        if self._watch is not None:
+            self._watch.remove_user()
+            self._watch = None
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -75,8 +76,9 @@ class AsyncioHandlers(ForeignHandlers):
         return list(self._running)
 
     def look_at_loop(self) -> None:
-        if self._watch is not None:
-            self._watch.look()
+        # `close` may drop the watch meanwhile, in the other thread.
+        if (watch := self._watch) is not None:
+            watch.look()
 
     def cancel(self, job: Job) -> None:
         self._to_asyncio(lambda: self._cancel(job))

@@ -6,9 +6,10 @@ from skylark.sdk.loop_blocks import WATCH_S, LoopBlocks
 
 
 class LoopWatch:
-    """Looks at ``loop`` as long as it has ``users``, which add and remove themselves in that loop."""
+    """Looks at ``loop`` as long as it has users: handlers of consumers, added and removed in that loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        #: How many users the watch has.
         self.users = 0
         self._loop = loop
         self._blocks = LoopBlocks("asyncio.to_thread")
@@ -16,18 +17,18 @@ class LoopWatch:
         self._due = 0.0
 
     def add_user(self) -> None:
-        """Look at the loop from now on."""
+        """Look at the loop from now on, once in WATCH_S."""
         self.users += 1
         if not self._is_ticking:
             self._is_ticking = True
             self._tick_later()
 
     def remove_user(self) -> None:
-        """The watch ends with its last user."""
+        """Forget a user; after the last one the loop is looked at no more."""
         self.users -= 1
 
     def look(self) -> None:
-        """Log a loop that is blocked now, which may never end. Any thread may call this."""
+        """Log the loop if it is blocked now: it may never run again. Any thread may call this."""
         if self._is_ticking and self._loop.is_running():
             self._blocks.late(self._due, self._loop.time())
 

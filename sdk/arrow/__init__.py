@@ -12,8 +12,7 @@ the types for annotations, and the error when the packages are missing.
 from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from skylark.mqcommon.errors import UserError
-from skylark.mqcommon.extras import missing_extra
+from skylark.mqcommon.extras import needs_extra
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch as RecordBatch
@@ -34,7 +33,5 @@ ArrowData: TypeAlias = RecordBatch | Table | ArrowStream
 def check_arrow(what: str) -> None:
     """UserError unless the packages that ``what`` needs are installed."""
     for package in ("numpy", "pyarrow"):
-        try:
+        with needs_extra(what, "arrow"):
             import_module(package)
-        except ImportError as error:
-            raise UserError(missing_extra(what, "arrow", error)) from None

@@ -97,6 +97,11 @@ class Admin(Facade[TrioAdmin], of=TrioAdmin):
     put_static_topic = call_of(TrioAdmin.put_static_topic)
     own_max_offset = call_of(TrioAdmin.own_max_offset)
 
+    # --- backups
+
+    begin_backup = call_of(TrioAdmin.begin_backup)
+    backup_status = call_of(TrioAdmin.backup_status)
+
     # --- brokers and topics that become smaller
 
     drain_broker = call_of(TrioAdmin.drain_broker)

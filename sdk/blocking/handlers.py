@@ -42,7 +42,9 @@ class ThreadHandlers(ForeignHandlers):
     def __init__(self, handler: Callable[[Any], object]) -> None:
         super().__init__(handler)
         if inspect.iscoroutinefunction(inspect.unwrap(handler)):
-            raise TypeError("handlers of sdk.blocking are plain functions; for async ones use sdk.aio or sdk")
+            raise TypeError(
+                "handlers of skylark.blocking are plain functions; for async functions use skylark.aio or skylark"
+            )
         self._pool = _Pool(self, 0)
 
     def _start(self) -> None:

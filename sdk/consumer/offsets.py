@@ -41,8 +41,6 @@ from skylark.remoting.protocol.body import LONG, Body, map_by_queue, member
 from skylark.remoting.protocol.dialect import decode_body, encode_body
 from skylark.sdk import broker_api
 from skylark.sdk.client import ClientHandle
-from skylark.sdk.consumer.late_start import LateStart
-from skylark.sdk.consumer.outcome import ConsumeFrom, check_timestamp
 from skylark.sdk.consumer.replicas import Replicas
 from skylark.sdk.consumer.settings import PushSettings
 from skylark.sdk.position import Position
@@ -400,67 +398,3 @@ def _file_of(positions: Mapping[MessageQueue, Position]) -> OffsetsFile:
 def _positions_in(file: OffsetsFile) -> dict[MessageQueue, Position]:
     created = file.created_table or {}
     return {mq: Position(offset, created.get(mq)) for mq, offset in file.offset_table.items()}
-
-
-class StartChoice(Protocol):
-    """The settings that say where a consumer begins; `PushSettings` has them."""
-
-    @property
-    def consume_from(self) -> ConsumeFrom: ...
-
-    @property
-    def consume_timestamp_ms(self) -> int | None: ...
-
-    @property
-    def broadcast(self) -> bool: ...
-
-    @property
-    def retry_topic(self) -> str: ...
-
-
-@lazy_dataclass(frozen=True, slots=True)
-class PullStart:
-    """The `StartChoice` of a pull consumer, which does not read its group's retry topic by itself."""
-
-    consume_from: ConsumeFrom
-    consume_timestamp_ms: int | None
-    broadcast: bool = False
-    retry_topic: str = ""
-
-    def __post_init__(self) -> None:
-        check_timestamp(self.consume_from, self.consume_timestamp_ms)
-
-
-async def first_offset(
-    mq: MessageQueue, choice: StartChoice, offsets: OffsetStore, replicas: Replicas, late: LateStart
-) -> Position:
-    """The offset of the first message to consume, as RocketMQ's clients choose it but for one difference.
-
-    ``late`` is told how many messages lie before it, when a new group begins at the end of a queue.
-
-    For a queue without a committed offset whose first message is still in memory, RocketMQ's clients ask in a way that
-    gives 0, for FIRST_OFFSET and TIMESTAMP, too; so their TIMESTAMP reads everything. Here only LAST_OFFSET asks in
-    that way.
-    """
-    is_retry = mq.topic == choice.retry_topic
-    is_last = choice.consume_from is ConsumeFrom.LAST_OFFSET
-    # A kept or committed offset wins over ``consume_from``, which is for new groups only.
-    committed = await offsets.read(mq, zero_if_new=is_last and not choice.broadcast)
-    if committed is not None:
-        return committed
-    if is_retry or choice.consume_from is ConsumeFrom.FIRST_OFFSET:
-        return await replicas.ask(mq, lambda at: broker_api.min_offset(at, mq.topic, mq.queue_id))
-    if is_last:
-        end = await replicas.ask(mq, lambda at: broker_api.max_offset(at, mq.topic, mq.queue_id))
-        if end.offset and not choice.broadcast:
-            try:
-                start = await replicas.ask(mq, lambda at: broker_api.min_offset(at, mq.topic, mq.queue_id))
-            except SkylarkError as error:
-                # Only a log line needs it: the queue is consumed without it.
-                logger.info("no first offset of %s: %s", mq, error)
-            else:
-                late.passes(mq, end.offset - start.offset)
-        return end
-    timestamp_ms = choice.consume_timestamp_ms
-    assert timestamp_ms is not None
-    return await replicas.ask(mq, lambda at: broker_api.search_offset(at, mq.topic, mq.queue_id, timestamp_ms))

@@ -19,8 +19,8 @@ from skylark.sdk import broker_api
 from skylark.sdk.client import ClientHandle
 from skylark.sdk.consumer.context import PushContext
 from skylark.sdk.consumer.expression import Sql
-from skylark.sdk.consumer.late_start import LateStart
-from skylark.sdk.consumer.offsets import OffsetStore, first_offset
+from skylark.sdk.consumer.first_offsets import FirstOffsets
+from skylark.sdk.consumer.offsets import OffsetStore
 from skylark.sdk.consumer.process_queue import FlowControl, ProcessQueue, Ready
 from skylark.sdk.consumer.replicas import Replicas
 from skylark.sdk.position import Position
@@ -63,9 +63,8 @@ class QueueOwnership:
         self._failed_to_take: dict[MessageQueue, None] = {}
         self._client = client
         self._settings = settings
-        self._replicas = replicas
         self._offsets = offsets
-        self._late = LateStart(settings.group)
+        self._first = FirstOffsets(settings.group, settings, offsets, replicas)
         self._flow = flow
         self._ready = ready
         self._serve = serve
@@ -122,7 +121,7 @@ class QueueOwnership:
         async with trio.open_nursery() as nursery:
             for mq in taken:
                 nursery.start_soon(self._acquire, mq, wanted[mq], unanswering)
-        self._late.log()
+        self._first.log_passed()
         if given_up or taken:
             logger.info("group %s: owning %d queues", self._settings.group, len(self.owned))
         await self.commit(repeat=True)
@@ -216,7 +215,7 @@ class QueueOwnership:
                     if mq not in locked:
                         return
                     is_locked = True
-                start = await first_offset(mq, self._settings, self._offsets, self._replicas, self._late)
+                start = await self._first.of(mq)
             except SkylarkError as error:
                 logger.warning("%s cannot be read now: %s", mq, error)
                 self._failed_to_take[mq] = None

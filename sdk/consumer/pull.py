@@ -35,10 +35,10 @@ from skylark.sdk.consumer.arrow import ArrowBatches, ArrowReader, Wanted
 from skylark.sdk.consumer.assigned import STREAM_BYTES, STREAM_COUNT, STREAM_WAIT_MS, AssignedQueues
 from skylark.sdk.consumer.decompression import keep_contents
 from skylark.sdk.consumer.expression import Expression, Sql
+from skylark.sdk.consumer.first_offsets import FirstOffsets, PullStart
 from skylark.sdk.consumer.given import GivenOffsets
-from skylark.sdk.consumer.late_start import LateStart
 from skylark.sdk.consumer.member import PullMember
-from skylark.sdk.consumer.offsets import Commits, GroupOffsets, PullStart, first_offset
+from skylark.sdk.consumer.offsets import Commits, GroupOffsets
 from skylark.sdk.consumer.outcome import ConsumeFrom
 from skylark.sdk.consumer.reader import PullBytes, PullResult, Reader
 from skylark.sdk.consumer.replicas import Replicas
@@ -97,7 +97,7 @@ class PullConsumer(AsyncOnly):
         trace_topic: TopicName | None = None,
         start_timeout_ms: Milliseconds | None = START_TIMEOUT_MS,
     ) -> None:
-        self._beginning = PullStart(consume_from, consume_timestamp_ms)
+        beginning = PullStart(consume_from, consume_timestamp_ms)
         self.group = group
         self._client = client = ClientHandle(
             nameserver, timeout_ms=timeout_ms, namespace=namespace, credentials=credentials, tls=tls
@@ -115,7 +115,7 @@ class PullConsumer(AsyncOnly):
         self._replicas = Replicas(client)
         self._commits = Commits(client, self._replicas, wire_group)
         self._offsets = GroupOffsets(self._replicas, self._commits, wire_group)
-        self._late = LateStart(wire_group)
+        self._first = FirstOffsets(wire_group, beginning, self._offsets, self._replicas)
         self._reader = Reader(client, self._replicas, wire_group)
         self._given = GivenOffsets()
         self._arrow = ArrowReader(client, self._reader, self._listen_to)
@@ -127,6 +127,7 @@ class PullConsumer(AsyncOnly):
             self._given.note_read,
         )
 
+    @enable_ki_protection
     async def __aenter__(self) -> Self:
         await self._client.__aenter__()
         try:
@@ -141,13 +142,16 @@ class PullConsumer(AsyncOnly):
             await self._tracing.open(self._client)
         return self
 
+    @enable_ki_protection
     async def __aexit__(self, *error: Any) -> None:
-        # Shielded: offsets are committed although the block was cancelled. `close` has a deadline of its own.
-        with survived("committing offsets"), trio.CancelScope(shield=True):
-            await self._commits.close()
-            if self._tracing is not None:
-                await self._tracing.close()
-        await self._client.__aexit__(*error)
+        try:
+            # Shielded: offsets are committed although the block was cancelled. `close` has a deadline of its own.
+            with survived("committing offsets"), trio.CancelScope(shield=True):
+                await self._commits.close()
+                if self._tracing is not None:
+                    await self._tracing.close()
+        finally:
+            await self._client.__aexit__(*error)
 
     # --- queues and offsets
 
@@ -522,8 +526,8 @@ class PullConsumer(AsyncOnly):
         return result
 
     async def _first_offset(self, mq: MessageQueue) -> Position:
-        start = await first_offset(mq, self._beginning, self._offsets, self._replicas, self._late)
-        self._late.log()
+        start = await self._first.of(mq)
+        self._first.log_passed()
         return start
 
     async def _commit(self, mq: MessageQueue, position: Position) -> None:

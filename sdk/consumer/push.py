@@ -189,6 +189,7 @@ class PushConsumer(AsyncOnly):
 
     # --- life
 
+    @enable_ki_protection
     async def __aenter__(self) -> Self:
         await self._client.__aenter__()
         try:
@@ -198,17 +199,20 @@ class PushConsumer(AsyncOnly):
             raise
         return self
 
+    @enable_ki_protection
     async def __aexit__(self, *error: Any) -> None:
         """Let running handlers finish, commit, and leave the group."""
         # The child of a fork has a copy of the parent's consumer: the child must not commit for the parent, nor leave
         # the group.
-        if self._client.forks == FORKS.count:
-            # How the block of a facade's user ended is not known here: facades call `early_end`.
-            if error[0] is None and not self._parts.is_hosted:
-                self._parts.warn_of_early_end()
-            with survived("stopping the consumer"), trio.CancelScope(shield=True):
-                await self._parts.stop()
-        await self._client.__aexit__(*error)
+        try:
+            if self._client.forks == FORKS.count:
+                # How the block of a facade's user ended is not known here: facades call `early_end`.
+                if error[0] is None and not self._parts.is_hosted:
+                    self._parts.warn_of_early_end()
+                with survived("stopping the consumer"), trio.CancelScope(shield=True):
+                    await self._parts.stop()
+        finally:
+            await self._client.__aexit__(*error)
 
     # --- messages of a consumer without a handler
 
@@ -528,7 +532,7 @@ class PushParts:
         if not self._settings.is_stream and not self.counters.pulled and open_s < EARLY_S:
             logger.warning(
                 "the consumer of group %s ends %.1f s after its start, and no message has come: messages are handled "
-                "inside of its 'async with' block (or 'with' block) only. Keep the block open, as by `await "
+                "inside of its 'async with' block (or 'with' block) only. Keep the block open, for example by `await "
                 "trio.sleep_forever()`, `await asyncio.Event().wait()` or `threading.Event().wait()`",
                 self._settings.group,
                 open_s,

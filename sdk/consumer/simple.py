@@ -201,6 +201,7 @@ class SimpleConsumer(AsyncOnly):
         self._expressions[wire], self._tags[wire] = expression, frozenset(tags)
         self._member.listen_to(wire, expression)
 
+    @enable_ki_protection
     async def __aenter__(self) -> Self:
         await self._client.__aenter__()
         try:
@@ -212,6 +213,7 @@ class SimpleConsumer(AsyncOnly):
             raise
         return self
 
+    @enable_ki_protection
     async def __aexit__(self, *error: Any) -> None:
         await self._client.__aexit__(*error)
 

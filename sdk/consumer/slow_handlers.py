@@ -9,8 +9,8 @@ from skylark.sdk.consumer.settings import PushSettings
 
 logger = logging.getLogger(__name__)
 
-# A call is slow after half of its timeout: who raises the timeout says that handlers take long. With a short timeout
-# the line about the timeout is enough.
+# A call is slow after half of its timeout, as a program that raises the timeout has slow handlers by design, but not
+# before this time: with a short timeout the line about the timeout is enough.
 SLOW_S = 60.0
 # A consumer logs slow calls at most this often.
 LOG_S = 600.0
@@ -37,8 +37,8 @@ class SlowHandlers:
         self._quiet_until = now + LOG_S
         first, others = slow[new[0]], len(new) - 1
         logger.warning(
-            "the handler %s still works on message %s of %s%s after %.0f s; after %g s (consume_timeout_ms) it has "
-            "failed",
+            "the handler %s still works on message %s of %s%s after %.0f s; after %g s (consume_timeout_ms) the call "
+            "counts as failed",
             self._name,
             first.msg_id,
             first.queue,
@@ -49,7 +49,7 @@ class SlowHandlers:
 
 
 def name_of(handler: object) -> str:
-    """The name of a handler in its program."""
+    """The name of a handler in its program, without what the SDK wraps around the handler."""
     plain = getattr(handler, "plain", handler)
     if plain is not handler:
         return name_of(plain)

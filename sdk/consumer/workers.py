@@ -345,8 +345,8 @@ class ForeignHandlers(ABC):
     def running(self) -> Sequence[Job]:
         """Jobs of one call that have been running for a while. A running call keeps its job."""
 
-    def look_at_loop(self) -> None:  # noqa: B027
-        """Log a loop of the handlers that is blocked now; threads have none."""
+    def look_at_loop(self) -> None:  # noqa: B027  not abstract: threads have no loop to look at
+        """Log the event loop of the handlers if it is blocked now."""
 
     @abstractmethod
     def cancel(self, job: Job) -> None:

@@ -445,7 +445,7 @@ class Lane:
             failed = send.failed = send.failed or FailedTries()
             failed.add(addr, error, outcome)
             if send.deadline <= now or not failed.may_go_on(outcome, owner.retries, other_broker=other_broker):
-                send.fail(not_stored(self._topic, error))
+                send.fail(not_stored(self._topic, error, failed))
             elif failed.weak is not None and not other_broker:
                 # The message is stored, and waiting would not make it safer.
                 send.fail(error)

@@ -180,7 +180,7 @@ class PendingSend:
         cause = last_error if self.failed is None else self.failed.error
         if cause is None:
             return SendFailed(f"no broker took the message for {topic} in time: all are busy with others")
-        return not_stored(topic, cause)
+        return not_stored(topic, cause, self.failed)
 
     def unwrap(self) -> "SendResult | StoredBatch | None":
         """Return the result or raise the error in the sender."""
@@ -360,9 +360,16 @@ def keep_rows(sends: list[PendingSend], rows: Sequence[Row]) -> None:
             send.rows = [row]
 
 
-def not_stored(topic: str, error: SkylarkError) -> SendFailed:
-    """The error of a send whose last try failed with ``error``."""
-    failed = SendFailed(f"message for {topic} was not stored: {error}")
+def not_stored(topic: str, error: SkylarkError, tries: FailedTries | None = None) -> SendFailed:
+    """The error of a send whose last try failed with ``error``.
+
+    The last try may just have had no time left for an answer: then what a broker answered to one of the ``tries``
+    before is the reason that the sender needs.
+    """
+    text = f"message for {topic} was not stored: {error}"
+    if tries is not None and tries.answer is not None and tries.answer is not error:
+        text += f"; before that {tries.answer}"
+    failed = SendFailed(text)
     failed.__cause__ = error
     return failed
 

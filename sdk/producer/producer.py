@@ -203,6 +203,7 @@ class Producer(AsyncOnly):
         self.retried = 0
         self.traces = traces_of(self._client, group, trace, trace_topic)
 
+    @enable_ki_protection
     async def __aenter__(self) -> Self:
         await self._client.__aenter__()
         # A copy for lanes, which end with the client: the client's property checks at each access that the client is
@@ -223,6 +224,7 @@ class Producer(AsyncOnly):
             await self.traces.open(self._client)
         return self
 
+    @enable_ki_protection
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:

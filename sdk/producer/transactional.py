@@ -135,6 +135,7 @@ class TransactionProducer:
         self._timeout_s = send_timeout_ms / 1000
         self.group = group
 
+    @enable_ki_protection
     async def __aenter__(self) -> Self:
         await self._client.__aenter__()
         try:
@@ -150,6 +151,7 @@ class TransactionProducer:
                 self._client.nursery.start_soon(self._make_known, topic)
         return self
 
+    @enable_ki_protection
     async def __aexit__(self, *error: Any) -> None:
         if self._checks is not None:
             self._checks.nursery = None

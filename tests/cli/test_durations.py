@@ -35,5 +35,5 @@ def test_a_starting_point_is_a_word_a_time_or_a_time_ago(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("text", ["-10", "-x", "soon"])
 def test_other_starting_points_are_usage_errors(text: str) -> None:
-    with pytest.raises(click.BadParameter, match="is not a"):
+    with pytest.raises(click.BadParameter, match="is not a starting point: give first, last"):
         converted(StartingPoint(), text)

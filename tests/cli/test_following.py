@@ -83,6 +83,7 @@ async def begun(consumer: Consumer, start: str | int, group: str | None = None) 
 async def test_a_queue_that_is_found_late_is_read_from_the_same_place(
     monkeypatch: pytest.MonkeyPatch,
     autojump_clock: MockClock,
+    capsys: pytest.CaptureFixture[str],
     start: str | int,
     group: str | None,
     offsets: tuple[int, int],
@@ -92,3 +93,15 @@ async def test_a_queue_that_is_found_late_is_read_from_the_same_place(
     # All brokers of the topic restart at the same time.
     consumer = Consumer([FIRST_QUEUE], [FIRST_QUEUE], gap, [FIRST_QUEUE, LATE_QUEUE], has_group=group is not None)
     assert await begun(consumer, start, group) == offsets
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("group", ["g", None])
+async def test_a_group_without_offsets_is_told(
+    autojump_clock: MockClock, capsys: pytest.CaptureFixture[str], group: str | None
+) -> None:
+    await begun(Consumer([FIRST_QUEUE, LATE_QUEUE]), LAST, group)
+    told = (
+        "group g has no offsets of topic t, which is read from its end; skylark admin consumerProgress lists all groups"
+    )
+    assert capsys.readouterr().err.splitlines() == ([told] if group else [])

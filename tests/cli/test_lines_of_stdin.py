@@ -3,11 +3,14 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from skylark.cli import send
+from skylark.cli.main import skylark
 from skylark.mqcommon.errors import UserError
 from skylark.sdk.producer.producer import MAX_MESSAGE_BYTES
 
@@ -48,3 +51,17 @@ async def test_stdin_that_cannot_be_read_is_a_user_s_error(tmp_path: Path, monke
     with stdin(tmp_path, monkeypatch), pytest.raises(UserError, match="stdin cannot be read: Is a directory"):
         async for _ in send._lines_of_stdin():
             pass
+
+
+class Terminal(BytesIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("source", "told"), [(Terminal(), "Each line is a message; Ctrl-D ends.\n"), (BytesIO(), "")])
+def test_a_user_at_a_terminal_is_told_what_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, source: BytesIO, told: str
+) -> None:
+    with stdin(Path(os.devnull), monkeypatch):
+        result = CliRunner().invoke(skylark, ["send", "orders", "-n", "127.0.0.1:1"], input=source)
+    assert (result.exit_code, result.stderr) == (0, told)

@@ -80,6 +80,14 @@ def test_names_are_completed_without_importing_commands() -> None:
     assert [(word.value, word.help) for word in words] == [("tail", FAMILIES["Try it"]["tail"].help)]
 
 
+# click asks bash for its version.
+@pytest.mark.parametrize("shell", [pytest.param("bash", marks=pytest.mark.process), "zsh", "fish"])
+def test_the_script_of_a_shell_asks_skylark_for_completions(shell: str) -> None:
+    result = run("completion", shell)
+    assert result.exit_code == 0
+    assert f"_SKYLARK_COMPLETE={shell}_complete" in result.output
+
+
 @pytest.mark.process
 def test_help_imports_no_daemon_and_no_event_loop() -> None:
     code = "import sys; from skylark.cli.main import skylark; skylark(['--help'], standalone_mode=False)"

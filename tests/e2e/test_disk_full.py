@@ -7,7 +7,7 @@ import trio
 
 from scripts.daemons import Daemon
 from skylark import Admin, Message, Producer, PullConsumer, SendFailed
-from skylark.mqcommon.errors import BrokerError
+from skylark.mqcommon.errors import BrokerError, RequestTimeout
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.requests.topics import TopicConfig
@@ -39,7 +39,7 @@ class Filling:
         self._producer = producer
         self._name = name
         self.acked: list[Acked] = []
-        self.refusals: list[BrokerError] = []
+        self.refusals: list[SendFailed] = []
 
     async def run(self) -> None:
         """Send until each sender has been refused."""
@@ -53,9 +53,7 @@ class Filling:
             try:
                 result = await self._producer.send(Message(TOPIC, body))
             except SendFailed as error:
-                cause = error.__cause__
-                assert isinstance(cause, BrokerError), cause
-                self.refusals.append(cause)
+                self.refusals.append(error)
                 return
             self.acked.append((result.queue, result.queue_offset, body))
 
@@ -63,8 +61,10 @@ class Filling:
         """Check the errors that refused senders got."""
         assert len(self.refusals) == SENDERS
         for refusal in self.refusals:
-            assert refusal.code == ResponseCode.SERVICE_NOT_AVAILABLE
-            assert "service not available now" in refusal.remark and "disk is full" in refusal.remark
+            # On a busy machine the last try may have had too little time left for an answer.
+            assert isinstance(refusal.__cause__, BrokerError | RequestTimeout)
+            assert f"answered code {ResponseCode.SERVICE_NOT_AVAILABLE}: service not available now" in str(refusal)
+            assert "disk is full" in str(refusal)
 
 
 async def restarted(cluster: Cluster) -> None:

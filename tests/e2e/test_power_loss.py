@@ -40,7 +40,7 @@ STOPPED = b"replication stopped"
 QUEUES = 4
 SENDERS = 20
 SEND_TIMEOUT_MS = 3_000
-# The docs say: about the last second. A machine under load stops a process for seconds at times.
+# The docs say: about the last second, under steady load. A busy machine stops a process for seconds at times.
 OLDEST_LOST_S = 10
 ROUNDS_AT_NIGHT = 100
 # How many messages are acknowledged before the power goes: in less than a flush interval, and in several.

@@ -56,11 +56,11 @@ def test_a_wrong_value_is_shown_in_one_short_line() -> None:
     [
         ("a", "body must be bytes, not str 'a': encode it, as in body.encode()"),
         (5, "body must be bytes, not int 5: encode it, as in str(body).encode()"),
-        (None, 'body must be bytes, not None: b"" is an empty one'),
+        (None, 'body must be bytes, not None: b"" is an empty value'),
         (
             {"a": 1},
-            "body must be bytes, not dict {'a': 1}: encode it, as in json.dumps(body).encode(), or let "
-            "Producer(value=...) and send_value do it",
+            "body must be bytes, not dict {'a': 1}: encode it, as in json.dumps(body).encode(), or use "
+            "Producer(value=...) and send_value",
         ),
     ],
 )

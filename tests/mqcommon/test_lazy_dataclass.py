@@ -2,7 +2,7 @@
 
 import pickle
 from copy import copy, deepcopy
-from dataclasses import FrozenInstanceError, dataclass, field, fields, replace
+from dataclasses import KW_ONLY, FrozenInstanceError, InitVar, dataclass, field, fields, replace
 from inspect import signature
 from typing import Any, ClassVar
 
@@ -122,6 +122,47 @@ def test_a_field_that_is_no_argument_is_refused() -> None:
         @lazy_dataclass
         class _Wrong:
             name: str = field(init=False)
+
+
+@pytest.mark.parametrize("kind", [InitVar[int], KW_ONLY])
+def test_an_argument_that_is_no_field_is_refused(kind: Any) -> None:
+    with pytest.raises(TypeError, match="has number, which is no field: it needs `dataclass`"):
+        lazy_dataclass(type("Wrong", (), {"__annotations__": {"number": kind}}))
+
+
+@pytest.mark.parametrize("default", [[], field(default={})])
+def test_a_default_that_objects_would_share_is_refused(default: Any) -> None:
+    with pytest.raises(ValueError, match="all objects of Wrong would share the default of names: use default_factory"):
+        lazy_dataclass(type("Wrong", (), {"__annotations__": {"names": Any}, "names": default}))
+
+
+@pytest.mark.parametrize("options", [{"frozen": True}, {"frozen": True, "slots": True}, {}])
+def test_objects_with_their_own_comparison_are_hashed_as_those_of_dataclasses(options: dict[str, bool]) -> None:
+    def is_hashed(decorate: Any) -> bool:
+        class Alike:
+            name: str = "a"
+
+            def __eq__(self, other: object) -> bool:
+                return True
+
+        cls = decorate(**options)(Alike)
+        try:
+            return hash(cls("b")) == hash(cls("b"))
+        except TypeError:
+            return False
+
+    assert is_hashed(lazy_dataclass) is is_hashed(dataclass) is options.get("frozen", False)
+
+
+def test_patterns_take_the_arguments_that_have_a_place() -> None:
+    def places(decorate: Any) -> Any:
+        class Named:
+            name: str = field(default="a", kw_only=True)
+            number: int = 1
+
+        return decorate(Named).__match_args__
+
+    assert places(lazy_dataclass) == places(dataclass) == ("number",)
 
 
 def test_two_classes_with_the_same_fields_differ() -> None:

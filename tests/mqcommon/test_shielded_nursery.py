@@ -1,8 +1,11 @@
 """Tasks that go on while a cancelled block cleans up."""
 
+import signal
+
 import pytest
 import trio
 import trio.testing
+from trio.lowlevel import enable_ki_protection
 
 from skylark.mqcommon.shielded_nursery import shielded_nursery
 
@@ -47,3 +50,27 @@ async def test_an_error_in_a_task_ends_the_block() -> None:
             nursery.start_soon(fail)
             await trio.sleep_forever()
     assert caught.group_contains(ZeroDivisionError)
+
+
+def test_an_interrupt_before_the_block_begins_ends_the_block() -> None:
+    stuck: list[trio.lowlevel.Task] = []
+
+    @enable_ki_protection
+    async def main() -> None:
+        trio.lowlevel.spawn_system_task(end_when_stuck, trio.lowlevel.current_task())
+        # The interrupt comes at the next checkpoint.
+        signal.raise_signal(signal.SIGINT)
+        async with shielded_nursery():
+            await trio.sleep_forever()
+
+    async def end_when_stuck(task: trio.lowlevel.Task) -> None:
+        await trio.testing.wait_all_tasks_blocked()
+        for outer in task.child_nurseries:
+            stuck.extend(outer.child_tasks)
+        for child in stuck:
+            child.child_nurseries[0].cancel_scope.cancel()
+
+    with pytest.raises(BaseExceptionGroup) as caught:
+        trio.run(main)
+    assert caught.group_contains(KeyboardInterrupt)
+    assert stuck == []

@@ -167,6 +167,36 @@ class Asking:
         self.end()
 
 
+class Waiting:
+    """A receive call whose task waits for its messages, in a world with a broker in this process."""
+
+    def __init__(self, world: World, call: Asking) -> None:
+        self.world = world
+        self.call = call
+        self.calls = calls_of(world.polls.begin("client", WANTED, (), is_renewed=True))
+
+    async def run(self) -> None:
+        work = self.calls.receive_message(cast(Any, self.call), b"")
+        assert isinstance(work, Coroutine)
+        await finished(work, self.call)
+
+
+@asynccontextmanager
+async def waiting(monkeypatch: pytest.MonkeyPatch, call: Asking) -> AsyncIterator[Waiting]:
+    """A receive that waits; the block ends when it is answered and what it did not get was given back."""
+    monkeypatch.setattr(MessageEncoder, "popped", lambda encoder, delivery: b"a message")
+    monkeypatch.setattr(popping_module, "need_decompression", lambda messages: False)
+    async with a_world() as world:
+        world.brokers.is_near = True
+        receive = Waiting(world, call)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(receive.run)
+            await wait_all_tasks_blocked()
+            yield receive
+        assert call.has_answered
+        await world.polls.close()
+
+
 def calls_of(poll: Poll) -> Calls:
     """Calls whose next receive has this poll."""
 
@@ -305,24 +335,16 @@ async def test_a_receive_that_waits_is_answered_in_the_turn_of_its_messages_or_b
         encoded.append(delivery)
         return b"a message"
 
-    monkeypatch.setattr(MessageEncoder, "popped", popped)
-    monkeypatch.setattr(popping_module, "need_decompression", lambda messages: False)
-    async with a_world() as world:
-        world.brokers.is_near = True
-        poll, call = world.polls.begin("client", WANTED, (), is_renewed=True), Asking()
-        work = calls_of(poll).receive_message(cast(Any, call), b"")
-        assert isinstance(work, Coroutine)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(finished, work, call)
-            await wait_all_tasks_blocked()
-            call.most_bytes = {"all": inf, "some": 1, "none": 0}[room]
-            world.brokers.answer([world.delivery(1)])
-            assert call.has_answered == (room == "all")
-            assert len(encoded) == (room != "none"), "without room nothing is encoded in the turn of the sender"
-        assert call.has_answered and call.has_written.is_set() == (room != "all")
-        assert len(encoded) == 1
-        await world.polls.close()
-        assert (world.brokers.given_back, len(world.renewals)) == ([], 1)
+    async with waiting(monkeypatch, call := Asking()) as receive:
+        monkeypatch.setattr(MessageEncoder, "popped", popped)
+        world = receive.world
+        call.most_bytes = {"all": inf, "some": 1, "none": 0}[room]
+        world.brokers.answer([world.delivery(1)])
+        assert call.has_answered == (room == "all")
+        assert len(encoded) == (room != "none"), "without room nothing is encoded in the turn of the sender"
+    assert call.has_written.is_set() == (room != "all")
+    assert len(encoded) == 1
+    assert (world.brokers.given_back, len(world.renewals)) == ([], 1)
 
 
 @pytest.mark.parametrize("is_near", [True, False])
@@ -346,49 +368,28 @@ async def test_a_call_that_ends_while_its_metadata_comes_sends_no_pop(is_near: b
 async def test_messages_that_come_while_a_stop_is_being_answered_are_given_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(MessageEncoder, "popped", lambda encoder, delivery: b"a message")
-    monkeypatch.setattr(popping_module, "need_decompression", lambda messages: False)
-    async with a_world() as world:
-        world.brokers.is_near = True
-        poll, call = world.polls.begin("client", WANTED, (), is_renewed=True), Asking(takes=False)
-        calls = calls_of(poll)
-        work = calls.receive_message(cast(Any, call), b"")
-        assert isinstance(work, Coroutine)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(finished, work, call)
-            await wait_all_tasks_blocked()
-            calls.stop_waiting()
-            # The task writes that there is no message, and waits for room.
-            await call.has_written.wait()
-            call.takes_all()
-            world.brokers.answer([world.delivery(1)])
-            assert not call.has_answered, "one call has one answer"
-        assert call.has_answered
-        await world.polls.close()
-        assert world.brokers.given_back == [(1, module.BACK_AFTER_MS)]
+    async with waiting(monkeypatch, call := Asking(takes=False)) as receive:
+        world = receive.world
+        receive.calls.stop_waiting()
+        # The task writes that there is no message, and waits for room.
+        await call.has_written.wait()
+        call.takes_all()
+        world.brokers.answer([world.delivery(1)])
+        assert not call.has_answered, "one call has one answer"
+    assert world.brokers.given_back == [(1, module.BACK_AFTER_MS)]
 
 
 async def test_messages_that_come_together_with_the_end_of_the_rights_of_their_user_are_given_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(MessageEncoder, "popped", lambda encoder, delivery: b"a message")
-    monkeypatch.setattr(popping_module, "need_decompression", lambda messages: False)
     monkeypatch.setattr(service_module, "ended", lambda session: Refused(wire.UNAUTHORIZED, "no rights"))
-    async with a_world() as world:
-        world.brokers.is_near = True
-        poll, call = world.polls.begin("client", WANTED, (), is_renewed=True), Asking()
-        work = calls_of(poll).receive_message(cast(Any, call), b"")
-        assert isinstance(work, Coroutine)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(finished, work, call)
-            await wait_all_tasks_blocked()
-            # There is room for a byte, so the messages are encoded.
-            call.most_bytes = 1
-            call.state.session.ending.begin()
-            world.brokers.answer([world.delivery(1)])
-        assert call.has_answered
-        await world.polls.close()
-        assert (world.brokers.given_back, len(world.renewals)) == ([(1, module.BACK_AFTER_MS)], 0)
+    async with waiting(monkeypatch, call := Asking()) as receive:
+        world = receive.world
+        # There is room for a byte, so the messages are encoded.
+        call.most_bytes = 1
+        call.state.session.ending.begin()
+        world.brokers.answer([world.delivery(1)])
+    assert (world.brokers.given_back, len(world.renewals)) == ([(1, module.BACK_AFTER_MS)], 0)
 
 
 async def test_messages_that_are_not_written_are_given_back_and_none_is_renewed() -> None:

@@ -9,6 +9,8 @@ import trio
 from trio.testing import MockClock
 
 from skylark import Client, PushConsumer, aio
+from skylark.sdk.aio.handlers import AsyncioHandlers
+from skylark.sdk.aio.loop_watch import WATCHES
 from skylark.sdk.loop_blocks import BLOCKED_S, LOG_S, WATCH_S
 
 NOWHERE = "127.0.0.1:1"
@@ -59,3 +61,14 @@ def test_a_blocked_loop_of_asyncio_is_logged_once_for_all_consumers(caplog: pyte
     asyncio.run(use())
     (line,) = lines(caplog)
     assert "call what blocks by asyncio.to_thread, or" in line.lower()
+
+
+def test_handlers_that_are_closed_twice_are_one_user_of_the_watch() -> None:
+    async def use() -> int:
+        handlers = AsyncioHandlers(lambda _: None)
+        handlers.bind()
+        await handlers.close()
+        await handlers.close()
+        return WATCHES.of(asyncio.get_running_loop()).users
+
+    assert asyncio.run(use()) == 0

@@ -460,3 +460,11 @@ async def test_the_last_list_stays_while_the_server_is_down(nursery: trio.Nurser
         await trio.sleep(3 * REFRESH_S + 1)
     assert found == [("a:1",)]
     assert len(web.asked) == 4
+
+
+@pytest.mark.parametrize("page", ["<!DOCTYPE html>\n<title>Overview \u00b7 Skylark</title>" + "x" * 5_000, "x" * 5_000])
+def test_the_fault_of_an_answer_does_not_tell_the_whole_answer(page: str) -> None:
+    body = page.encode()
+    with pytest.raises(ProtocolError, match=r"its answer (is no list of addresses|cannot be used): ") as raised:
+        addresses_in_answer(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+    assert len(str(raised.value)) < 300

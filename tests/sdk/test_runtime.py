@@ -19,7 +19,7 @@ from skylark.sdk.producer.routing import Turns
 from skylark.sdk.runtime import (
     FORKS,
     Home,
-    check_trio,
+    check_loop,
     log_blocked_loop,
     make_client_id,
     note_blocked_loop,
@@ -63,8 +63,8 @@ def test_calls_of_what_was_not_opened_say_what_to_use_in_asyncio() -> None:
 
 
 def test_with_no_loop_at_all_they_say_so() -> None:
-    with pytest.raises(RuntimeError, match=r"this is no event loop: use the classes of skylark\.blocking"):
-        check_trio()
+    with pytest.raises(RuntimeError, match=r"this is no running event loop: use the classes of skylark\.blocking"):
+        check_loop("trio")
     trio.run(trio.lowlevel.checkpoint)
 
 

@@ -28,7 +28,7 @@ BLOCK = re.compile(
 NOT_RUN, UNTIL_CTRL_C = "not run: ", "runs until Ctrl-C; prints "
 # The address that the pages give to programs.
 NAMESERVER = "127.0.0.1:9876"
-# What installs packages is tried by tests of installation, and would take minutes here.
+# Commands that do nothing here: installations take minutes, and other tests try them.
 STUBS = ("pip",)
 # A nightly run installs packages and starts Spark, on a busy machine.
 PROGRAM_TIMEOUT_S = 10 * DEADLINE_S

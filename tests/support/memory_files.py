@@ -5,7 +5,8 @@ is kept). ``capacity`` fills up, ``faults`` makes calls fail (faults.py), ``flip
 operation before it is done. Handles of before a crash or kill stay usable and change nothing afterwards.
 Threads may use one at once. ``crash`` and ``killed`` see each change of theirs as a whole or not at all: a lock is held
 for each, but not for ``before_call``, which may block.
-Operations: mkdirs create open read allocate write sync truncate rename remove fsync_dir. Neighbour: memory_disk.py.
+Operations: mkdirs create open read allocate write sync truncate rename link remove fsync_dir.
+Neighbour: memory_disk.py.
 """
 
 import contextlib
@@ -102,6 +103,8 @@ class MemoryFiles:
             node = self._node(old)
             if posixpath.dirname(new) not in self._directories:
                 raise FileNotFoundError(errno.ENOENT, "no such directory", new)
+            if self._names.get(new) is node:
+                return  # two names of one file: POSIX does nothing
             del self._names[old]
             self._names[new] = node
             if posixpath.dirname(old) == posixpath.dirname(new):
@@ -109,6 +112,22 @@ class MemoryFiles:
             else:
                 self._note(new, node)
                 self._note(old, None)
+
+    def link(self, path: str, new: str) -> None:
+        self._count("link", new)
+        with self._mutex:
+            node = self._node(path)
+            if posixpath.dirname(new) not in self._directories:
+                raise FileNotFoundError(errno.ENOENT, "no such directory", new)
+            if self.exists(new):
+                raise FileExistsError(errno.EEXIST, "there is one already", new)
+            self._names[new] = node
+            self._note(new, node)
+
+    def link_count(self, path: str) -> int:
+        with self._mutex:
+            node = self._node(path)
+            return sum(each is node for each in self._names.values())
 
     def take_mode(self, path: str, like: str) -> None:
         self._node(path)
@@ -254,7 +273,7 @@ class MemoryFiles:
 
     def used(self) -> int:
         with self._mutex:
-            return sum(node.size() - node.hole for node in self._names.values())
+            return sum(node.size() - node.hole for node in {id(node): node for node in self._names.values()}.values())
 
     def take_room(self, path: str, needed: int) -> None:
         if needed:

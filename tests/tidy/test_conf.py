@@ -50,6 +50,13 @@ def test_the_expected_conf_files_are_there() -> None:
     assert {"2m-noslave/broker-a.properties", "2m-noslave/broker-b.properties"} <= names
 
 
+def test_the_guide_names_the_conf_files_that_strangers_can_reach() -> None:
+    found = [path.parent.name for path in CONF if "\nbindAddress=127.0.0.1\n" not in path.read_text(encoding="utf-8")]
+    # Controllers listen at their addresses in controllerDLegerPeers, which are on loopback in these files.
+    assert {name for name in found if not name.startswith("2m-")} == {"controller"}
+    assert "(`conf/2m-*`)" in (ROOT / "docs" / "guides" / "secure.md").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize(("name", "role"), [("2m-2s-sync", "SYNC_MASTER"), ("2m-2s-async", "ASYNC_MASTER")])
 def test_two_masters_and_two_slaves_can_run_on_one_machine(name: str, role: str) -> None:
     brokers = [load_conf(BrokerOptions, path, environ={}, warnings=[]) for path in CONF if path.parent.name == name]

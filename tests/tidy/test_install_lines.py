@@ -51,6 +51,7 @@ def lines_in(file: str, text: str) -> Iterator[Line]:
 
 def all_lines() -> list[Line]:
     files = [file for pattern in ("*.md", "docs/**/*.md", "examples/**/*", "conf/**/*") for file in ROOT.glob(pattern)]
+    # The sourced .sh files take extras as an argument, and users do not read them.
     files += [file for file in (ROOT / "scripts").iterdir() if file.is_file() and file.suffix != ".sh"]
     texts = {file.relative_to(ROOT).as_posix(): file for file in files if file.is_file() and file.suffix != ".pyc"}
     return [line for name, file in texts.items() for line in lines_in(name, file.read_text(encoding="utf-8"))]
@@ -60,9 +61,9 @@ def mistake_in(line: Line) -> str:
     """Why the line does not work, or is not in one of the forms; "" when it works."""
     if "'" in line.arguments:
         return "single quotes: not every shell knows them"
+    says_later = any(words in line.paragraph for words in LATER)
+    forms = [*FORMS, IN_AN_INDEX] if says_later else FORMS
     for argument in shlex.split(line.arguments):
-        says_later = any(words in line.paragraph for words in LATER)
-        forms = [*FORMS, IN_AN_INDEX] if says_later else [*FORMS]
         matches = [found for form in forms if (found := form.fullmatch(argument))]
         extras = set((matches[0][1] or "").split(",")) - {""} if matches else set()
         if extras - EXTRAS:

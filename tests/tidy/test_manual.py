@@ -1,17 +1,25 @@
 """The manual: each page is in the navigation and says what it is for; twelve questions of users have answers."""
 
+import ast
 import re
 import tomllib
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support.manual import blocks
 from tests.tidy.tree import ROOT
 
 DOCS = ROOT / "docs"
 PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
 OUTSIDE = sorted([*ROOT.glob("*.md"), *(ROOT / "examples").rglob("*.md"), ROOT / "bench" / "RESULTS.md"])
+
+# Pages whose programs a reader may run side by side.
+TRIED = ["README.md", *(f"docs/{page}" for page in PAGES if page.startswith(("get-started/", "guides/")))]
+# What makes a member of the group that its argument ``group`` names.
+MEMBERS = ("PushConsumer", "PullConsumer", "SimpleConsumer", "RocketBroker", "RocketRouter")
 
 # question of the start page → the page and the heading that answer it, and what an answer must have
 ANSWERS = {
@@ -65,6 +73,34 @@ def test_a_link_from_outside_of_the_manual_leads_to_a_heading(path: Path) -> Non
         f"{target}#{name}" for target, name in links if name not in anchors(path.parent / target if target else path)
     ]
     assert dead == []
+
+
+def members(page: str) -> Iterator[tuple[str, str]]:
+    """The group and the subscriptions of each member that a page's Python programs make."""
+    calls = (
+        node
+        for block in blocks(page)
+        if block.language == "python"
+        for node in ast.walk(ast.parse(block.text))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in MEMBERS
+    )
+    for call in calls:
+        given = {argument.arg: ast.unparse(argument.value) for argument in call.keywords}
+        if "group" in given:
+            yield given["group"], given.get("subscriptions", "")
+
+
+def test_programs_of_different_pages_do_not_share_a_group() -> None:
+    """They would take each other's messages, and those of different subscriptions would lose some."""
+    pages = defaultdict(set)
+    subscriptions = defaultdict(set)
+    for page in TRIED:
+        for group, subscribed in members(page):
+            pages[group].add(page)
+            subscriptions[group].add(subscribed)
+    assert len(pages) > 15
+    assert {group: found for group, found in pages.items() if len(found) > 1} == {}
+    assert {group: found for group, found in subscriptions.items() if len(found) > 1} == {}
 
 
 def test_each_page_is_in_the_navigation_once() -> None:

@@ -28,6 +28,12 @@ def test_the_units_are_there() -> None:
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=[unit.stem for unit in UNITS])
+def test_the_manual_installs_each_unit(unit: Path) -> None:
+    pages = (ROOT / "docs" / "operate").glob("*.md")
+    assert any(f"conf/systemd/{unit.name}" in page.read_text(encoding="utf-8") for page in pages)
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=[unit.stem for unit in UNITS])
 def test_units_start_our_commands_and_wait_until_they_serve(unit: Path) -> None:
     text = unit.read_text()
     found = re.search(r"^ExecStart=/opt/skylark/bin/(\w+) -c /var/lib/skylark/(\w+)\.conf$", text, re.MULTILINE)

@@ -29,7 +29,6 @@ OF_LIBRARIES = {
         "__delattr__",
         "__getattr__",
         "__getstate__",
-        "__hash__",
         "__init_subclass__",
         "__replace__",
         "__setstate__",

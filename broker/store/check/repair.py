@@ -14,6 +14,7 @@ from collections.abc import Callable
 from skylark.broker.store.check.verify import Damage, DamagedPart, VerifyReport
 from skylark.broker.store.checkpoint import ABORT, StoreCheckpoint, read_checkpoint
 from skylark.broker.store.queue.ends import QueueEnds, read_queue_ends, write_queue_ends
+from skylark.mqcommon.disk.atomic import unshare
 from skylark.mqcommon.disk.files import FileSystem
 from skylark.mqcommon.message.flags import TRANSACTION_ROLLBACK
 from skylark.mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, MIN_RECORD, SIZE_MAGIC
@@ -56,6 +57,8 @@ class Repair:
         fs, path = self._fs, damage.file
         base = int(path.rpartition("/")[2])
         whole = fs.exists(path) and fs.size(path) == file_bytes
+        if fs.exists(path):
+            unshare(fs, path)
         file = fs.open_map(path, file_bytes, create=True)
         try:
             view = file.view

@@ -202,11 +202,22 @@ class Index:
         self.is_being_cut = True
         self.position = min(self.position, physical)
         kept = len(self.files)
-        while kept and (self.files[kept - 1].count == 1 or self.files[kept - 1].begin_physical >= physical):
+        while kept and self._must_go(self.files[kept - 1], physical):
+            if self.files[kept - 1].count > 1:
+                self.position = min(self.position, self.files[kept - 1].begin_physical)
             kept -= 1
         retired, self.files = self.files[kept:], self.files[:kept]
         self._synced = min(self._synced, max(kept - 1, 0))
         return retired
+
+    def _must_go(self, file: IndexFile, physical: int) -> bool:
+        """Whether no part of the file can stay when the messages at or after ``physical`` go.
+
+        A backup may have the file under another name, and must keep its entries: then the file is built anew.
+        """
+        if file.count == 1 or file.begin_physical >= physical:
+            return True
+        return file.end_physical >= physical and self._fs.link_count(file.file.path) > 1
 
     def cut(self, physical: int) -> None:
         """Remove the entries of messages at or after ``physical`` from the last file, durably. Blocks: for a thread."""

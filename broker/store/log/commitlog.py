@@ -46,6 +46,8 @@ class CommitLog:
         self.syncs = 0
         # The number of wrong queue entries that were made again, and of damaged messages that are skipped.
         self.entries_mended = self.messages_skipped = 0
+        #: How many times bytes were cut from the end of the open log.
+        self.cuts = 0
         # Where the damaged batches are that were logged.
         self.damaged_batches: set[int] = set()
         self._view: mmap.mmap | None = None
@@ -236,6 +238,8 @@ class CommitLog:
         The caller removes the bytes and the segments from disk. No flush may run meanwhile.
         """
         left = self.chain.leave_after(offset)
+        self.chain.map_last_anew()
+        self.cuts += 1
         self.end, self._copied = min(self.end, offset), min(self._copied, offset)
         self.flushed, self.raw_flushed = min(self.flushed, offset), min(self.raw_flushed, offset)
         self._opened_at = min(self._opened_at, offset)

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
+from skylark.mqcommon.disk.atomic import unshare
 from skylark.mqcommon.disk.files import FileSystem, MappedFile, ReadableFiles
 from skylark.mqcommon.errors import FileClosed, StoreCorrupt
 
@@ -80,6 +81,7 @@ class Segment:
     def clear_from(self, offset: int) -> None:
         """Cut the file at ``offset``; `allocate` then extends it with zeros to its full size."""
         self.close()
+        unshare(self._fs, self.path)
         file = self._fs.open_append(self.path)
         try:
             file.truncate(offset - self.base)
@@ -90,6 +92,7 @@ class Segment:
     def zero_from(self, offset: int, *, sync: bool) -> None:
         """Make all bytes from ``offset`` on zeros without blocks; ``sync``: durably."""
         self.close()
+        unshare(self._fs, self.path)
         file = self._fs.open_append(self.path)
         try:
             file.truncate(offset - self.base)
@@ -329,6 +332,11 @@ class SegmentChain:
                 self._remove(self._next)
                 self._next = None
         return left
+
+    def map_last_anew(self) -> None:
+        """Let the map of the last segment go: the file under its name may be another one, with the same bytes."""
+        if self.segments:
+            self.segments[-1].let_go()
 
     def cut_ended(self) -> None:
         """Let `prepare` make files again: the files after the end are removed."""

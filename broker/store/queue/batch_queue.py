@@ -258,6 +258,7 @@ class BatchConsumeQueue(ConsumeQueue):
             for segment in self.chain.leave_after(place * _BYTES):
                 segment.close()
             self.chain.cut_ended()
+            self.chain.map_last_anew()
             self._stored = place
         self.next_offset = offset
         self.loaded_to, self.checked = min(self.loaded_to, offset), (0, 0)

@@ -180,6 +180,11 @@ class ConsumeQueue:
             self._chain.cover(min(self.min_offset, max(self._stored - 1, 0)) * ENTRY_BYTES, self._stored * ENTRY_BYTES)
         return self._chain
 
+    @property
+    def stored_bytes(self) -> int:
+        """Where the entries in the files end, as a byte of the chain."""
+        return self._stored * self.entry_bytes
+
     def load(self) -> bool:
         """Find the files. False if some of them are missing, short or blank: the queue must be rebuilt."""
         self._chain = self._new_chain()
@@ -469,6 +474,7 @@ class ConsumeQueue:
             for segment in self.chain.leave_after(offset * ENTRY_BYTES):
                 segment.close()
             self.chain.cut_ended()  # queues have no files that are made ahead
+            self.chain.map_last_anew()
             self._stored = offset
         self.next_offset = offset
         self.loaded_to, self.checked = min(self.loaded_to, offset), _NOTHING

@@ -26,7 +26,7 @@ from skylark.broker.store.log.segment import file_names
 from skylark.broker.store.queue.ends import QueueEnds, read_queue_ends, write_queue_ends
 from skylark.broker.store.queue.entry import BATCH_ENTRY_BYTES, ENTRY_BYTES
 from skylark.broker.store.queue.queues import Queues
-from skylark.mqcommon.disk.atomic import read_with_crc, write_with_crc
+from skylark.mqcommon.disk.atomic import read_with_crc, unshare, write_with_crc
 from skylark.mqcommon.disk.files import FileSystem, MappedFile
 from skylark.mqcommon.errors import StoreCorrupt
 
@@ -94,6 +94,28 @@ def withdraw_intent(fs: FileSystem, directory: str) -> None:
         remove_intent(fs, directory)
 
 
+def unshare_files(fs: FileSystem, directory: str, queues: Queues, intent: TruncationIntent) -> None:
+    """Give the store files of its own where a cut will overwrite files that a backup has, too. Blocks.
+
+    Maps that are open must be let go before anything is written to these files.
+    """
+    of_queues = (_bytes_of(queues, cut)[:2] for cut in intent.queues)
+    for of_chain, start in ((directory, intent.start), *of_queues):
+        names = file_names(fs, of_chain)
+        kept = [*names[:1], *(name for name in names[1:] if int(name) < start)]
+        if kept:
+            unshare(fs, f"{of_chain}/{kept[-1]}")
+
+
+def _bytes_of(queues: Queues, cut: QueueTruncation) -> tuple[str, int, int]:
+    """The directory of the queue, and the bytes in its files, from and to, that are cut."""
+    directory, start, end = queues.directory, cut.next_offset * ENTRY_BYTES, cut.before * ENTRY_BYTES
+    if cut.first_place >= 0:
+        directory = queues.batch_directory
+        start, end = cut.first_place * BATCH_ENTRY_BYTES, cut.end_place * BATCH_ENTRY_BYTES
+    return f"{directory}/{cut.topic}/{cut.queue_id}", start, end
+
+
 def truncate_log(fs: FileSystem, directory: str, start: int, end: int) -> None:
     """Remove bytes ``start`` to ``end`` of the log in ``directory``, durably."""
     names = file_names(fs, directory)
@@ -110,11 +132,7 @@ def truncate_queues(fs: FileSystem, queues: Queues, cuts: Sequence[QueueTruncati
     # In any order: the intent is on disk, and a start that finds it does all of this again.
     files: list[MappedFile] = []
     for cut in cuts:
-        directory, start, end = queues.directory, cut.next_offset * ENTRY_BYTES, cut.before * ENTRY_BYTES
-        if cut.first_place >= 0:
-            directory = queues.batch_directory
-            start, end = cut.first_place * BATCH_ENTRY_BYTES, cut.end_place * BATCH_ENTRY_BYTES
-        of_queue = f"{directory}/{cut.topic}/{cut.queue_id}"
+        of_queue, start, end = _bytes_of(queues, cut)
         names = file_names(fs, of_queue)
         # The first file stays: its name says where the queue begins.
         removed = [name for name in names[1:] if int(name) >= start]
@@ -126,7 +144,7 @@ def truncate_queues(fs: FileSystem, queues: Queues, cuts: Sequence[QueueTruncati
         if kept and (file := _zeroed(fs, of_queue, kept[-1], start, end)) is not None:
             files.append(file)
         if len(files) >= _SYNC_TOGETHER:
-            fs.sync_all(directory)
+            fs.sync_all(of_queue)
             while files:
                 files.pop().close()
     _sync(files)

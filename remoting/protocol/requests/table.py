@@ -10,6 +10,7 @@ from skylark.remoting.protocol.request import Request
 from skylark.remoting.protocol.requests import (
     acl,
     auth,
+    backups,
     brokers,
     clients,
     consuming,
@@ -33,7 +34,7 @@ from skylark.remoting.protocol.requests import (
 AnyRequest = Request[Any, Any, Any, Any]
 
 FAMILIES: Final = (
-    acl, auth, brokers, clients, consuming, controller, groups, offsets, pops, proxied, pulls, query, raft,
+    acl, auth, backups, brokers, clients, consuming, controller, groups, offsets, pops, proxied, pulls, query, raft,
     registrations, replication, routes, sends, shrinking, topics, transactions,
 )  # fmt: skip
 #: Each description is a constant whose name is RocketMQ's name of the code.

@@ -357,3 +357,31 @@ def test_a_compaction_that_fails_at_any_call_costs_nothing(operation: str, code:
         if compaction.snapshot_bytes:
             break
     assert failed
+
+
+@given(
+    st.lists(st.sampled_from(["append", "compact", "begin", "reopen"]), max_size=12),
+    st.lists(st.just("append"), max_size=4),
+)
+def test_the_files_up_to_a_position_restore_the_state_there(before: list[str], after: list[str]) -> None:
+    fs = MemoryFiles()
+    journal, count = fresh(fs), 0
+    for step in before:
+        if step == "append":
+            journal.append("n", count)
+            count += 1
+        elif step == "compact":
+            compact(journal, numbers(count))
+        elif step == "begin":  # a compaction that fails: the chain gets longer
+            journal.end_compaction(journal.begin_compaction())
+        else:
+            journal.close()
+            journal = reopen(fs)[0]
+    files = journal.files_to(journal.position)
+    for _ in after:
+        journal.append("later", 0)
+    copied = MemoryFiles()
+    for path, limit in files:
+        copied.overwrite(path, fs.read(path)[:limit])
+    assert reopen(copied)[1] == numbers(count)
+    assert not reopen(copied)[2].cuts

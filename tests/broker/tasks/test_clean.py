@@ -98,6 +98,17 @@ async def test_old_files_go_at_their_hour() -> None:
     assert put(parts.store, "t", 0, b"more") == parts.store.max_offset("t", 0) - 1
 
 
+async def test_nothing_goes_while_a_backup_links_files() -> None:
+    parts = Parts(delete_when="03")
+    async with parts.running():
+        async with parts.cleaner.nothing_removed():
+            parts.clock.advance(100 * HOUR_MS)
+            parts.go_to_hour(3)
+            await until(lambda: parts.cleaner._removing.statistics().tasks_waiting == 1)
+            assert len(parts.log_files()) == FILES
+        await until(lambda: len(parts.log_files()) == 1)
+
+
 async def test_young_files_stay_at_any_hour() -> None:
     parts = Parts(delete_when=";".join(str(hour) for hour in range(24)))
     parts.clock.advance(71 * HOUR_MS)

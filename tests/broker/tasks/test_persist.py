@@ -279,6 +279,19 @@ async def test_a_long_journal_is_compacted_in_the_background(caplog: pytest.LogC
     assert meta.topics.get("U") is not None
 
 
+async def test_no_file_of_metadata_goes_while_a_backup_links_them() -> None:
+    meta = MetadataDir()
+    async with running(meta) as persister:
+        async with persister.files_kept():
+            before = meta.fs.listdir(DIRECTORY)
+            for number in range(COMPACT_MIN_BYTES // 50_000 + 1):
+                meta.topics.put(TopicConfig("T", number, number, attributes={"filler": "x" * 50_000}))
+            await persister.wait()
+            await until(lambda: persister._replacing.statistics().tasks_waiting == 1)
+            assert meta.fs.listdir(DIRECTORY) == before
+        await until(lambda: "metadata.snapshot.1" in meta.fs.listdir(DIRECTORY))
+
+
 async def test_a_compaction_that_fails_costs_nothing(caplog: pytest.LogCaptureFixture) -> None:
     meta = MetadataDir()
     async with running(meta) as persister:

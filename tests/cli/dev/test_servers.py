@@ -10,10 +10,10 @@ import pytest
 import trio
 
 from skylark import Message, Producer, PullConsumer
-from skylark.cli.dev import first_answers
+from skylark.cli.dev import HOST, first_answers
 from skylark.cli.dev.demo import ORDERS, SHIPPING, run_demo
 from skylark.cli.dev.first_answers import wait_for_answers
-from skylark.cli.dev.servers import HOST, Addresses, Ports, _Broker, serving
+from skylark.cli.dev.servers import Addresses, Ports, _Broker, serving
 from skylark.mqcommon.errors import RouteNotFound, SkylarkError, UserError, leaves
 from skylark.remoting.net.sockets import HeldPort, listen
 from tests.support.waiting import until

@@ -1,5 +1,6 @@
 """Each check, on facts that a test makes."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scripts.daemons import ROOT
 from skylark.mqadmin.doctor.checks import (
     CHECKS,
     addresses_are_usable,
@@ -204,11 +206,25 @@ def test_disks_have_the_brokers_own_limits() -> None:
     assert states(disks_have_space, broker(info={"commitLogDiskRatio": "0.94"}, config=limits)) == [OK]
 
 
+def test_the_manual_explains_each_check() -> None:
+    page = (ROOT / "docs" / "operate" / "watch.md").read_text(encoding="utf-8")
+    table = page.partition("| check | looks at |")[2].partition("\n\n")[0]
+    explained = re.findall(r"`([a-z-]+)`", "".join(row.split("|")[1] for row in table.splitlines() if row[:3] == "| `"))
+    assert sorted(explained) == sorted(name for name, _check in CHECKS)
+
+
 def test_settings_that_may_lose_messages() -> None:
     config = {"flushDiskType": "ASYNC_FLUSH", "brokerRole": "ASYNC_MASTER", "cleanFileForciblyEnable": "true"}
     assert states(settings_are_safe, broker(config=config)) == [INFO, INFO, INFO]
     both = Facts(brokers=(broker(config=config), broker(1, config=config)))
     assert [one.where for one in settings_are_safe(both)] == ["a:0, a:1", "a:0", "a:0, a:1"]
+    (unflushed,) = settings_are_safe(Facts(brokers=(broker(config={"flushDiskType": "ASYNC_FLUSH"}),)))
+    assert unflushed.text.endswith("loses about the last second of messages; with few messages, up to 10 s of them")
+    in_a_group = {"enableDLegerCommitLog": "true", "dLegerPeers": "n0-h:1;n1-h:2;n2-h:3"}
+    for flushed_each_time in ({"flushCommitLogLeastPages": "0"}, in_a_group):
+        config = {"flushDiskType": "ASYNC_FLUSH", **flushed_each_time}
+        (unflushed,) = settings_are_safe(Facts(brokers=(broker(config=config),)))
+        assert unflushed.text.endswith("a power loss loses about the last second of messages")
     waits_for_none = {"flushDiskType": "SYNC_FLUSH", "brokerRole": "SYNC_MASTER", "inSyncReplicas": "1"}
     assert states(settings_are_safe, broker(config=waits_for_none)) == [WARN]
     assert states(settings_are_safe, broker(config=waits_for_none | {"inSyncReplicas": "2"})) == []

@@ -11,15 +11,14 @@ import pytest
 # As the console command does it, without a server.
 PROGRAM = r"""
 import sys
-from skylark.mqcommon.daemons.output import OutputFailed, guard_stdout
+from skylark.mqcommon.daemons.output import run_guarded
 
-guard_stdout()
-try:
+def command(prog_name):
     print(sys.argv[1] * int(sys.argv[2]))
     sys.stdout.flush()
-except OutputFailed as error:
-    print(error, file=sys.stderr)
-    sys.exit(3)
+
+try:
+    run_guarded(command, "skylark")
 except BrokenPipeError:
     sys.exit(4)
 """
@@ -36,7 +35,7 @@ def test_a_full_output_is_said_in_one_line(times: int) -> None:
     """Also when the interpreter writes the last output at its end."""
     with open("/dev/full", "w") as full:
         found = run("x", times, stdout=full)
-    assert (found.returncode, found.stderr) == (3, "the output cannot be written: No space left on device\n")
+    assert (found.returncode, found.stderr) == (1, "skylark: the output cannot be written: No space left on device\n")
 
 
 def test_a_reader_that_has_gone_is_left_to_the_command() -> None:

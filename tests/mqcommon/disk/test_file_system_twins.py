@@ -116,6 +116,11 @@ class Twins(RuleBasedStateMachine):
         if old not in self.handles and new not in self.handles and old != new:
             self.both(lambda fs: fs.rename(self.path(old), self.path(new)))
 
+    @rule(old=names, new=names)
+    def link(self, old: str, new: str) -> None:
+        if old not in self.handles and new not in self.handles:
+            self.both(lambda fs: fs.link(self.path(old), self.path(new)))
+
     @rule(name=names)
     def remove(self, name: str) -> None:
         if name not in self.handles:
@@ -133,7 +138,9 @@ class Twins(RuleBasedStateMachine):
             for name in found:
                 path = f"{self.root}{folder}/{name}"
                 if not self.both(lambda fs, path=path: fs.is_dir(path)):
-                    self.both(lambda fs, path=path: (fs.exists(path), fs.size(path), fs.read(path)))
+                    self.both(
+                        lambda fs, path=path: (fs.exists(path), fs.size(path), fs.read(path), fs.link_count(path))
+                    )
 
     def teardown(self) -> None:
         for handles in self.handles.values():

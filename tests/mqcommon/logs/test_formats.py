@@ -50,7 +50,7 @@ def test_an_error_that_shows_a_peers_text_makes_no_event(text: str) -> None:
 
 
 def test_terminals_are_not_controlled() -> None:
-    assert FORMATTER.format(record("topic %s", "\x1b[2J\u2028x")) == "WARNING - topic \\x1b[2J\\x2028x"
+    assert FORMATTER.format(record("topic %s", "\x1b[2J\u2028x\u202ey")) == "WARNING - topic \\x1b[2J\\u2028x\\u202ey"
 
 
 @given(st.text())

@@ -75,6 +75,20 @@ def test_one_sentence_says_that_no_nameserver_answers() -> None:
     assert explain(missing) == str(missing)
 
 
+def test_a_send_to_another_server_than_a_nameserver_is_told_as_a_wrong_address() -> None:
+    wrong = NotRocketMQ("127.0.0.1:8088", "HTTP", is_nameserver=True)
+    failed = SendFailed(f"the message for orders was not sent within 5000 ms: {wrong}")
+    failed.__cause__ = wrong
+    assert explain(failed) == str(wrong)
+
+
+def test_an_illegal_message_is_told_what_to_check() -> None:
+    refusal = BrokerError(13, "timer message illegal", ADDR)
+    error = SendFailed(f"message for t was not stored: {ADDR} answered code 13: {refusal.remark}")
+    error.__cause__ = refusal
+    assert explain(error).endswith("timer message illegal; check the size, the properties and the delay of the message")
+
+
 def test_a_cause_that_the_error_tells_is_not_told_twice() -> None:
     failed = SendFailed(f"not sent: {RequestTimeout(ADDR, 10, 3000)}")
     failed.__cause__ = RequestTimeout(ADDR, 10, 3000)

@@ -231,7 +231,7 @@ def test_whatever_a_handler_raises_is_logged(
 def test_mistakes_about_handlers_are_told(fill: Fill, consumer_of: Consumers) -> None:
     async def handle(message: MessageExt) -> None: ...
 
-    with pytest.raises(TypeError, match=r"handlers of sdk\.blocking are plain functions"):
+    with pytest.raises(TypeError, match=r"handlers of skylark\.blocking are plain functions"):
         blocking.PushConsumer("127.0.0.1:1", group="g", subscriptions={"t": "*"}, handler=handle)  # type: ignore[arg-type]
     fill(1)
     told: list[str] = []

@@ -127,6 +127,18 @@ async def test_refusals_in_between_cost_none_of_them(autojump_clock: MockClock) 
         assert sender.results[b"x"].tries > 3
 
 
+async def test_a_last_try_without_an_answer_does_not_hide_what_the_broker_said(autojump_clock: MockClock) -> None:
+    async with a_lane("a", retries=0) as sender:
+        sender.cluster.acts["a:1"] = 14
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(sender.send, b"x")
+            await trio.sleep(2)
+            sender.cluster.acts["a:1"] = SILENT
+        error = sender.errors[b"x"]
+        assert isinstance(error.__cause__, RequestTimeout)
+        assert str(error.__cause__) in str(error) and "; before that a:1 answered code 14: not now" in str(error)
+
+
 async def test_silent_brokers_share_the_time(autojump_clock: MockClock) -> None:
     async with a_lane("a", retries=3) as sender:
         sender.cluster.acts["a:1"] = SILENT

@@ -1,0 +1,4 @@
+"""Backups of an open store, and stores made of backups.
+
+manifest.py says what is in a backup, taking.py makes one, restoring.py makes a store of one.
+"""
