@@ -12,19 +12,20 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from random import Random
 from tempfile import gettempdir
-from typing import NoReturn
+from typing import NoReturn, SupportsIndex
 
 import pytest
 from hypothesis import HealthCheck, settings
 from trio.testing import MockClock
 from xdist.remote import Producer
 from xdist.scheduler.loadfile import LoadFileScheduling
+from xdist.workermanage import WorkerController
 
 from scripts.daemons import ROOT, Daemon
 from scripts.run_watcher import Watched
@@ -81,15 +82,29 @@ SLOW = (
 LONGEST = (
     "tests/spark_connector/jobs/test_jobs.py",
     "tests/e2e/test_pipeline_kills.py",
-    "tests/e2e/test_controller.py",
-    "tests/scripts/test_demo.py",
-    "tests/e2e/test_guide.py",
-    "tests/e2e/test_replication.py",
     "tests/mqconsole/test_browser.py",
-    "tests/e2e/test_failover.py",
-    "tests/interop/test_cpp_push_consumer.py",
+    "tests/e2e/test_replication.py",
+    "tests/e2e/test_controller.py",
+    "tests/e2e/test_guide.py",
+    "tests/broker/replication/dledger/test_group.py",
     "tests/e2e/test_controller_moves.py",
+    "tests/sdk/integrations/kombu/test_transport.py",
+    "tests/interop/test_cpp_push_consumer.py",
+    "tests/mqproxy/test_consumers.py",
+    "tests/e2e/test_dledger.py",
+    "tests/e2e/test_kill.py",
+    "tests/examples/test_examples.py",
+    "tests/e2e/test_shrinking.py",
+    "tests/scripts/test_demo.py",
+    "tests/broker/replication/dledger/test_damage.py",
+    "tests/sdk/integrations/kombu/test_celery.py",
     "tests/e2e/test_bad_input.py",
+    "tests/e2e/test_static_topics.py",
+    "tests/e2e/test_power_loss.py",
+    "tests/mqproxy/test_users.py",
+    "tests/mqproxy/test_producer.py",
+    "tests/intruder/test_request_ports.py",
+    "tests/sdk/admin/test_dead_letters.py",
 )
 
 # Tests with the session of `tests.support.spark`. One process runs all of them, so one JVM starts, and gets warm.
@@ -171,8 +186,34 @@ def _is_worker(config: pytest.Config) -> bool:
     return hasattr(config, "workerinput")
 
 
+class Positions(list[str]):
+    """Names of tests, each of which is there once."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        super().__init__(names)
+        self._positions = {name: position for position, name in enumerate(self)}
+
+    def index(self, name: str, *args: SupportsIndex) -> int:
+        return self._positions[name]
+
+
 class SharedFiles(LoadFileScheduling):
-    """A file of tests at a time. Those with the shared Spark session count as one file, and those in tests/tidy."""
+    """A file of tests at a time. Those with the shared Spark session count as one file, and those in tests/tidy.
+
+    xdist looks at all tests to find one, and after each test at all files that its process ever had. That would be a
+    third of what the main process of a run does.
+    """
+
+    def add_node_collection(self, node: WorkerController, collection: Sequence[str]) -> None:
+        super().add_node_collection(node, collection)
+        if node in self.registered_collections:
+            self.registered_collections[node] = Positions(collection)
+
+    def mark_test_complete(self, node: WorkerController, item_index: int, duration: float = 0) -> None:
+        super().mark_test_complete(node, item_index, duration)
+        file = self._split_scope(self.registered_collections[node][item_index])
+        if all(self.assigned_work[node][file].values()):
+            del self.assigned_work[node][file]
 
     def _split_scope(self, nodeid: str) -> str:
         if nodeid.startswith(SPARK_SESSION):

@@ -1,3 +1,5 @@
+import json
+import pickle
 import subprocess
 import sys
 
@@ -12,40 +14,37 @@ from skylark.spark_connector.schema import spark_schema
 from skylark.spark_connector.source import RocketMQDataSource, check_worker_python
 from skylark.spark_connector.worker_pickle import pack
 
-# a worker whose Python has pyspark, but none of ours
+# A worker whose Python has pyspark, but none of ours; what it says of each thing, by what is missing.
 _WORKER = """
-import sys
-for name in {missing}:
-    sys.modules[name] = None
+import json, pickle, sys
 from pyspark import cloudpickle
-try:
-    cloudpickle.loads(sys.stdin.buffer.read())
-except ImportError as error:
-    print(error)
+for missing, pickled in pickle.load(sys.stdin.buffer):
+    modules = dict(sys.modules)
+    sys.modules[missing] = None
+    try:
+        cloudpickle.loads(pickled)
+        print(json.dumps(""))
+    except ImportError as error:
+        print(json.dumps(str(error)))
+    sys.modules.clear()
+    sys.modules.update(modules)
 """
 
 
-@pytest.mark.parametrize("missing", [("skylark",), ("pyarrow",), ("numpy",)])
-@pytest.mark.parametrize(
-    "thing",
-    [
+def test_a_worker_without_our_modules_says_what_to_set() -> None:
+    things = (
         RocketMQBatchReader(ReadOptions.parse({"topic": "t"}), spark_schema(include_properties=False)),
         RocketMQDataSource({"topic": "t"}),
-    ],
-    ids=["reader", "source"],
-)
-def test_a_worker_without_our_modules_says_what_to_set(missing: tuple[str, ...], thing: object) -> None:
-    worker = subprocess.run(
-        [sys.executable, "-c", _WORKER.format(missing=missing)],
-        input=cloudpickle.dumps(thing),
-        capture_output=True,
-        timeout=60,
-        check=True,
     )
-    said = worker.stdout.decode()
-    assert missing[0] in said
-    assert f"the driver {sys.executable} (Python {sys.version.split()[0]})" in said
-    assert "set PYSPARK_PYTHON" in said
+    asked = [(missing, cloudpickle.dumps(thing)) for missing in ("skylark", "pyarrow", "numpy") for thing in things]
+    worker = subprocess.run(
+        [sys.executable, "-c", _WORKER], input=pickle.dumps(asked), capture_output=True, timeout=60, check=True
+    )
+    answers = [json.loads(line) for line in worker.stdout.splitlines()]
+    for (missing, _), said in zip(asked, answers, strict=True):
+        assert missing in said
+        assert f"the driver {sys.executable} (Python {sys.version.split()[0]})" in said
+        assert "set PYSPARK_PYTHON" in said
 
 
 def test_a_worker_with_another_version_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ class Node:
 
     def __init__(self, data: bytes = b"") -> None:
         self.data = bytearray(data)
-        self.durable = bytes(data)
+        self._durable = bytearray(data)
         # The map, shared by all handles that have the file mapped, and the number of these handles.
         self.map: mmap.mmap | None = None
         self.maps = 0
@@ -23,20 +23,54 @@ class Node:
         self._forgotten: dict[int, bytes] = {}
 
     def content(self) -> bytes:
-        if self.map is not None and len(self.map) >= len(self.data):
-            return self.map[:]
+        return self.part(0, self.size())
+
+    def part(self, at: int, size: int) -> bytes:
+        if self.map is None:
+            return bytes(self.data[at : at + size])
+        return self.map[at : at + size] + bytes(self.data[max(at, len(self.map)) : at + size])
+
+    def open_map(self, size: int) -> mmap.mmap:
+        """Map ``size`` bytes, for one handle more."""
+        if self.map is None or len(self.map) != size:
+            self._take_map()
+            self.map = mmap.mmap(-1, size)
+            known = min(size, len(self.data))
+            self.map[:known] = memoryview(self.data)[:known]
+            self.maps = 0
+        self.maps += 1
+        return self.map
+
+    def close_map(self) -> bool:
+        """A handle has ended: whether it was the last one."""
+        self.maps -= 1
+        if not self.maps:
+            self._take_map()
+        return not self.maps
+
+    def _take_map(self) -> None:
         if self.map is not None:
-            return self.map[:] + bytes(self.data[len(self.map) :])
-        return bytes(self.data)
+            self.data += bytes(max(0, len(self.map) - len(self.data)))
+            with memoryview(self.data) as data:
+                data[: len(self.map)] = memoryview(self.map)
+            self.map = None
 
     def size(self) -> int:
         return len(self.data) if self.map is None else max(len(self.map), len(self.data))
 
     def sync(self) -> None:
-        content = self.content()
         if self._forgotten:
-            content = self._without_forgotten(content)
-        self.durable = content
+            self._durable = bytearray(self._without_forgotten(self.content()))
+            return
+        size = self.size()
+        if len(self._durable) != size:
+            self._durable = bytearray(size)
+        # Into the bytes that are there: new ones for each sync would be most of the time that a test of a store takes.
+        with memoryview(self._durable) as durable:
+            mapped = 0 if self.map is None else len(self.map)
+            if self.map is not None:
+                durable[:mapped] = memoryview(self.map)
+            durable[mapped:] = memoryview(self.data)[mapped:]
 
     def sync_failed(self) -> None:
         """Fail as Linux does: the error is reported once, and the next sync succeeds without the bytes of this sync."""
@@ -44,7 +78,7 @@ class Node:
         self._forgotten = {
             start: content[start : start + SECTOR_BYTES]
             for start in range(0, len(content), SECTOR_BYTES)
-            if content[start : start + SECTOR_BYTES] != self.durable[start : start + SECTOR_BYTES]
+            if content[start : start + SECTOR_BYTES] != self._durable[start : start + SECTOR_BYTES]
         }
 
     def written(self, at: int, size: int) -> None:
@@ -56,22 +90,20 @@ class Node:
         """Rot: one bit is another, in memory and on disk."""
         content = self.map if self.map is not None and offset < len(self.map) else self.data
         content[offset] ^= 1 << bit
-        if offset < len(self.durable):
-            durable = bytearray(self.durable)
-            durable[offset] ^= 1 << bit
-            self.durable = bytes(durable)
+        if offset < len(self._durable):
+            self._durable[offset] ^= 1 << bit
 
     def twin(self) -> "Node":
         """The same for another kernel that has the same bytes in memory."""
         twin = Node(self.content())
-        twin.durable = self.durable
+        twin._durable = self._durable.copy()
         twin.hole = self.hole
         twin._forgotten = dict(self._forgotten)
         return twin
 
     def survivor(self, random: Random) -> bytes:
         """The bytes after power loss: each unsynced sector is there or not, the length is old, new or between."""
-        current, durable = self.content(), self.durable
+        current, durable = self.content(), bytes(self._durable)
         mode = random.choice(("nothing", "everything", "prefix", "sectors"))
         if mode == "nothing" or current == durable:
             return durable
@@ -93,7 +125,7 @@ class Node:
         for start, forgotten in self._forgotten.items():
             end = min(start + SECTOR_BYTES, len(data))
             if data[start:end] == forgotten:
-                data[start:end] = self.durable[start:end].ljust(end - start, b"\0")
+                data[start:end] = self._durable[start:end].ljust(end - start, b"\0")
         return bytes(data)
 
 

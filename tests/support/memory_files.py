@@ -151,7 +151,7 @@ class MemoryFiles:
     def read_part(self, path: str, at: int, size: int) -> bytes:
         self._count("read", path)
         with self._mutex:
-            return self._node(path).content()[at : at + size]
+            return self._node(path).part(at, size)
 
     def boot_id(self) -> str:
         return f"boot-{self.boots}"
@@ -175,14 +175,7 @@ class MemoryFiles:
         node = self._open(path)
         with self._mutex:
             node.hole += hole
-            if node.map is None or len(node.map) != size:
-                content = node.content()
-                node.map = mmap.mmap(-1, size)
-                node.map[: min(size, len(content))] = content[:size]
-                node.data = bytearray(content)
-                node.maps = 0
-            node.maps += 1
-            return MemoryMappedFile(self, path, node, size)
+            return MemoryMappedFile(self, path, node, node.open_map(size))
 
     def fsync_dir(self, path: str) -> None:
         self._count("fsync_dir", path)
@@ -395,11 +388,10 @@ class MemoryAppendFile:
 class MemoryMappedFile:
     """See MappedFile."""
 
-    def __init__(self, fs: MemoryFiles, path: str, node: Node, size: int) -> None:
-        assert node.map is not None
+    def __init__(self, fs: MemoryFiles, path: str, node: Node, view: mmap.mmap) -> None:
         self.path = path
-        self.size = size
-        self.view = node.map
+        self.size = len(view)
+        self.view = view
         self._fs = fs
         self._node = node
         self._closed = False
@@ -420,7 +412,7 @@ class MemoryMappedFile:
         self._check_open()
         self._fs.cold.read(self.path, at, size)
         with self._fs._mutex:
-            return self._node.content()[at : at + size]
+            return self._node.part(at, size)
 
     def pwrite(self, at: int, data: memoryview) -> None:
         self._check_open()
@@ -447,12 +439,8 @@ class MemoryMappedFile:
             if self._closed:
                 return
             self._closed = True
-            if self._node.map is self.view:
-                self._node.maps -= 1
-                if self._node.maps:
-                    return
-                self._node.data = bytearray(self._node.content())
-                self._node.map = None
+            if self._node.map is self.view and not self._node.close_map():
+                return
             with contextlib.suppress(BufferError):
                 self.view.close()
 

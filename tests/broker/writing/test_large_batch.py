@@ -33,7 +33,7 @@ class Broker:
 
     def __init__(self) -> None:
         meta = MetadataDir()
-        self.store = open_store(meta.fs, meta.clock, replace(SMALL, commitlog_segment_bytes=16 * 1024 * 1024))
+        self.store = open_store(meta.fs, meta.clock, replace(SMALL, commitlog_segment_bytes=1024 * 1024))
         self.channel = Caller().channel
         self.turns = 0
         sends = make_sends(self.store, meta.topics, meta.options, meta.clock, turned=self.turned)

@@ -31,7 +31,7 @@ class Broker:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         meta = MetadataDir()
-        self.store = open_store(meta.fs, meta.clock, replace(SMALL, commitlog_segment_bytes=64 * 1024 * 1024))
+        self.store = open_store(meta.fs, meta.clock, replace(SMALL, commitlog_segment_bytes=1024 * 1024))
         self.sends = make_sends(self.store, meta.topics, meta.options, meta.clock).handlers
         self._channel = Caller().channel
         self.by_columns = 0

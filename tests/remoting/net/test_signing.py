@@ -108,6 +108,7 @@ async def test_every_kind_of_request_is_signed_as_the_server_can_check_it(kind: 
         command, answered = Command(1, {"b": "2", "a": 1}, b"body"), trio.Event()
         client.prepare(addr, command)
         client.submit(addr, command, 1_000, lambda _: answered.set())
+        client.flush(addr)
         await answered.wait()
         signatures = seen.signatures
     assert len(seen.requests) == 5

@@ -17,7 +17,7 @@ from skylark.mqproxy.transactions import Halves
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.command import Command
 from skylark.remoting.protocol.requests.transactions import END_TRANSACTION
-from skylark.sdk.producer import Producer, SendStatus
+from skylark.sdk.producer import Producer, SendStatus, brokers
 from skylark.sdk.producer.pending import ALONE, DEFERRED, TOGETHER
 from skylark.sdk.producer.transactional import TransactionProducer
 from skylark.sdk.producer.weak import CERTAIN_MS, LONGEST_PAUSE_S, TRY_MS, WeakBrokers
@@ -229,7 +229,10 @@ async def weak_and_strong() -> AsyncIterator[tuple[str, StoringBroker, StoringBr
         yield names, weak, strong
 
 
-async def test_many_and_oneway_and_nowait_sends_avoid_a_weak_broker() -> None:
+async def test_many_and_oneway_and_nowait_sends_avoid_a_weak_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    # On a busy machine a try would be due while these messages are sent, perhaps more than one.
+    monkeypatch.setattr(brokers, "FIRST_PAUSE_S", 3_600.0)
+    monkeypatch.setattr(brokers, "LONGEST_PAUSE_S", 3_600.0)
     async with weak_and_strong() as (names, weak, strong), Producer(names) as producer:
         results = await producer.send_many("t", [b"%d" % number for number in range(5_000)])
         assert {result.status for result in results} == {SendStatus.SEND_OK}
@@ -241,9 +244,9 @@ async def test_many_and_oneway_and_nowait_sends_avoid_a_weak_broker() -> None:
         tickets = [producer.send_nowait(Message("t", b"nowait %d" % number)) for number in range(100)]
         await producer.flush()
         assert {(await ticket).status for ticket in tickets} == {SendStatus.SEND_OK}
-        # The weak broker is tried again after a pause. If a oneway message does that, nobody learns the answer.
-        await until(lambda: len({*bodies(strong), *bodies(weak)[before:]}) >= 5_104, "the brokers have all of them")
-        assert len(bodies(weak)) <= before + 1
+        # Nobody learns the answer to a oneway message.
+        await until(lambda: len(set(bodies(strong))) >= 5_104, "the strong broker has all of them")
+        assert len(bodies(weak)) == before
 
 
 async def test_a_ticket_that_no_strong_broker_took_ends_once() -> None:
