@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any
 
 from skylark.mqcommon.errors import ConfigError
-from skylark.mqcommon.options.fields import PREFIX, Option, Value, options_of, parse_value
+from skylark.mqcommon.options.fields import PREFIX, LimitedKey, Option, Value, options_of, parse_value
 
 #: Daemon → module and class of its options. They are names, as this module stands below the daemons.
 DAEMONS = {
@@ -47,7 +47,7 @@ def values_of(cls: type[Any], environ: Mapping[str, str], warnings: list[str]) -
 
     A secret may be in a file, which ``SKYLARK_<KEY>_FILE`` names. Keys of other daemons are let pass, so that one
     environment can serve several daemons. A RocketMQ key that Skylark does not use is added to ``warnings``.
-    ConfigError for a wrong value, and for a variable ``SKYLARK_*`` that belongs to no daemon.
+    ConfigError for a wrong value, for a RocketMQ key with a value that would do harm, and for a variable ``SKYLARK_*`` that belongs to no daemon.
     """
     options, given = options_of(cls), {name: text for name, text in environ.items() if text.strip()}
     values: dict[str, Value] = {}
@@ -64,7 +64,7 @@ def values_of(cls: type[Any], environ: Mapping[str, str], warnings: list[str]) -
     known = {name for o in options for name in variables_of(o)}
     for name, text in given.items():
         if name.startswith(PREFIX) and name not in known | OF_CLIENTS and not _is_link(name, text):
-            _judge(cls, name, known, warnings)
+            _judge(cls, name, text, known, warnings)
     return values
 
 
@@ -79,8 +79,13 @@ def without_options_of(cls: type[Any], environ: Mapping[str, str], *, but: Colle
     return {name: text for name, text in environ.items() if name not in own}
 
 
-def _judge(cls: type[Any], name: str, known: set[str], warnings: list[str]) -> None:
-    """Warn of a variable ``name`` that has no effect, or raise ConfigError for one that nobody knows."""
+def _judge(cls: type[Any], name: str, text: str, known: set[str], warnings: list[str]) -> None:
+    """Warn of a variable ``name`` that has no effect, or raise ConfigError for one that does harm or is unknown."""
+    limited: Mapping[str, LimitedKey] = getattr(cls, "limited_keys", {})
+    for key, limit in limited.items():
+        if name == _variable_of_key(key):
+            limit.check(name, text)
+            return
     ignored = {_variable_of_key(key) for key in getattr(cls, "ignored_keys", ())}
     if name in ignored:
         warnings.append(f"{name}: a RocketMQ option that Skylark does not use; it has no effect")
@@ -89,7 +94,8 @@ def _judge(cls: type[Any], name: str, known: set[str], warnings: list[str]) -> N
     for daemon in DAEMONS:
         other = options_class(daemon)
         everybodys |= {variable for o in options_of(other) for variable in variables_of(o)}
-        everybodys |= {_variable_of_key(key) for key in getattr(other, "ignored_keys", ())}
+        for keys in ("ignored_keys", "limited_keys"):
+            everybodys |= {_variable_of_key(key) for key in getattr(other, keys, ())}
     if name in everybodys:
         return
     # Where the underscores are is the likeliest mistake.

@@ -17,12 +17,14 @@ from skylark.mqcommon.options.environment import (
     variables_of,
     without_options_of,
 )
-from skylark.mqcommon.options.fields import BYTES, Option, option, options_of
+from skylark.mqcommon.options.fields import BYTES, LimitedKey, Option, limited, option, options_of
 
 
 @dataclass(frozen=True)
 class Options:
     ignored_keys: ClassVar[frozenset[str]] = frozenset({"useEpollNativeSelector", "tls.server.need.client"})
+
+    limited_keys: ClassVar[dict[str, LimitedKey]] = {"storeType": limited("default", "use a store of its own")}
 
     listen_port: int = option(10911, "port", minimum=0, maximum=65535)
     broker_ip1: str = option("", "address", key="brokerIP1")
@@ -41,6 +43,11 @@ def refusal(environ: dict[str, str]) -> str:
     with pytest.raises(ConfigError) as caught:
         load(environ)
     return str(caught.value)
+
+
+def test_a_rocketmq_key_with_a_value_that_would_do_harm_is_refused() -> None:
+    assert load({"SKYLARK_STORE_TYPE": "Default"}) == Options()
+    assert refusal({"SKYLARK_STORE_TYPE": "rocksdb"}) == "SKYLARK_STORE_TYPE=rocksdb: use a store of its own"
 
 
 def test_each_key_has_a_variable() -> None:
