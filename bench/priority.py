@@ -1,8 +1,8 @@
 """Milliseconds from the send of an urgent message to its handler, while a backlog of the least urgent waits.
 
 Two tasks of one process receive in batches of 32, as fast as they can, and acknowledge; the same process sends urgent
-messages, 100 a second. The broker has its own process. The limit is an ordinary pop: the same messages, without priorities, in a topic
-without a backlog.
+messages, 100 a second. The broker has its own process. The limit is an ordinary pop: the same messages, without
+priorities, in a topic without a backlog.
 
     python -m bench.priority [--messages 1000000] [--urgent 500] [--json]
 """

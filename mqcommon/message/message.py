@@ -65,10 +65,10 @@ class Message:
     """A message to send.
 
     `queryMsgByKey` finds it by ``keys``; consumers filter by ``tags`` (one tag per message). ``properties`` are the
-    user's own; RocketMQ's reserved names are refused. ``priority``: 0 or more, where more is more urgent; it chooses the
-    queue, so a message with a sharding key has none (docs/guides/priorities.md). ``body``: bytes; a bytearray or memoryview is copied. A message
-    that cannot be sent raises TypeError or ValueError here, where it is made; only the size of its body is checked
-    later, by the producer.
+    user's own; RocketMQ's reserved names are refused. ``priority``: 0 or more, where more is more urgent. The priority
+    chooses the queue, so a message with a sharding key has none (docs/guides/priorities.md). ``body``: bytes; a
+    bytearray or memoryview is copied. A message that cannot be sent raises TypeError or ValueError here, where it is
+    made; only the size of its body is checked later, by the producer.
     """
 
     __slots__ = ("body", "flag", "properties", "topic")

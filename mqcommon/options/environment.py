@@ -47,7 +47,8 @@ def values_of(cls: type[Any], environ: Mapping[str, str], warnings: list[str]) -
 
     A secret may be in a file, which ``SKYLARK_<KEY>_FILE`` names. Keys of other daemons are let pass, so that one
     environment can serve several daemons. A RocketMQ key that Skylark does not use is added to ``warnings``.
-    ConfigError for a wrong value, for a RocketMQ key with a value that would do harm, and for a variable ``SKYLARK_*`` that belongs to no daemon.
+    ConfigError for a wrong value, for a RocketMQ key with a value that would do harm, and for a variable ``SKYLARK_*``
+    that belongs to no daemon.
     """
     options, given = options_of(cls), {name: text for name, text in environ.items() if text.strip()}
     values: dict[str, Value] = {}

@@ -72,8 +72,8 @@ class Lanes:
         self._routes = routes
         self._random = random
         self._batching = batching
-        #: Lanes by topic (by `deferred_lane` of the topic for messages that are delivered later, by `_priority_lane` for
-        #: messages with a priority) or by queue.
+        #: Lanes by topic (by `deferred_lane` of the topic for messages that are delivered later, by `_priority_lane`
+        #: for messages with a priority) or by queue.
         self.open: dict[str | MessageQueue, Lane] = {}
 
     def wake(self) -> None:
@@ -141,5 +141,5 @@ def _level(message: Message, route: TopicRoute) -> int | None:
 
 
 def _priority_lane(name: str, level: int) -> str:
-    """The name of the lane of messages with the same priority, so that their batches go to the queue of the priority."""
+    """The name of the lane of messages with the same priority: their batches go to the queue of the priority."""
     return f"{name} priority {level}"

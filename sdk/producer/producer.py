@@ -263,8 +263,8 @@ class Producer(AsyncOnly):
         docs/how/delivery.md.
 
         ``queue``, ``selector``, a sharding key or a priority choose the queue; messages with the same key keep their
-        order. Raises SendFailed when no broker stored the message in time, RouteNotFound for an unknown topic, TypeError or
-        ValueError for invalid arguments, and any error of ``selector``.
+        order. Raises SendFailed when no broker stored the message in time, RouteNotFound for an unknown topic,
+        TypeError or ValueError for invalid arguments, and any error of ``selector``.
         """
         result: SendResult
         # The hot path. On every path the lane ends the send: it wakes this task with the result, at the deadline at the

@@ -9,7 +9,6 @@ from skylark.broker.options import BrokerOptions
 from skylark.mqadmin.securing import confs, plan_of
 from skylark.mqcommon.errors import ConfigError
 from skylark.mqcommon.options.conf_file import load_conf
-from skylark.mqcommon.options.fields import options_of
 from skylark.mqconsole.options import ConsoleOptions
 from skylark.mqproxy.options import ProxyOptions
 from skylark.namesrv.controller.options import ControllerDaemonOptions

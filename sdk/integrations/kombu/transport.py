@@ -27,7 +27,6 @@ from skylark.mqcommon.clock import SystemClock
 from skylark.mqcommon.errors import (
     BrokerError,
     ConnectionLost,
-    InvalidArgument,
     RemotingError,
     RouteNotFound,
     SendFailed,

@@ -1,4 +1,4 @@
-"""Topics of type PRIORITY on the wire: urgent messages are popped first, and keep their priority when they come back."""
+"""Topics of type PRIORITY on the wire: urgent messages are popped first, and keep their priority in retries."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
