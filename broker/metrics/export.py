@@ -83,16 +83,22 @@ class Metrics(Part):
 class HealthPages(Part):
     """Health pages, there whether the broker has metrics or not.
 
-    ``registered`` says how many NameServers have the broker.
+    ``registered`` says how many NameServers have the broker; ``disk_fault`` why the disk does not work, "" if it does.
     """
 
     def __init__(
-        self, options: BrokerOptions, admission: Admission, role: RoleMachine, registered: Callable[[], int]
+        self,
+        options: BrokerOptions,
+        admission: Admission,
+        role: RoleMachine,
+        registered: Callable[[], int],
+        disk_fault: Callable[[], str],
     ) -> None:
         self._options = options
         self._admission = admission
         self._role = role
         self._registered = registered
+        self._disk_fault = disk_fault
         self.health = Health(options, self.unready)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -103,6 +109,8 @@ class HealthPages(Part):
         """Why clients should not be sent to this broker; "" if they may be."""
         if reason := self._admission.no_room:
             return f"no messages are accepted, as the disk has no room: {reason}"
+        if fault := self._disk_fault():
+            return fault
         if self._options.has_namesrvs and not self._registered():
             return "not registered with a NameServer yet"
         if self._role.now.kind is RoleKind.TAKING_OVER:

@@ -2,6 +2,7 @@
 
 import os
 import stat
+import sys
 from pathlib import Path
 
 from skylark.mqcommon.errors import ConfigError, UserError
@@ -30,7 +31,8 @@ def read_secret_file(path: str | Path) -> str:
 
 def check_mode(path: str | Path, mode: int, what: str = "secrets") -> None:
     """ConfigError unless ``mode`` lets only the owner use the file, which holds ``what``."""
-    if mode & _OTHERS:
+    # Windows has other rights, and Python makes up the mode: it always lets others read.
+    if sys.platform != "win32" and mode & _OTHERS:
         raise ConfigError(
             f"{path}: it holds {what}, and its mode {stat.S_IMODE(mode):04o} lets others use it; run chmod 600 {path}"
         )

@@ -151,6 +151,44 @@ class SocketTransport(Transport):
         await self._stream.aclose()
 
 
+class CallingSocketTransport(SocketTransport):
+    """Reads and writes by calls of the socket, for Windows, whose sockets are no file descriptors."""
+
+    __slots__ = ("_socket",)
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        """Raises OSError when the peer is gone already."""
+        super().__init__(stream)
+        # trio's sockets wait, and this transport needs calls that do not: a new stream shares the socket with it.
+        self._socket = socket.socket(fileno=stream.socket.detach())
+        self._socket.setblocking(False)
+        self._stream = trio.SocketStream(trio.socket.from_stdlib_socket(self._socket))
+
+    def receive(self, max_bytes: int) -> Coroutine[Any, Any, bytes]:
+        return self._read(self._receive, max_bytes, max_bytes)
+
+    def receive_into(self, buffer: memoryview) -> Coroutine[Any, Any, int]:
+        return self._read(self._receive_into, buffer, len(buffer))
+
+    def _receive(self, fd: int, max_bytes: int) -> bytes:
+        return self._socket.recv(max_bytes)
+
+    def _receive_into(self, fd: int, buffer: memoryview) -> int:
+        return self._socket.recv_into(buffer)
+
+    def try_send(self, pieces: list[bytes | memoryview]) -> int:
+        try:
+            return self._socket.send(b"".join(pieces) if len(pieces) > 1 else pieces[0])
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            raise _failure(error) from None
+
+
+#: The transport of this system.
+_of_this_system = SocketTransport if hasattr(os, "readv") else CallingSocketTransport
+
+
 class SocketListener(Listener):
     """A listening socket."""
 
@@ -164,7 +202,7 @@ class SocketListener(Listener):
         while True:
             stream = await self._listener.accept()
             try:
-                return SocketTransport(stream)
+                return _of_this_system(stream)
             except OSError:
                 # The peer left before its address was read.
                 stream.socket.close()
@@ -246,7 +284,7 @@ async def connect(host: str, port: int) -> Transport:
     """
     stream = await trio.open_tcp_stream(host, port, happy_eyeballs_delay=0.05)
     try:
-        transport = SocketTransport(stream)
+        transport = _of_this_system(stream)
     except OSError:
         stream.socket.close()
         raise
@@ -274,7 +312,11 @@ def connect_reason(error: BaseException) -> str:
     while inner is not None:
         if isinstance(inner, OSError) and inner.strerror:
             # Not strerror itself: trio puts the address into it, and callers name the address, too.
-            return os.strerror(inner.errno) if inner.errno and inner.errno in errno.errorcode else inner.strerror
+            if not inner.errno or inner.errno not in errno.errorcode:
+                return inner.strerror
+            text = os.strerror(inner.errno)
+            # Windows has no text for errors of sockets.
+            return errno.errorcode[inner.errno] if text == "Unknown error" else text
         if isinstance(inner, BaseExceptionGroup):
             inner = inner.exceptions[0]
             continue
@@ -285,7 +327,7 @@ def connect_reason(error: BaseException) -> str:
 def _failure(error: BaseException | None) -> trio.BrokenResourceError | trio.ClosedResourceError:
     """What a transport raises for an error of the operating system."""
     if isinstance(error, OSError):
-        if error.errno == errno.EBADF:
+        if error.errno in (errno.EBADF, errno.ENOTSOCK):  # the second on Windows
             return trio.ClosedResourceError("this connection was closed")
         return trio.BrokenResourceError(error.strerror or str(error))
     return trio.BrokenResourceError("the connection broke")
