@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Iterator
 
-from skylark.mqcommon.disk.files import Descriptors, raising_disk_full
+from skylark.mqcommon.disk.descriptors import Descriptors, raising_disk_full
 from skylark.mqcommon.disk.libc import address_of, populate, resident
 from skylark.mqcommon.errors import DiskFull, FileClosed, StoreCorrupt
 

@@ -13,7 +13,7 @@ import trio
 
 from skylark.mqcommon.daemons.malloc import give_back_freed_memory
 from skylark.mqcommon.daemons.memory import LITTLE_BYTES, MIB, MemoryWatch, memory_limit
-from skylark.mqcommon.daemons.open_files import raise_open_files
+from skylark.mqcommon.daemons.open_files import open_files_limit, raise_open_files
 from skylark.mqcommon.daemons.systemd import Systemd
 from skylark.mqcommon.errors import SkylarkError, leaves
 from skylark.mqcommon.logs.options import LogOptions
@@ -23,6 +23,8 @@ if TYPE_CHECKING:  # `broker --help` need not load it
 
 logger = logging.getLogger(__name__)
 
+# With fewer open files a daemon cannot open its sockets and its store.
+LEAST_OPEN_FILES = 64
 # Memory of closed connections goes back to the kernel within this time.
 GIVE_BACK_INTERVAL_S = 15.0
 
@@ -49,6 +51,10 @@ def run_daemon(main: Main, *, name: str, logs: LogOptions, stops_at_hangup: bool
         return 1
     code, mistakes = 0, list[str]()
     raise_open_files()
+    if (files := open_files_limit()) < LEAST_OPEN_FILES:
+        report.fail(f"open files: limit={files}: a daemon needs {LEAST_OPEN_FILES} at least; raise ulimit -n to 65536")
+        log.close()
+        return 1
     # Objects that exist now live until the end: the garbage collector need not look at them again.
     gc.freeze()
     try:

@@ -17,7 +17,7 @@ NEEDS_LINUX = re.compile(
 )
 #: What mypy cannot see is used where it exists only: the code looks for it first, or only daemons call it.
 LOOKED_FOR = re.compile(
-    r'skylark/remoting/net/sockets\.py:\d+: .*"(readv|writev|SO_REUSEPORT)"'
+    r'skylark/remoting/net/sockets\.py:\d+: .*("SO_REUSEPORT"|_Calls)'
     r'|skylark/sdk/integrations/kombu/wakeup\.py:\d+: .*"(EFD_\w+|eventfd\w*|POLLIN)"'
     r'|skylark/mqcommon/disk/files\.py:\d+: .*"(chown|O_DIRECTORY|posix_fadvise|POSIX_FADV_RANDOM|pread|bytes)"'
     r'|skylark/remoting/net/tls/contexts\.py:\d+: .*"memfd_create"'

@@ -78,9 +78,10 @@ def _load_self_signed(context: ssl.SSLContext) -> None:
 
     certificate, key = self_signed()
     # The library reads files only. A file in memory needs no directory that is writable and has room.
-    with open(os.memfd_create("test.pem"), "wb", buffering=0) as file:
+    fd = os.memfd_create("test.pem")
+    with open(fd, "wb", buffering=0) as file:
         file.write(certificate + key)
-        context.load_cert_chain(f"/proc/self/fd/{file.fileno()}")
+        context.load_cert_chain(f"/proc/self/fd/{fd}")
 
 
 def self_signed() -> tuple[bytes, bytes]:
