@@ -306,6 +306,7 @@ class Flusher(Part):
                 admission.allow(Reason.ENTRIES_WAITING)
 
     async def _expire_often(self) -> None:
+        """Answer the sends that have waited too long, and log an fsync that is slow."""
         while True:
             await trio.sleep(EXPIRE_INTERVAL_S)
             if text := self._slow.slow(trio.current_time()):

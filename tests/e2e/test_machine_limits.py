@@ -102,7 +102,7 @@ async def test_the_memory_limit_of_a_container_is_told(tmp_path: Path) -> None:
 async def test_a_disk_that_hangs_is_told_and_sends_go_on_when_it_works_again(tmp_path: Path) -> None:
     machine = BadMachine(tmp_path)
     namesrv = namesrv_daemon(tmp_path)
-    options = (*SMALL, *HEALTH, "--flush-disk-type", "SYNC_FLUSH", "--sync-flush-timeout", "500")
+    options = (*SMALL, *HEALTH, "--flush-disk-type", "SYNC_FLUSH", "--sync-flush-timeout", "2500")
     broker = machine.holding(broker_daemon(tmp_path, "a", namesrv.addr, 0, *options))
     async with started(namesrv, broker):
         assert await send(namesrv.addr, 20) == [SendStatus.SEND_OK] * 20
@@ -112,7 +112,7 @@ async def test_a_disk_that_hangs_is_told_and_sends_go_on_when_it_works_again(tmp
 
         await until(is_ready, "the broker is ready")
         machine.set(sync_s=3_600)
-        assert await send(namesrv.addr, 1, retries=0) == [SendStatus.FLUSH_DISK_TIMEOUT]
+        assert await send(namesrv.addr, 1, retries=0, accept_weaker=True) == [SendStatus.FLUSH_DISK_TIMEOUT]
         assert b"flush took longer than syncFlushTimeout" in broker.logged
         await until(lambda: b"the disk is slow: an fsync of the commit log takes more than 1 s" in broker.logged)
 
