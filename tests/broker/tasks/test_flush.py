@@ -204,7 +204,8 @@ async def test_an_fsync_that_does_not_end_is_told_and_shown(
         await pass_until(mock_clock, lambda: heard == [True])
         assert parts.flusher.disk_fault == ""
         assert parts.flusher.slowest_ms >= 10_000
-    assert "the fsync of the commit log has ended after 1" in caplog.text
+    # How much time passes until the thread has told its end depends on the machine.
+    assert "the fsync of the commit log has ended after " in caplog.text
     assert caplog.text.count("the disk is slow") == 1
 
 
