@@ -1,11 +1,11 @@
 """The command ``broker``, also as ``python -m skylark.broker``."""
 
-from skylark.mqcommon.daemons.start import start
+from skylark.mqcommon.daemons.start import start_daemon
 
 
 def main() -> None:
     """The console script."""
-    start("skylark.broker.cli:main", prog_name="broker")
+    start_daemon("skylark.broker.cli:main", prog_name="broker")
 
 
 if __name__ == "__main__":

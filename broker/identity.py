@@ -106,11 +106,6 @@ def _path(text: str) -> str:
     return os.path.abspath(os.path.expanduser(text))
 
 
-def memory_bytes() -> int:
-    """The memory of this machine."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
 def _host_name() -> str:
     return socket.gethostname() or "DEFAULT_BROKER"
 

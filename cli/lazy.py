@@ -8,6 +8,7 @@ from typing import NamedTuple
 import click
 from click.shell_completion import CompletionItem
 
+from skylark.mqcommon.daemons.linux import why_not_here
 from skylark.mqcommon.daemons.start import INTERRUPTED, import_quietly
 
 
@@ -17,6 +18,8 @@ class Place(NamedTuple):
     module: str
     attribute: str
     help: str
+    #: The command runs servers, which need Linux.
+    serves: bool = False
 
 
 class LazyGroup(click.Group):
@@ -34,6 +37,8 @@ class LazyGroup(click.Group):
         place = self._places.get(cmd_name)
         if place is None:
             return None
+        if place.serves and (reason := why_not_here(f"{ctx.command_path} {cmd_name}")):
+            raise click.ClickException(reason)
         import_quietly(place.module)
         found = getattr(sys.modules[place.module], place.attribute)
         assert isinstance(found, click.Command)

@@ -14,18 +14,25 @@ completion = completion_command("skylark")
 FAMILIES = {
     "Try it": {
         "dev": Place(
-            "skylark.cli.dev.command", "dev", "Run NameServer, broker, gRPC proxy and console on this machine."
+            "skylark.cli.dev.command",
+            "dev",
+            "Run NameServer, broker, gRPC proxy and console on this machine.",
+            serves=True,
         ),
         "send": Place("skylark.cli.send", "send", "Send messages to a topic."),
         "tail": Place("skylark.cli.tail", "tail", "Print the messages of a topic as they arrive."),
         "doctor": Place("skylark.mqadmin.commands.doctor", "doctor", "Check a cluster, and say what to do."),
     },
     "Run a cluster": {
-        "namesrv": Place("skylark.namesrv.cli", "main", "Run a NameServer."),
-        "broker": Place("skylark.broker.cli", "main", "Run a broker, or work on the store of a stopped broker."),
-        "controller": Place("skylark.namesrv.controller.cli", "main", "Run a Controller, which elects masters."),
-        "proxy": Place("skylark.mqproxy.cli", "main", "Run a gRPC proxy for clients of RocketMQ 5."),
-        "console": Place("skylark.mqconsole.cli", "main", "Run a console for browsers."),
+        "namesrv": Place("skylark.namesrv.cli", "main", "Run a NameServer.", serves=True),
+        "broker": Place(
+            "skylark.broker.cli", "main", "Run a broker, or work on the store of a stopped broker.", serves=True
+        ),
+        "controller": Place(
+            "skylark.namesrv.controller.cli", "main", "Run a Controller, which elects masters.", serves=True
+        ),
+        "proxy": Place("skylark.mqproxy.cli", "main", "Run a gRPC proxy for clients of RocketMQ 5.", serves=True),
+        "console": Place("skylark.mqconsole.cli", "main", "Run a console for browsers.", serves=True),
         "health": Place("skylark.cli.health", "health", "Ask a daemon on this machine whether it is ready."),
         "conf": Place("skylark.cli.conf", "conf", "Print a commented conf file of a daemon."),
         "admin": Place("skylark.mqadmin.cli", "mqadmin", "Administer a cluster: the commands of mqadmin."),

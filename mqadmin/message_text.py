@@ -85,6 +85,8 @@ def save_body(message: "MessageExt", folder: Path, index: int = 0) -> Path:
     """
     name = re.sub(r"[^0-9A-Za-z_-]", "_", message.msg_id) + (f"_{index}" if index else "")
     path = folder / name
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as file:
+    # Windows lacks the first flag, and all others lack the second.
+    flags: int = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | flags, 0o600), "wb") as file:
         file.write(body_of(message))
     return path

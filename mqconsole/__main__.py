@@ -1,11 +1,11 @@
 """The command ``mqconsole``, also as ``python -m skylark.mqconsole``."""
 
-from skylark.mqcommon.daemons.start import start
+from skylark.mqcommon.daemons.start import start_daemon
 
 
 def main() -> None:
     """The console script."""
-    start("skylark.mqconsole.cli:main", prog_name="mqconsole")
+    start_daemon("skylark.mqconsole.cli:main", prog_name="mqconsole")
 
 
 if __name__ == "__main__":

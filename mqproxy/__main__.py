@@ -1,11 +1,11 @@
 """The command ``mqproxy``, also as ``python -m skylark.mqproxy``."""
 
-from skylark.mqcommon.daemons.start import start
+from skylark.mqcommon.daemons.start import start_daemon
 
 
 def main() -> None:
     """The console script."""
-    start("skylark.mqproxy.cli:main", prog_name="mqproxy")
+    start_daemon("skylark.mqproxy.cli:main", prog_name="mqproxy")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from skylark.mqproxy.users import KnownUsers
 from skylark.remoting.grpc.limits import GrpcLimits
 from skylark.remoting.grpc.server import GrpcServer
 from skylark.remoting.http2.limits import Http2Limits
-from skylark.remoting.net.limits import ConnectionBudget, connection_budget
+from skylark.remoting.net.limits import ConnectionBudget, connection_budget, within_memory
 from skylark.remoting.net.sockets import listen
 from skylark.remoting.net.tls.server import TlsListener, TlsServer
 from skylark.remoting.net.tls.settings import Tls
@@ -100,6 +100,7 @@ def _limits(options: ProxyOptions) -> GrpcLimits:
     may_ping_idle = options.grpc_server_permit_keep_alive_without_calls
     return GrpcLimits(
         max_message_bytes=options.grpc_max_inbound_message_size,
+        max_buffered_bytes=within_memory(GrpcLimits.max_buffered_bytes),
         max_calls=options.grpc_thread_pool_queue_capacity,
         request_timeout_ms=options.slow_frame_timeout,
         idle_timeout_ms=options.grpc_client_idle_time_mills,

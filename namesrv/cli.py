@@ -40,14 +40,15 @@ def main(conf: str | None, print_config: bool, **arguments: str | None) -> None:
         if print_config:
             click.echo(to_properties(options), nl=False)
             return
-        namesrv = Namesrv(options, opened_because=where.because)
     except UserError as error:
         report.fail(str(error))
         sys.exit(1)
-    sys.exit(run_daemon(partial(_serve, namesrv), name="namesrv", logs=options))
+    sys.exit(run_daemon(partial(_serve, options, where.because), name="namesrv", logs=options))
 
 
-async def _serve(namesrv: Namesrv, stopping: trio.Event, ready: Ready) -> None:
+async def _serve(options: NamesrvOptions, opened_because: str, stopping: trio.Event, ready: Ready) -> None:
+    # Made here: the log has begun, and the limit of open files is raised.
+    namesrv = Namesrv(options, opened_because=opened_because)
     async with trio.open_nursery() as nursery:
         address = await nursery.start(namesrv.run)
         logger.info("NameServer serves at %s", address)

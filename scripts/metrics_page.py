@@ -37,12 +37,12 @@ whatever `metricsExporterType` is: for probes of an orchestrator, which must not
 enough for that.
 
 `/healthz` is 200 while the event loop turns. `/readyz` is 503, with the reason as its text, while there is no room
-on the disk for messages, no NameServer has the broker, or it is just becoming the master; after a start also until
-a slave copies its master (with Controllers: until it is in the SyncStateSet), and until a `SYNC_MASTER` has the slaves
-that its sends need (`inSyncReplicas`, unless `enableAutoInSyncReplicas=true`); at a NameServer, while it
-waits for brokers (`needWaitForService`) or stops; at a proxy or a console, while it starts or stops; at a Controller,
-while its group has no leader. Controllers and consoles have the pages of `healthPort` only. `skylark health` asks the
-page of a daemon on the same machine, for probes that run a command.
+on the disk for messages, an fsync has run for 10 seconds, no NameServer has the broker, or it is just becoming the
+master; after a start also until a slave copies its master (with Controllers: until it is in the SyncStateSet), and
+until a `SYNC_MASTER` has the slaves that its sends need (`inSyncReplicas`, unless `enableAutoInSyncReplicas=true`); at
+a NameServer, while it waits for brokers (`needWaitForService`) or stops; at a proxy or a console, while it starts or
+stops; at a Controller, while its group has no leader. Controllers and consoles have the pages of `healthPort` only.
+`skylark health` asks the page of a daemon on the same machine, for probes that run a command.
 
 With `exporterCompatibleNames=true` the broker's page also has the names of rocketmq-exporter, so that dashboards
 made for it show data without that process. `conf/metrics/` has a Prometheus configuration with alert rules, and a

@@ -36,8 +36,9 @@ class Forks:
         self.count += 1
 
     def watch(self) -> None:
-        """Count the forks of this process from now on."""
-        os.register_at_fork(after_in_child=self._in_child)
+        """Count the forks of this process from now on; Windows has none."""
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._in_child)
 
 
 FORKS = Forks()

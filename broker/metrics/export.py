@@ -83,7 +83,8 @@ class Metrics(Part):
 class HealthPages(Part):
     """Health pages, there whether the broker has metrics or not.
 
-    ``registered`` says how many NameServers have the broker, ``not_joined`` why it has no place in its set yet.
+    ``registered`` says how many NameServers have the broker, ``not_joined`` why it has no place in its set yet,
+    ``disk_fault`` why the disk does not work; an empty text means that nothing is wrong.
     """
 
     def __init__(
@@ -93,12 +94,14 @@ class HealthPages(Part):
         role: RoleMachine,
         registered: Callable[[], int],
         not_joined: Callable[[], str],
+        disk_fault: Callable[[], str],
     ) -> None:
         self._options = options
         self._admission = admission
         self._role = role
         self._registered = registered
         self._not_joined = not_joined
+        self._disk_fault = disk_fault
         self.health = Health(options, self.unready)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -109,6 +112,8 @@ class HealthPages(Part):
         """Why clients should not be sent to this broker; "" if they may be."""
         if reason := self._admission.no_room:
             return f"no messages are accepted, as the disk has no room: {reason}"
+        if fault := self._disk_fault():
+            return fault
         if self._options.has_namesrvs and not self._registered():
             return "not registered with a NameServer yet"
         if self._role.now.kind is RoleKind.TAKING_OVER:

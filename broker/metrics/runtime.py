@@ -11,6 +11,7 @@ from skylark.broker.observe.stats import BrokerStats
 from skylark.broker.replication.stats import ReplicationStats
 from skylark.broker.store.store import MessageStore
 from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.daemons.memory import memory_limit
 from skylark.mqcommon.daemons.open_files import open_files_limit
 from skylark.mqcommon.disk.files import FileSystem
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
@@ -56,6 +57,8 @@ class RuntimeSources:
     waiting: Callable[[], Mapping[str, Waiting]]
     #: The rows about timed messages.
     timers: Callable[[], Mapping[str, str]]
+    #: The longest flush of the last minutes.
+    slowest_flush_ms: Callable[[], int]
 
 
 class RuntimeInfo:
@@ -65,6 +68,7 @@ class RuntimeInfo:
         self._directory = directory
         self._sources = sources
         self._boot_ms = sources.clock.now_ms()
+        self._memory = memory_limit()
 
     def __call__(self) -> dict[str, str]:
         sources = self._sources
@@ -85,7 +89,7 @@ class RuntimeInfo:
             table[f"{pool}ThreadPoolQueueCapacity"] = str(capacity)
             table[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = str(head_wait_ms)
         table |= sources.stats.put_times.table()
-        return table | self._counters() | self._log() | self._disk() | sources.replication.table()
+        return table | self._counters() | self._log() | self._machine() | self._disk() | sources.replication.table()
 
     def _counters(self) -> dict[str, str]:
         stats, store = self._sources.stats, self._sources.store
@@ -123,11 +127,21 @@ class RuntimeInfo:
             "damagedMessagesSkipped": str(log.messages_skipped),
             "droppedMessages": str(self._sources.stats.dropped.count),
             "earliestMessageTimeStamp": str(store.earliest_store_time()),
-            "openFilesLimit": str(open_files_limit()),
-            "mostMappedQueueFiles": str(store.queues.maps.most),
             "clockSetBackTimes": str(store.clock_steps.times_back),
             "clockSetBackMs": str(store.clock_steps.back_ms),
             "storeTimeAheadMs": str(store.ahead_ms),
+        }
+
+    def _machine(self) -> dict[str, str]:
+        """Skylark's own rows: what this process may use of the machine, and what it uses."""
+        used_bytes = self._memory.used_bytes()
+        return {
+            "openFilesLimit": str(open_files_limit()),
+            "mostMappedQueueFiles": str(self._sources.store.queues.maps.most),
+            "memoryLimit": str(self._memory.limit_bytes),
+            "memoryLimitSource": self._memory.source,
+            **({} if used_bytes is None else {"memoryUsed": str(used_bytes)}),
+            "slowestFlushMs": str(self._sources.slowest_flush_ms()),
         }
 
     def _disk(self) -> dict[str, str]:

@@ -17,6 +17,7 @@ from skylark.broker.store.checkpoint import CheckpointMark
 from skylark.broker.store.log.commitlog import CommitLog
 from skylark.broker.store.log.residency import NotResident, resident_only, warm
 from skylark.broker.store.store import MAX_ENTRIES_WAITING, MessageStore
+from skylark.broker.tasks.slow_flush import SlowFlushes
 from skylark.broker.writing.admission import Admission, Reason
 from skylark.broker.writing.waits import LogWaits
 from skylark.mqcommon.errors import DiskFull, FileClosed, OutOfDescriptors, StoreError
@@ -69,6 +70,7 @@ class Flusher(Part):
         self._settle = settle
         #: How long flushes took.
         self.times_ms = Histogram()
+        self._slow = SlowFlushes()
         # Held during an fsync of the log: one at a time.
         self._flushing = trio.Lock()
         # Held while files of queues or the index are written, synced, moved or removed.
@@ -86,6 +88,16 @@ class Flusher(Part):
         """Why queue entries cannot be written and stay in memory; "" if they can."""
         return self._admission.why(Reason.ENTRIES_UNWRITTEN)
 
+    @property
+    def disk_fault(self) -> str:
+        """Why the disk counts as stuck; "" if it does not."""
+        return self._slow.stuck(trio.current_time())
+
+    @property
+    def slowest_ms(self) -> int:
+        """The longest flush of the last minutes."""
+        return round(self._slow.slowest_s(trio.current_time()) * 1_000)
+
     def after_turn(self) -> None:
         """Start a flush if a send waits for one."""
         self._busy = True
@@ -98,7 +110,12 @@ class Flusher(Part):
         # the log's end before the fsync began, so the fsync covers all rows up to ``reached``, and no later rows.
         async with self._flushing:
             start = trio.current_time()
-            reached = await trio.to_thread.run_sync(self._store.flush)
+            self._slow.begin(start)
+            try:
+                reached = await trio.to_thread.run_sync(self._store.flush)
+            finally:
+                if text := self._slow.end(trio.current_time()):
+                    logger.warning(text)
             self.times_ms.add((trio.current_time() - start) * 1_000)
             if not self._commits:
                 return
@@ -289,8 +306,11 @@ class Flusher(Part):
                 admission.allow(Reason.ENTRIES_WAITING)
 
     async def _expire_often(self) -> None:
+        """Answer the sends that have waited too long, and log an fsync that is slow."""
         while True:
             await trio.sleep(EXPIRE_INTERVAL_S)
+            if text := self._slow.slow(trio.current_time()):
+                logger.warning(text)
             if late := self._commits.expire(trio.current_time()):
                 logger.warning("flush took longer than syncFlushTimeout: %d sends answered FLUSH_DISK_TIMEOUT", late)
 

@@ -49,7 +49,7 @@ from skylark.broker.delivery.timed_delivery import TimedDelivery
 from skylark.broker.delivery.transaction.checks import TransactionChecks
 from skylark.broker.delivery.transaction.ledger import Ledger
 from skylark.broker.delivery.transaction.transactions import Transactions
-from skylark.broker.identity import memory_bytes, registered_addresses
+from skylark.broker.identity import registered_addresses
 from skylark.broker.meta.client_handlers import ClientHandlers
 from skylark.broker.meta.offset_handlers import OffsetHandlers
 from skylark.broker.meta.offset_resets import OffsetResets
@@ -81,6 +81,7 @@ from skylark.broker.unsupported_requests import RefusedHandlers
 from skylark.broker.wiring.core import Core
 from skylark.broker.wiring.replication import Replicated, wire_replication
 from skylark.broker.writing.send_handlers import SendHandlers
+from skylark.mqcommon.daemons.memory import memory_limit
 from skylark.mqcommon.daemons.open_files import open_files_limit
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.names import REVIVE_GROUP, REVIVE_TOPIC_PREFIX, TIMER_TOPIC
@@ -144,6 +145,7 @@ def wire(
         is_active=lambda: replicated.members.is_lowest,
         waiting=lambda: _waiting(core),
         timers=lambda: _timers(timed),
+        slowest_flush_ms=lambda: core.flusher.slowest_ms,
     )
     runtime = RuntimeInfo(options.store_path_root_dir, runtime_sources)
     delayed = DelayedDelivery(core.background(delivers_delayed), options.delay_levels, core.metadata.delay_offsets)
@@ -163,7 +165,12 @@ def wire(
     reviving = next(part for part in answering if isinstance(part, Reviving))
     delivering = Delivering(timed, transactions, reviving)
     health = HealthPages(
-        options, core.admission, core.role, lambda: len(registrar.registered_addrs), replicated.joining.why_not
+        options,
+        core.admission,
+        core.role,
+        lambda: len(registrar.registered_addrs),
+        replicated.joining.why_not,
+        lambda: core.flusher.disk_fault,
     )
     metrics = None
     if options.metrics_exporter_type != "DISABLE":  # else nothing is measured
@@ -297,7 +304,7 @@ def _request_parts(
     """The parts that answer clients and administrators."""
     options, store, stats, clients = core.options, core.store, core.stats, core.clients
     topics, groups = core.metadata.topics, core.metadata.groups
-    in_memory_bytes = memory_bytes() * options.access_message_in_memory_max_ratio // 100
+    in_memory_bytes = memory_limit().limit_bytes * options.access_message_in_memory_max_ratio // 100
     held = HeldPulls(core.unconfirmed)
     # Held readers go back to their master as soon as it returns, not at the end of their hold time.
     replicated.known.on_return.append(held.release)

@@ -28,6 +28,11 @@ _RUNTIME = re.compile(r"\[ (\d+) days, (\d+) hours, (\d+) minutes, (\d+) seconds
 _LOCAL = ("127.", "0.0.0.0", "::1", "::", "localhost")
 # With fewer open files, a broker maps fewer queue files than usual.
 FEW_OPEN_FILES = 8_192
+# A broker's container is about to be killed, and a disk is slow, or does not work, from these values on.
+SHORT_MEMORY_PERCENT = 90
+SLOW_FLUSH_MS = 1_000
+STUCK_FLUSH_MS = 10_000
+MIB = 1024 * 1024
 MAX_LAG_BYTES = 16 * 1024 * 1024
 MAX_LAG_MS = 10_000
 _AWAY = "slaveAwayMs_"
@@ -307,6 +312,35 @@ def open_files_suffice(facts: Facts) -> Iterator[Finding]:
             yield Finding(WARN, broker.where, text, remedy)
         else:
             yield Finding(OK, broker.where, text)
+
+
+def memory_suffices(facts: Facts) -> Iterator[Finding]:
+    """The memory that brokers may have, by the limits of their containers, is not used up."""
+    for broker in facts.answering:
+        limit, used = (_number(broker.info.get(key)) for key in ("memoryLimit", "memoryUsed"))
+        if not limit or used is None:
+            continue
+        percent = 100 * used // limit
+        text = f"uses {percent} % of the memory that it may have, {limit // MIB:,} MiB"
+        if percent >= SHORT_MEMORY_PERCENT:
+            remedy = "raise the limit of its container, or lower maxBufferedBytes and maxConnections; else it is killed"
+            yield Finding(FAIL, broker.where, text, remedy)
+        else:
+            yield Finding(OK, broker.where, text)
+
+
+def disks_are_fast(facts: Facts) -> Iterator[Finding]:
+    """No disk takes longer than a second for an fsync: sends that wait for the disk would time out."""
+    for broker in facts.answering:
+        slowest_ms = _number(broker.info.get("slowestFlushMs"))
+        if slowest_ms is None:
+            continue
+        text = f"its slowest fsync of the last minutes took {slowest_ms / 1000:,.1f} s"
+        if slowest_ms < SLOW_FLUSH_MS:
+            yield Finding(OK, broker.where, text)
+        else:
+            remedy = "look for other programs that write to its disk (iostat -x), and for errors of the disk (dmesg)"
+            yield Finding(FAIL if slowest_ms >= STUCK_FLUSH_MS else WARN, broker.where, text, remedy)
 
 
 def settings_are_safe(facts: Facts) -> Iterator[Finding]:
@@ -624,7 +658,9 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("certificate", certificates_last),
     ("version", versions_are_equal),
     ("disk", disks_have_space),
+    ("slow-disk", disks_are_fast),
     ("files", open_files_suffice),
+    ("memory", memory_suffices),
     ("master", sets_have_masters),
     ("replication", slaves_keep_up),
     ("dledger", groups_have_majorities),

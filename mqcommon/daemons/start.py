@@ -38,6 +38,15 @@ def import_quietly(module: str) -> None:
             _signal.signal(_signal.SIGINT, _signal.default_int_handler)
 
 
+def start_daemon(place: str, prog_name: str) -> "NoReturn":
+    """As `start`; on another system than Linux ends with exit code 1 and a line that says so."""
+    from skylark.mqcommon.daemons.linux import why_not_here
+
+    if reason := why_not_here(prog_name):
+        sys.exit(reason)
+    start(place, prog_name=prog_name)
+
+
 def start(place: str, **arguments: str) -> "NoReturn":
     """Import ``place`` ("module:function"), call it with ``arguments``, and exit with the code that it returns."""
     ignored = _signal.getsignal(_signal.SIGINT) == _signal.SIG_IGN

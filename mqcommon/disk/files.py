@@ -8,39 +8,26 @@ descriptor is left, opening raises ``OutOfDescriptors``. Only their owner can re
 messages and secrets.
 A failed open, unlike a failed fsync, may succeed a moment later. Opens that are needed to write, to sync or to roll to
 the next file may use a reserve of descriptors (`Descriptors`); reads may not.
-Neighbour: atomic.py (replaces whole small files).
+Clients on macOS and Windows use this module, too, for small files: only what a store needs may need Linux.
+Neighbours: descriptors.py (opens files); mapped_file.py (the maps of a store); file_lock.py; atomic.py (replaces whole
+small files).
 """
 
 import contextlib
-import ctypes
 import errno
-import fcntl
 import mmap
 import os
 import shutil
 import stat
-import threading
-from collections.abc import Callable, Iterator
-from typing import NamedTuple, Protocol, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from skylark.mqcommon.errors import DiskFull, FileClosed, OutOfDescriptors, StoreCorrupt, StoreLocked
+from skylark.mqcommon.disk.descriptors import Descriptors, raising_disk_full
+from skylark.mqcommon.disk.file_lock import OsFileLock
+from skylark.mqcommon.errors import DiskFull
 
-T = TypeVar("T")
-
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-
-
-@contextlib.contextmanager
-def raising_disk_full(path: str, needed: int = 0) -> Iterator[None]:
-    """Raise DiskFull when there is no room for ``needed`` bytes, or, if ``needed`` is 0, for a name in a directory."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in _NO_ROOM:
-            raise
-        free = f", {shutil.disk_usage(os.path.dirname(path) or '.').free:,} are free" if needed else ""
-        what = f"{needed:,} bytes" if needed else "another name"
-        raise DiskFull(f"{path}: no room for {what}{free}: make room or move the store") from error
+if TYPE_CHECKING:
+    from skylark.mqcommon.disk.mapped_file import OsMappedFile
 
 
 class DiskUsage(NamedTuple):
@@ -214,122 +201,6 @@ class FileSystem(Protocol):
         """Take the lock file ``path``, or raise StoreLocked at once. Only its holder may remove the file."""
 
 
-# Calls of the C library that Python lacks. A page fault in a copy out of a map waits for the disk while it holds the
-# GIL, and so stops every thread of the process. A caller that calls mincore first can use pread in a thread instead,
-# which lets other threads run. The call of mincore costs some 2.5 µs (4 µs for 4 MiB). The alternative, preadv with
-# RWF_NOWAIT, costs as much, and some file systems refuse it.
-_PAGE_BYTES = mmap.PAGESIZE
-# Since Linux 5.14; older kernels refuse it, and pages are then mapped one by one as they are written.
-_MADV_POPULATE_WRITE = 23
-# PyDLL keeps the GIL: the call never waits, and releasing the GIL costs more than the call.
-_LIBC = ctypes.PyDLL(None)
-_MINCORE = _LIBC.mincore
-_MINCORE.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
-# CDLL releases the GIL: these calls may wait for the disk.
-_WAITING_LIBC = ctypes.CDLL(None, use_errno=True)
-_MADVISE = _WAITING_LIBC.madvise
-_MADVISE.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-# Only Linux has it; elsewhere all file systems are synced.
-_SYNCFS = getattr(_WAITING_LIBC, "syncfs", None)
-
-
-def address_of(view: mmap.mmap) -> int:
-    """Where a map begins in this process's memory. Valid until the map is closed; does not keep the map open."""
-    return ctypes.addressof(ctypes.c_char.from_buffer(view))
-
-
-def resident(address: int, size: int) -> bool:
-    """Whether ``size`` bytes of a map at ``address`` are in memory; also True when the kernel cannot tell."""
-    start = address & -_PAGE_BYTES
-    pages = -(-(address + size - start) // _PAGE_BYTES)
-    vector = bytearray(pages)
-    found: int = _MINCORE(start, pages * _PAGE_BYTES, ctypes.byref(ctypes.c_char.from_buffer(vector)))
-    return found != 0 or 0 not in vector
-
-
-def populate(address: int, size: int) -> None:
-    """Map the pages of these bytes in advance, ready to be written. Blocks, and lets other threads run."""
-    start = address & -_PAGE_BYTES
-    _MADVISE(start, address + size - start, _MADV_POPULATE_WRITE)
-
-
-def syncfs(fd: int) -> None:
-    """Write the page cache of the file system of ``fd`` to disk. Blocks, and lets other threads run."""
-    if _SYNCFS is None:
-        os.sync()
-    elif _SYNCFS(fd):
-        error = ctypes.get_errno()
-        raise OSError(error, os.strerror(error))
-
-
-_NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
-
-
-class Descriptors:
-    """Opens files; holds a reserve of ``spare`` descriptors for when no others are left. For any thread."""
-
-    def __init__(self, spare: int = 0) -> None:
-        self._wanted = spare
-        self._lock = threading.Lock()
-        self._spare: list[int] = []
-        #: Called when no descriptor is left; returns whether it may have freed some.
-        self.make_room: Callable[[], bool] = lambda: False
-        self._fill()
-
-    def open(self, path: str, flags: int, *, must: bool = True) -> int:
-        """As os.open; only its owner can read a new file. Errors and ``must`` are as in `open_by`."""
-        return self.open_by(path, lambda: os.open(path, flags | os.O_CLOEXEC, 0o600), must=must)
-
-    def open_by(self, path: str, opener: Callable[[], T], *, must: bool = True) -> T:
-        """Call ``opener``, which opens one descriptor for the file ``path``, and return its result.
-
-        Raises OutOfDescriptors when none is left and `make_room` frees none; with ``must`` only when the reserve is
-        empty, too.
-        """
-        if len(self._spare) < self._wanted:
-            self._fill()
-        while True:
-            try:
-                return opener()
-            except OSError as error:
-                if error.errno not in _NO_DESCRIPTORS:
-                    raise
-                # Another thread or a new connection may take the freed descriptor; then free the next one.
-                if not self.make_room() and not (must and self._give_up_one()):
-                    raise OutOfDescriptors(
-                        f"{path} cannot be opened: {error.strerror}: raise the limit of open files (ulimit -n)"
-                    ) from error
-
-    def fsync_dir(self, path: str) -> None:
-        """Make the names in a directory survive a power loss."""
-        fd = self.open(path or ".", os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-
-    def _fill(self) -> None:
-        with self._lock, contextlib.suppress(OSError):
-            while len(self._spare) < self._wanted:
-                self._spare.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
-
-    def _give_up_one(self) -> bool:
-        with self._lock:
-            if not self._spare:
-                return False
-            os.close(self._spare.pop())
-            return True
-
-    def close(self) -> None:
-        """Give the reserve back. Files can still be opened."""
-        self._wanted = 0
-        while self._give_up_one():
-            pass
-
-    def __del__(self) -> None:
-        self.close()
-
-
 class OsFiles:
     """The machine's own disk. ``spare_descriptors`` is the reserve for files that must be opened; stores have one."""
 
@@ -387,7 +258,7 @@ class OsFiles:
 
     def take_mode(self, path: str, like: str) -> None:
         wanted = os.stat(like)
-        with contextlib.suppress(PermissionError):  # only root may give files away
+        with contextlib.suppress(PermissionError, AttributeError):  # only root may give files away; Windows cannot
             os.chown(path, wanted.st_uid, wanted.st_gid)
         os.chmod(path, stat.S_IMODE(wanted.st_mode))
 
@@ -419,12 +290,16 @@ class OsFiles:
         return OsAppendFile(path, self._descriptors)
 
     def open_map(self, path: str, size: int = 0, *, create: bool, allocated: int | None = None) -> "OsMappedFile":
+        from skylark.mqcommon.disk.mapped_file import OsMappedFile
+
         return OsMappedFile(path, self._descriptors, size, create=create, allocated=allocated)
 
     def fsync_dir(self, path: str) -> None:
         self._descriptors.fsync_dir(path)
 
     def sync_all(self, path: str) -> None:
+        from skylark.mqcommon.disk.libc import syncfs
+
         # syncfs reports write errors since Linux 5.8.
         fd = self._descriptors.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -472,7 +347,8 @@ class OsAppendFile:
         self._size += len(data)
 
     def sync(self) -> None:
-        os.fdatasync(self._fd)
+        # macOS and Windows have no fdatasync.
+        (os.fdatasync if hasattr(os, "fdatasync") else os.fsync)(self._fd)
         # Bytes of a file without a name in its directory are lost: the name is synced once, with the first bytes.
         if not self._directory_synced:
             self._descriptors.fsync_dir(os.path.dirname(self.path))
@@ -484,166 +360,6 @@ class OsAppendFile:
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)
         self._size = size
-
-    def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-
-class OsMappedFile:
-    """A shared map; the descriptor stays open too, for ``sync`` and ``pread``."""
-
-    def __init__(
-        self, path: str, descriptors: Descriptors, size: int = 0, *, create: bool, allocated: int | None = None
-    ) -> None:
-        self.path = path
-        self._descriptors = descriptors
-        self._allocated = 0
-        # The number of a closed descriptor is soon reused for another file, so the last reader closes the descriptor.
-        self._lock = threading.Lock()
-        self._readers = 0
-        self._closed = False
-        created = create and not os.path.exists(path)
-        with raising_disk_full(path):
-            self._fd = descriptors.open(path, os.O_RDWR | (os.O_CREAT if create else 0), must=create)
-        self._directory_synced = False
-        try:
-            self.size = self._prepare(size, create, allocated)
-            # A map duplicates the descriptor.
-            self.view = descriptors.open_by(path, lambda: mmap.mmap(self._fd, self.size), must=create)
-            self._address = address_of(self.view)
-        except BaseException:
-            self.close()
-            # A new file that is short or not allocated would be taken for a file that a crash left.
-            if created:
-                os.remove(path)
-            raise
-
-    def _prepare(self, size: int, create: bool, allocated: int | None) -> int:
-        """Make sure that the file has ``size`` bytes, allocated when it is written to; returns how many to map."""
-        length = os.fstat(self._fd).st_size
-        size = size or length
-        if size == 0:
-            raise StoreCorrupt(self.path, 0, "the file is empty")
-        if create:
-            try:
-                self.allocate(size if allocated is None else allocated)
-            except DiskFull:
-                if length < size:  # give back what was allocated before the disk was full
-                    os.ftruncate(self._fd, length)
-                raise
-            if allocated is not None and length < size:
-                os.ftruncate(self._fd, size)
-        elif length < size:
-            raise StoreCorrupt(self.path, length, f"the file has {length} bytes where {size} are expected")
-        return size
-
-    def allocate(self, end: int) -> None:
-        # A hole in a mapped file gets its block when its page is first written; on a full disk that causes a SIGBUS.
-        if end <= self._allocated:
-            return
-        missing, room = end - os.fstat(self._fd).st_blocks * 512, os.fstatvfs(self._fd)
-        with raising_disk_full(self.path, end - self._allocated):
-            if missing > room.f_bavail * room.f_frsize:  # trying takes milliseconds, for each refused send
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            os.posix_fallocate(self._fd, self._allocated, end - self._allocated)
-        self._allocated = end
-
-    def sync(self) -> None:
-        # On Linux a shared map is the page cache itself, so fdatasync writes the bytes stored through the map, as
-        # msync (mmap.flush) does. But os.fdatasync lets other threads run, and mmap.flush of Python 3.11 does not.
-        with self._reading() as fd:
-            os.fdatasync(fd)
-        if not self._directory_synced:
-            self._descriptors.fsync_dir(os.path.dirname(self.path))
-            self._directory_synced = True
-
-    def resident(self, at: int, size: int) -> bool:
-        return not self._closed and resident(self._address + at, size)
-
-    def pread(self, at: int, size: int) -> bytes:
-        with self._reading() as fd:
-            data = os.pread(fd, size, at)
-            while len(data) < size and (more := os.pread(fd, size - len(data), at + len(data))):
-                data += more
-        return data
-
-    def pwrite(self, at: int, data: memoryview) -> None:
-        with self._reading() as fd:
-            done = 0
-            while done < len(data):
-                done += os.pwrite(fd, data[done:], at + done)
-
-    def send(self, socket_fd: int, at: int, size: int) -> int:
-        with self._reading() as fd:
-            try:
-                return os.sendfile(socket_fd, fd, at, size)
-            except BlockingIOError:
-                return 0
-
-    def populate(self, at: int, size: int) -> None:
-        with self._reading():
-            populate(self._address + at, size)
-
-    def close(self) -> None:
-        with self._lock:
-            self._closed = True
-            self._close_when_unused()
-
-    def __del__(self) -> None:
-        # A file that its owner has closed is really closed when its last reader is done.
-        if getattr(self, "_fd", -1) >= 0:
-            self.close()
-
-    @contextlib.contextmanager
-    def _reading(self) -> Iterator[int]:
-        # Counted, so that `close` leaves the descriptor open for callers that use it now; see `__init__`.
-        with self._lock:
-            if self._closed:
-                raise FileClosed(f"{self.path} was closed, and perhaps removed")
-            self._readers += 1
-        try:
-            yield self._fd
-        finally:
-            with self._lock:
-                self._readers -= 1
-                self._close_when_unused()
-
-    def _close_when_unused(self) -> None:
-        if not self._closed or self._readers:
-            return
-        view: mmap.mmap | None = getattr(self, "view", None)
-        if view is not None:
-            with contextlib.suppress(BufferError):  # still read: the map is freed with the last memoryview
-                view.close()
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-
-class OsFileLock:
-    """An exclusive lock on a file, with the holder's pid in it.
-
-    It takes two locks, as they exclude different processes: RocketMQ's Java broker takes a POSIX record lock, but that
-    does not exclude a second open by the same process; flock does.
-    """
-
-    def __init__(self, path: str) -> None:
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.fstat(self._fd).st_nlink == 0:  # its holder has removed it since: the next lock is on another file
-                raise BlockingIOError(errno.EWOULDBLOCK, os.strerror(errno.EWOULDBLOCK), path)
-        except OSError as error:
-            holder = os.pread(self._fd, 20, 0).strip()
-            os.close(self._fd)
-            who = f"process {holder.decode()}" if holder.isdigit() else "another process"
-            raise StoreLocked(f"{path} is held by {who}: stop it, or give this broker another directory") from error
-        # Only the holder writes: a process that finds the lock taken reads here which process holds it.
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, str(os.getpid()).encode(), 0)
 
     def close(self) -> None:
         if self._fd >= 0:

@@ -6,6 +6,7 @@ but root chose that group.
 
 import os
 import stat
+import sys
 from pathlib import Path
 
 from skylark.mqcommon.errors import ConfigError, UserError
@@ -36,8 +37,11 @@ def read_secret_file(path: str | Path) -> str:
 def check_mode(path: str | Path, status: os.stat_result, what: str = "secrets") -> None:
     """ConfigError unless only the owner may use the file, which holds ``what``, or root lets this process read it."""
     mode = status.st_mode
+    # Windows has other rights, and Python makes up the mode: it always lets others read.
+    if sys.platform == "win32" or not mode & _OTHERS:
+        return
     is_mounted = status.st_uid == ROOT and os.geteuid() != ROOT and mode & _OTHERS == stat.S_IRGRP
-    if mode & _OTHERS and not is_mounted:
+    if not is_mounted:
         raise ConfigError(
             f"{path}: it holds {what}, and its mode {stat.S_IMODE(mode):04o} lets others use it; run chmod 600 {path}"
         )

@@ -42,6 +42,8 @@ class Rotation:
 
 
 _MODE = 0o600
+# Windows changes the ends of lines in files that are opened without this flag; no other system has it.
+_BINARY: int = getattr(os, "O_BINARY", 0)
 
 
 class RotatedFile:
@@ -64,7 +66,7 @@ class RotatedFile:
     def open(self) -> None:
         """Open the file; its directory is made."""
         os.makedirs(os.path.dirname(self.path) or ".", mode=0o700, exist_ok=True)
-        self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, _MODE)
+        self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _BINARY, _MODE)
         found = os.fstat(self._fd)
         self._size = found.st_size
         self._began_local_s = self._local(found.st_mtime if found.st_size else self._now_s())
@@ -106,6 +108,7 @@ class RotatedFile:
         return os.path.samestat(found, os.fstat(self._fd))
 
     def _rotate(self) -> None:
+        self.close()  # first: Windows renames no open file
         # A file that cannot be renamed goes on growing: a long log is better than no log.
         with contextlib.suppress(OSError):
             for old, new in self._rotation.renames(self.path):
@@ -113,7 +116,6 @@ class RotatedFile:
                     os.replace(old, new)
             if not self._rotation.keep:
                 os.unlink(self.path)
-        self.close()
         self.open()
         self._began_local_s = self._local(self._now_s())
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import trio
 
 from skylark.mqcommon.daemons.malloc import give_back_freed_memory
-from skylark.mqcommon.daemons.open_files import raise_open_files
+from skylark.mqcommon.daemons.memory import LITTLE_BYTES, MIB, MemoryWatch, memory_limit
+from skylark.mqcommon.daemons.open_files import open_files_limit, raise_open_files
 from skylark.mqcommon.daemons.systemd import Systemd
 from skylark.mqcommon.errors import SkylarkError, leaves
 from skylark.mqcommon.logs.options import LogOptions
@@ -22,6 +23,8 @@ if TYPE_CHECKING:  # `broker --help` need not load it
 
 logger = logging.getLogger(__name__)
 
+# With fewer open files a daemon cannot open its sockets and its store.
+LEAST_OPEN_FILES = 64
 # Memory of closed connections goes back to the kernel within this time.
 GIVE_BACK_INTERVAL_S = 15.0
 
@@ -48,6 +51,10 @@ def run_daemon(main: Main, *, name: str, logs: LogOptions, stops_at_hangup: bool
         return 1
     code, mistakes = 0, list[str]()
     raise_open_files()
+    if (files := open_files_limit()) < LEAST_OPEN_FILES:
+        report.fail(f"open files: limit={files}: a daemon needs {LEAST_OPEN_FILES} at least; raise ulimit -n to 65536")
+        log.close()
+        return 1
     # Objects that exist now live until the end: the garbage collector need not look at them again.
     gc.freeze()
     try:
@@ -74,7 +81,7 @@ async def _with_signals(main: Main, systemd: Systemd, log_file: "RotatedFile | N
     stopping = trio.Event()
     async with trio.open_nursery() as nursery:
         await nursery.start(_watch_signals, stopping, nursery.cancel_scope, stops_at_hangup)
-        nursery.start_soon(_give_back_memory)
+        nursery.start_soon(_watch_memory)
         if log_file is not None and not stops_at_hangup:
             await nursery.start(_watch_hangup, log_file)
         if systemd.is_there:
@@ -104,10 +111,19 @@ async def _watch_hangup(log_file: "RotatedFile", *, task_status: trio.TaskStatus
             logger.info("log file %s opened again", log_file.path)
 
 
-async def _give_back_memory() -> None:
+async def _watch_memory() -> None:
+    """Log the memory limit; give freed memory back, and log when memory runs short."""
+    limit = memory_limit()
+    if limit.limit_bytes < LITTLE_BYTES:
+        logger.warning("memory: limit=%s: little; give this process %d MiB or more", limit, LITTLE_BYTES // MIB)
+    elif limit.version:
+        logger.info("memory: limit=%s", limit)
+    watch = MemoryWatch(limit)
     while True:
         await trio.sleep(GIVE_BACK_INTERVAL_S)
         await trio.to_thread.run_sync(give_back_freed_memory)
+        if text := watch.check():
+            logger.warning(text)
 
 
 async def _watch_signals(

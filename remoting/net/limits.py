@@ -8,7 +8,6 @@ Neighbours: server.py and channel.py (enforce the limits), daemon.py (raises the
 """
 
 import logging
-import resource
 from collections import Counter
 from collections.abc import Mapping
 from typing import Protocol
@@ -83,7 +82,7 @@ class LimitOptions:
         """The limits as `Server` takes them; both arguments are options that each daemon has already."""
         return ServerLimits(
             max_frame_bytes=max_frame_bytes,
-            max_buffered_bytes=self.max_buffered_bytes,
+            max_buffered_bytes=within_memory(self.max_buffered_bytes),
             max_answer_bytes=max(self.max_answer_bytes_per_connection, max_frame_bytes),
             max_slow_requests=self.max_requests_in_flight,
             max_slow_requests_of_connection=self.max_requests_in_flight_per_connection,
@@ -92,6 +91,19 @@ class LimitOptions:
             read_timeout_ms=self.slow_frame_timeout,
             write_timeout_ms=self.slow_reader_timeout,
         )
+
+
+def within_memory(max_buffered_bytes: int) -> int:
+    """``max_buffered_bytes``, or less: what connections may hold is at most half of the memory of this process."""
+    # Not at the top: clients import this module, and elsewhere memory is not limited so.
+    from skylark.mqcommon.daemons.memory import memory_limit
+
+    limit = memory_limit()
+    most = limit.limit_bytes // 2
+    if max_buffered_bytes <= most:
+        return max_buffered_bytes
+    logger.info("maxBufferedBytes=%d is lowered to %d, half of the memory limit: %s", max_buffered_bytes, most, limit)
+    return most
 
 
 #: What is refused, and what an operator can do about it.
@@ -203,6 +215,8 @@ class RateLimit:
 
 # One event loop cannot serve more connections than this.
 MAX_CONNECTIONS = 65_536
+# With less, a server refuses clients that a small cluster has.
+FEW_DESCRIPTORS = 1_024
 
 
 class ConnectionBudget:
@@ -242,8 +256,17 @@ def connection_budget(wanted: int, files: int, of_network: int = 0, new_a_second
 
     ``wanted`` is the option maxConnections; 0: as many as possible. The others limit one network; 0: no limit.
     """
-    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # Not at the top: clients import this module, and Windows has no such limit.
+    from skylark.mqcommon.daemons.open_files import open_files_limit
+
+    descriptors = open_files_limit()
     most = most_connections(descriptors, files)
+    if descriptors < FEW_DESCRIPTORS:
+        logger.warning(
+            "open files: limit=%d: few; %d connections are accepted. Raise ulimit -n (systemd: LimitNOFILE)",
+            descriptors,
+            most,
+        )
     if wanted > most:
         logger.warning(
             "maxConnections=%d is more than %d open files (ulimit -n) allow; %d are accepted", wanted, descriptors, most
@@ -253,6 +276,4 @@ def connection_budget(wanted: int, files: int, of_network: int = 0, new_a_second
 
 def most_connections(descriptors: int, files: int) -> int:
     """All descriptors but those for ``files``, and at least half of all."""
-    if descriptors == resource.RLIM_INFINITY:
-        return MAX_CONNECTIONS
     return min(descriptors - min(files, descriptors // 2), MAX_CONNECTIONS)

@@ -8,7 +8,7 @@ import os
 import socket
 import weakref
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import trio
 
@@ -68,15 +68,54 @@ class OpenSockets:
 _OPEN_SOCKETS: "trio.lowlevel.RunVar[OpenSockets | None]" = trio.lowlevel.RunVar("open sockets", None)
 
 
+class _Calls(Protocol):
+    """The calls of `os` that a transport makes."""
+
+    def read(self, fd: int, length: int, /) -> bytes: ...
+
+    def readv(self, fd: int, buffers: list[memoryview], /) -> int: ...
+
+    def write(self, fd: int, data: bytes | memoryview, /) -> int: ...
+
+    def writev(self, fd: int, buffers: list[bytes | memoryview], /) -> int: ...
+
+
+class _SocketCalls:
+    """The same calls for Windows, whose sockets are no file descriptors: methods of the socket."""
+
+    def __init__(self, own: socket.socket) -> None:
+        self._own = own
+
+    def read(self, fd: int, length: int, /) -> bytes:
+        return self._own.recv(length)
+
+    def readv(self, fd: int, buffers: list[memoryview], /) -> int:
+        return self._own.recv_into(buffers[0])
+
+    def write(self, fd: int, data: bytes | memoryview, /) -> int:
+        return self._own.send(data)
+
+    def writev(self, fd: int, buffers: list[bytes | memoryview], /) -> int:
+        return self._own.send(b"".join(buffers))
+
+
 class SocketTransport(Transport):
     """Reads and writes the descriptor directly, which saves several calls per turn compared to trio's sockets."""
 
-    __slots__ = ("_fd", "_is_drained", "_stream")
+    __slots__ = ("_calls", "_fd", "_is_drained", "_stream")
 
     def __init__(self, stream: trio.SocketStream) -> None:
         """Raises OSError when the peer is gone already."""
         self.local = _address(stream.socket.getsockname())
         self.remote = _address(stream.socket.getpeername())
+        self._calls: _Calls
+        if hasattr(os, "readv"):
+            self._calls = os
+        else:
+            # trio's sockets wait, and this transport needs calls that do not: a new stream shares the socket with it.
+            own = socket.socket(fileno=stream.socket.detach())
+            own.setblocking(False)
+            self._calls, stream = _SocketCalls(own), trio.SocketStream(trio.socket.from_stdlib_socket(own))
         self._stream = stream
         # -1 after `aclose`, as the number may then belong to another file.
         self._fd = stream.socket.fileno()
@@ -88,10 +127,10 @@ class SocketTransport(Transport):
     # Plain functions that return `_read`'s coroutine: an ``async def`` would add a second coroutine around it.
 
     def receive(self, max_bytes: int) -> Coroutine[Any, Any, bytes]:
-        return self._read(os.read, max_bytes, max_bytes)
+        return self._read(self._calls.read, max_bytes, max_bytes)
 
     def receive_into(self, buffer: memoryview) -> Coroutine[Any, Any, int]:
-        return self._read(os.readv, [buffer], len(buffer))
+        return self._read(self._calls.readv, [buffer], len(buffer))
 
     async def _read(self, read: Callable[[int, A], R], wanted: A, max_bytes: int) -> R:
         """``read(fd, wanted)`` once the socket has bytes; a checkpoint in any case."""
@@ -119,7 +158,8 @@ class SocketTransport(Transport):
 
     def try_send(self, pieces: list[bytes | memoryview]) -> int:
         try:
-            return os.writev(self._fd, pieces) if len(pieces) > 1 else os.write(self._fd, pieces[0])
+            calls = self._calls
+            return calls.writev(self._fd, pieces) if len(pieces) > 1 else calls.write(self._fd, pieces[0])
         except BlockingIOError:
             return 0
         except OSError as error:
@@ -274,7 +314,11 @@ def connect_reason(error: BaseException) -> str:
     while inner is not None:
         if isinstance(inner, OSError) and inner.strerror:
             # Not strerror itself: trio puts the address into it, and callers name the address, too.
-            return os.strerror(inner.errno) if inner.errno and inner.errno in errno.errorcode else inner.strerror
+            if not inner.errno or inner.errno not in errno.errorcode:
+                return inner.strerror
+            text = os.strerror(inner.errno)
+            # Windows has no text for errors of sockets.
+            return errno.errorcode[inner.errno] if text == "Unknown error" else text
         if isinstance(inner, BaseExceptionGroup):
             inner = inner.exceptions[0]
             continue
@@ -285,7 +329,7 @@ def connect_reason(error: BaseException) -> str:
 def _failure(error: BaseException | None) -> trio.BrokenResourceError | trio.ClosedResourceError:
     """What a transport raises for an error of the operating system."""
     if isinstance(error, OSError):
-        if error.errno == errno.EBADF:
+        if error.errno in (errno.EBADF, errno.ENOTSOCK):  # the second on Windows
             return trio.ClosedResourceError("this connection was closed")
         return trio.BrokenResourceError(error.strerror or str(error))
     return trio.BrokenResourceError("the connection broke")

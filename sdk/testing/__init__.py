@@ -14,6 +14,9 @@ fixtures.py    pytest fixtures; pytest is imported only with them
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from skylark.mqcommon.daemons.linux import why_not_here
+from skylark.mqcommon.errors import UserError
+
 if TYPE_CHECKING:
     from skylark.sdk.testing.embedded import Cluster
     from skylark.sdk.testing.fixtures import cluster, cluster_fixture
@@ -26,5 +29,7 @@ _HOMES = {"Cluster": "embedded", "Node": "node", "cluster": "fixtures", "cluster
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
+        if reason := why_not_here("skylark.testing"):
+            raise UserError(reason)
         return getattr(import_module(f"skylark.sdk.testing.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'skylark.testing' has no attribute {name!r}")

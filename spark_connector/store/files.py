@@ -33,7 +33,7 @@ class ReadOnlyMap:
 
     def __init__(self, path: str, size: int) -> None:
         self.path = path
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY)
         try:
             length = os.fstat(fd).st_size
             self.size = size or length
@@ -77,7 +77,7 @@ class ReadOnlyFiles:
 
         Where the file system does not tell, the size of the file.
         """
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY)
         try:
             return _data_end(fd)
         finally:

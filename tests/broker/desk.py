@@ -73,6 +73,7 @@ class Desk:
             is_active=lambda: self.role.now.is_master,
             waiting=lambda: {"send": Waiting(3, 5, 7)},
             timers=lambda: NO_TIMERS,
+            slowest_flush_ms=lambda: 0,
         )
         self.runtime = RuntimeInfo("/store", sources)
         identity = Identity("DefaultCluster", "broker-a", 0, "127.0.0.1:10911", "127.0.0.1:10912")

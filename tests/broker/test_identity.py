@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from skylark.broker.identity import Identity, identity_of, memory_bytes, resolved
+from skylark.broker.identity import Identity, identity_of, resolved
 from skylark.broker.options import BrokerOptions
 from skylark.mqcommon.errors import ConfigError
 
@@ -69,7 +69,3 @@ def test_illegal_names_and_addresses_are_refused(options: BrokerOptions, words: 
     with pytest.raises(ConfigError) as caught:
         resolved(options)
     assert words in str(caught.value)
-
-
-def test_this_machine_has_memory() -> None:
-    assert memory_bytes() > 1 << 27

@@ -78,10 +78,11 @@ def test_a_mistake_in_a_flag_is_one_line() -> None:
 def test_a_damaged_kv_config_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "kvConfig.json"
     path.write_text("{")
-    result = invoke("--kv-config-path", str(path))
-    assert result.exit_code == 1
-    assert result.stderr.startswith(f"namesrv: {path} is damaged")
-    assert result.stderr.count("\n") == 1
+    flags = ("--listen-port", "0", "--kv-config-path", str(path))
+    done = subprocess.run([*NAMESRV, *flags], capture_output=True, text=True, timeout=20)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"namesrv: {path} is damaged")
+    assert done.stderr.count("\n") == 1
 
 
 def test_the_version_is_told() -> None:

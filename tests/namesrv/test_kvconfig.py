@@ -4,7 +4,8 @@ import orjson
 import pytest
 import trio
 
-from skylark.mqcommon.disk.files import Descriptors, OsAppendFile, OsFiles
+from skylark.mqcommon.disk.descriptors import Descriptors
+from skylark.mqcommon.disk.files import OsAppendFile, OsFiles
 from skylark.mqcommon.errors import DiskFull, UserError
 from skylark.namesrv.kvconfig import PIECE_BYTES, KvConfig
 

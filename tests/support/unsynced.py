@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 from skylark.broker.replication.dledger.log_disk import LogDisk
 from skylark.broker.store.store import MessageStore
-from skylark.mqcommon.disk import files
+from skylark.mqcommon.disk import libc
 from skylark.mqcommon.disk.files import OsFiles
 from tests.support.memory_disk import Node
 from tests.support.warm_daemons import DISK
@@ -149,7 +149,7 @@ def install(environment: Mapping[str, str]) -> None:
     replaced: list[tuple[Any, str, Any]] = [
         (os, "fdatasync", sync),
         (os, "fsync", sync),
-        (files, "syncfs", sync_all),
+        (libc, "syncfs", sync_all),
         (OsFiles, "remove", keep_and_remove),
         (OsFiles, "rename", keep_and_rename),
         (OsFiles, "boot_id", lambda self: boot),

@@ -14,7 +14,10 @@ VAGUE = ("utils", "util", "helpers", "misc")
 SETS = ("set", "frozenset")
 CONTAINERS = ("dict", "list", "defaultdict", "deque", "Counter", "OrderedDict", "WeakKeyDictionary", *SETS)
 # The identities ask the system which address leads out; nothing is sent.
-USE_SOCKETS = ("remoting/net/sockets.py", "broker/identity.py", "sdk/runtime.py")
+USE_SOCKETS = (
+    *("remoting/net/sockets.py", "broker/identity.py", "sdk/runtime.py"),
+    "sdk/integrations/kombu/wakeup.py",  # a pair of sockets inside of the process
+)
 OF_SOCKETS = {
     *("socket", "fileno", "SocketStream", "SocketListener"),
     *("open_tcp_stream", "open_tcp_listeners", "serve_tcp"),

@@ -3,16 +3,14 @@
 Event loops, such as the loop of Celery's worker, watch the descriptor; threads without a loop wait for it.
 """
 
-import os
-import select
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
 from skylark.mqcommon.message.message import MessageExt
+from skylark.sdk.integrations.kombu.wakeup import Wakeup
 
 
 class Unsettled(Protocol):
@@ -43,17 +41,13 @@ class Mailbox:
     """Parcels for one kombu connection. The senders of parcels bound their number."""
 
     def __init__(self) -> None:
+        self._wakeup = Wakeup()
         #: Readable when there is a parcel.
-        self.descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._poller = select.poll()
-        self._poller.register(self.descriptor, select.POLLIN)
+        self.descriptor = self._wakeup.descriptor
         # Replies and remote control come before tasks.
         self._first: deque[Parcel] = deque()
         self._others: deque[Parcel] = deque()
         self._is_closed = False
-
-    def __del__(self) -> None:
-        os.close(self.descriptor)
 
     def __len__(self) -> int:
         """How many parcels wait."""
@@ -92,8 +86,7 @@ class Mailbox:
 
     def clear(self) -> None:
         """Make the descriptor unreadable. The caller takes parcels afterwards, and calls `tell` when it leaves some."""
-        with suppress(BlockingIOError):
-            os.eventfd_read(self.descriptor)
+        self._wakeup.clear()
 
     def tell(self) -> None:
         """Make the descriptor readable if there are parcels."""
@@ -114,12 +107,12 @@ class Mailbox:
             left_s = None if deadline is None else deadline - time.monotonic()
             if left_s is not None and left_s <= 0:
                 return None
-            self._poller.poll(None if left_s is None else left_s * 1000)
+            self._wakeup.wait(left_s)
 
     def wake(self) -> None:
         """Make the descriptor readable."""
         if not self._is_closed:
-            os.eventfd_write(self.descriptor, 1)
+            self._wakeup.set()
 
     def close(self) -> None:
         """Signal no further parcels.

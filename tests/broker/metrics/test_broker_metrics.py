@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as families
 
+from skylark.broker.metrics.export import HealthPages
 from skylark.broker.metrics.exporter_names import RUNTIME_METRICS
 from skylark.broker.metrics.table import BROKER_METRICS, OLD_METRICS
 from skylark.broker.options import BrokerOptions
+from skylark.broker.replication.role import RoleMachine
+from skylark.broker.writing.admission import Admission
 from skylark.mqcommon.errors import ConfigError, DiskFull, UserError
 from skylark.remoting.net.call import Remote, call
 from skylark.remoting.net.client import RemotingClient
@@ -182,6 +185,14 @@ async def test_readiness_needs_a_registration(caplog: pytest.LogCaptureFixture) 
         pages = re.findall(r"metrics at http://(\S+)/metrics", caplog.text)[-1]
         assert (await get(pages, "/healthz"))[0] == 200
         assert await get(pages, "/readyz") == (503, "not registered with a NameServer yet\n")
+
+
+def test_a_broker_whose_disk_is_stuck_is_not_ready() -> None:
+    fault = ""
+    pages = HealthPages(BrokerOptions(), Admission(), RoleMachine(0), lambda: 1, lambda: fault)
+    assert pages.unready() == ""
+    fault = "the disk has not finished an fsync for 31 s"
+    assert pages.unready() == fault
 
 
 async def test_a_broker_whose_disk_has_no_room_is_not_ready(caplog: pytest.LogCaptureFixture) -> None:

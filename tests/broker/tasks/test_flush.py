@@ -188,6 +188,27 @@ async def test_no_room_for_the_next_file_is_told_when_the_log_gets_there(
     assert "the next file of the commit log cannot be made yet" in caplog.text
 
 
+async def test_an_fsync_that_does_not_end_is_told_and_shown(
+    mock_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    parts = Parts(flush_disk_type="SYNC_FLUSH")
+    gate = Gate(parts.fs, "commitlog")
+    heard: list[bool] = []
+    async with parts.running():
+        parts.put_waiting(heard)
+        await pass_until(mock_clock, lambda: "the disk is slow" in caplog.text)
+        assert parts.flusher.disk_fault == ""
+        await pass_until(mock_clock, lambda: parts.flusher.disk_fault != "")
+        assert parts.flusher.disk_fault.startswith("the disk has not finished an fsync for 1")
+        gate.open.set()
+        await pass_until(mock_clock, lambda: heard == [True])
+        assert parts.flusher.disk_fault == ""
+        assert parts.flusher.slowest_ms >= 10_000
+    # How much time passes until the thread has told its end depends on the machine.
+    assert "the fsync of the commit log has ended after " in caplog.text
+    assert caplog.text.count("the disk is slow") == 1
+
+
 async def test_a_wait_ends_at_its_deadline_and_the_message_stays(mock_clock: trio.testing.MockClock) -> None:
     parts = Parts(flush_disk_type="SYNC_FLUSH")
     gate = Gate(parts.fs, "commitlog")

@@ -18,10 +18,12 @@ from skylark.mqadmin.doctor.checks import (
     clock_skew_ms,
     clocks_agree,
     controllers_answer,
+    disks_are_fast,
     disks_have_space,
     groups_have_majorities,
     groups_keep_up,
     ids_are_unique,
+    memory_suffices,
     name_servers_agree,
     name_servers_answer,
     nothing_is_dead,
@@ -199,6 +201,18 @@ def test_few_open_files_are_named(limit: str, expected: list[str]) -> None:
     assert states(open_files_suffice, one) == expected
     for finding in open_files_suffice(Facts(brokers=(one,))):
         assert finding.text == f"may have {int(limit):,} open files, 208 of them for queues"
+
+
+@pytest.mark.parametrize(("used", "expected"), [("50", [OK]), ("90", [FAIL]), ("", [])])
+def test_memory_that_is_nearly_used_up_fails(used: str, expected: list[str]) -> None:
+    one = broker(info={"memoryLimit": "100", "memoryUsed": used})
+    assert states(memory_suffices, one) == expected
+    assert states(memory_suffices, broker(info={"memoryLimit": "100"})) == []
+
+
+@pytest.mark.parametrize(("slowest_ms", "expected"), [("12", [OK]), ("1500", [WARN]), ("31000", [FAIL]), ("", [])])
+def test_slow_disks_are_named(slowest_ms: str, expected: list[str]) -> None:
+    assert states(disks_are_fast, broker(info={"slowestFlushMs": slowest_ms})) == expected
 
 
 def test_disks_have_the_brokers_own_limits() -> None:

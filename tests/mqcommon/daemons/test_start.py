@@ -6,11 +6,16 @@ import os
 import signal
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from skylark import testing
+from skylark.cli.main import skylark
 from skylark.mqcommon.daemons.start import import_quietly
+from skylark.mqcommon.errors import UserError
 from tests.tidy.tree import ROOT
 
 # Parsers, extras, and packages that start threads or processes: what only some processes need.
@@ -18,6 +23,9 @@ HEAVY = [
     *("cryptography", "h11", "javaproperties", "lz4", "multiprocessing", "numpy", "opentelemetry", "pandas"),
     *("pyarrow", "pyspark", "urllib.request", "xml", "yaml"),
 ]
+
+# Folders of the commands that need Linux.
+DAEMONS = ("broker", "namesrv", "mqproxy", "mqconsole")
 
 SLOW_IMPORT = """
 import signal, sys
@@ -75,6 +83,25 @@ def test_the_exit_code_is_that_of_the_command(tmp_path: Path) -> None:
     assert run.returncode == 7
 
 
+@pytest.mark.parametrize(("folder", "name"), [("broker", "broker"), ("namesrv", "namesrv"), ("mqproxy", "mqproxy")])
+def test_a_daemon_says_that_it_needs_linux(monkeypatch: pytest.MonkeyPatch, folder: str, name: str) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    with pytest.raises(SystemExit) as ended:
+        import_module(f"skylark.{folder}.__main__").main()
+    assert str(ended.value.code).startswith(f"{name} needs Linux, and this system is darwin: ")
+
+
+def test_commands_and_the_cluster_for_tests_say_that_they_need_linux(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "win32")
+    for command in ("dev", "broker", "console"):
+        ended = CliRunner().invoke(skylark, [command, "--help"])
+        assert ended.exit_code == 1
+        assert f"{command} needs Linux, and this system is win32" in ended.output
+    assert CliRunner().invoke(skylark, ["tail", "--help"]).exit_code == 0
+    with pytest.raises(UserError, match=r"skylark.testing needs Linux"):
+        _ = testing.Cluster
+
+
 def test_every_command_is_imported_by_start() -> None:
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")
@@ -85,7 +112,8 @@ def test_every_command_is_imported_by_start() -> None:
     for path in [*entries, "scripts/demo/__main__.py"]:
         nodes = ast.walk(ast.parse((ROOT / path).read_text()))
         imports = [ast.unparse(node) for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
-        assert imports == ["from skylark.mqcommon.daemons.start import start"], path
+        name = "start_daemon" if path.split("/")[1] in DAEMONS else "start"
+        assert imports == [f"from skylark.mqcommon.daemons.start import {name}"], path
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 
 from skylark.mqcommon.disk.atomic import write_atomic
-from skylark.mqcommon.disk.files import Descriptors, OsFiles, address_of, resident
+from skylark.mqcommon.disk.descriptors import Descriptors
+from skylark.mqcommon.disk.files import OsFiles
+from skylark.mqcommon.disk.libc import address_of, resident
 from skylark.mqcommon.errors import DiskFull, FileClosed, OutOfDescriptors, StoreCorrupt, StoreLocked
 
 PAGE = 4096

@@ -13,9 +13,12 @@ import pytest
 import trio
 import trio.testing
 
+from skylark.mqcommon.daemons.memory import MemoryLimit
 from skylark.mqcommon.errors import UserError
 from skylark.mqcommon.logs.options import LogOptions
+from skylark.remoting.net import daemon
 from skylark.remoting.net.daemon import Ready, run_daemon
+from tests.support.waiting import DEADLINE_S
 
 logger = logging.getLogger(__name__)
 
@@ -93,6 +96,31 @@ def test_a_users_mistake_is_one_line_on_stderr_and_in_the_file(
         said = json.loads(line)
         assert (said["level"], said["logger"]) == ("CRITICAL", "x")
         assert "take another port" in said["message"] or said["message"].startswith("logFile: ")
+
+
+def test_too_few_open_files_are_one_line(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(daemon, "open_files_limit", lambda: 63)
+    assert run_daemon(serve, name="x", logs=LogOptions()) == 1
+    assert capfd.readouterr().err == ("x: open files: limit=63: a daemon needs 64 at least; raise ulimit -n to 65536\n")
+
+
+def test_memory_is_told_at_the_start_and_when_it_is_short(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "memory.stat").write_text(f"anon {95 << 20}")
+    monkeypatch.setattr(daemon, "memory_limit", lambda: MemoryLimit(100 << 20, str(tmp_path), 2))
+    monkeypatch.setattr(daemon, "GIVE_BACK_INTERVAL_S", 0)
+
+    async def until_told(stopping: trio.Event, ready: Ready) -> None:
+        told = ""
+        deadline = trio.current_time() + DEADLINE_S
+        while "memory is short: 95 % of 100 MiB" not in told:
+            told += capfd.readouterr().err
+            assert trio.current_time() < deadline, told
+            await trio.sleep(0.01)
+        assert f"memory: limit=100 MiB ({tmp_path}): little; give this process 128 MiB or more" in told
+
+    assert run_daemon(until_told, name="x", logs=LogOptions()) == 0
 
 
 def test_an_unexpected_error_is_logged_with_its_traceback(capfd: pytest.CaptureFixture[str]) -> None:

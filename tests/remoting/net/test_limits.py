@@ -12,6 +12,7 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skylark.mqcommon.daemons import memory
 from skylark.remoting.net.channel import Channel
 from skylark.remoting.net.limits import (
     COMPLAINT_INTERVAL_S,
@@ -19,11 +20,13 @@ from skylark.remoting.net.limits import (
     MAX_CONNECTIONS,
     REFUSALS,
     ConnectionBudget,
+    LimitOptions,
     RateLimit,
     Refusals,
     ServerLimits,
     connection_budget,
     most_connections,
+    within_memory,
 )
 from skylark.remoting.net.server import Server
 from skylark.remoting.net.transport import Transport
@@ -226,8 +229,9 @@ def test_files_and_connections_fit_and_neither_takes_all(descriptors: int, files
     assert most >= min(descriptors // 2, MAX_CONNECTIONS)
 
 
-def test_without_a_limit_of_descriptors() -> None:
-    assert most_connections(resource.RLIM_INFINITY, 100) == MAX_CONNECTIONS
+def test_without_a_limit_of_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert connection_budget(0, 100).most == MAX_CONNECTIONS
 
 
 def test_the_option_counts_as_far_as_descriptors_reach(
@@ -239,6 +243,23 @@ def test_the_option_counts_as_far_as_descriptors_reach(
     assert caplog.text == ""
     assert connection_budget(5_000, 100).most == 924
     assert "maxConnections=5000" in caplog.text
+
+
+def test_few_descriptors_are_told(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 256))
+    assert connection_budget(0, 100).most == 156
+    assert "open files: limit=256: few; 156 connections are accepted. Raise ulimit -n" in caplog.text
+
+
+def test_connections_may_hold_half_of_the_memory(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(memory, "memory_limit", lambda: memory.MemoryLimit(256 << 20, "/sys/fs/cgroup", 2))
+    assert within_memory(100 << 20) == 100 << 20
+    assert caplog.text == ""
+    assert LimitOptions().server_limits(1 << 20, 120).max_buffered_bytes == 128 << 20
+    assert "lowered to 134217728, half of the memory limit: 256 MiB (/sys/fs/cgroup)" in caplog.text
 
 
 def test_a_budget_is_taken_and_given_back() -> None:

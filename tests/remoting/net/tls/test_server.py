@@ -3,6 +3,7 @@
 import datetime
 import logging
 import shutil
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -95,7 +96,8 @@ def test_an_encrypted_key_needs_its_password(tmp_path: Path) -> None:
     assert "wrong" not in str(caught.value) and "wrong" not in repr(ServerTls(PERMISSIVE, cert, key, "wrong"))
 
 
-def test_the_certificate_of_test_mode() -> None:
+def test_the_certificate_of_test_mode_needs_no_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
     TlsServer(ServerTls(PERMISSIVE, "", "", is_test=True))
 
 
