@@ -189,7 +189,7 @@ async def test_readiness_needs_a_registration(caplog: pytest.LogCaptureFixture) 
 
 def test_a_broker_whose_disk_is_stuck_is_not_ready() -> None:
     fault = ""
-    pages = HealthPages(BrokerOptions(), Admission(), RoleMachine(0), lambda: 1, lambda: fault)
+    pages = HealthPages(BrokerOptions(), Admission(), RoleMachine(0), lambda: 1, lambda: "", lambda: fault)
     assert pages.unready() == ""
     fault = "the disk has not finished an fsync for 31 s"
     assert pages.unready() == fault
