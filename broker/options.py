@@ -61,9 +61,7 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, SignatureOptions, Limit
     )
     broker_ip2: str = option("", "address that slaves connect to; default: brokerIP1", key="brokerIP2")
     bind_address: str = option(
-        "",
-        "address to listen on; empty: 127.0.0.1, or all interfaces when options name other machines",
-        env="SKYLARK_BIND_ADDRESS",
+        "", "address to listen on; empty: 127.0.0.1, or all interfaces when options name other machines"
     )
     listen_port: int = option(10911, "port for clients; 0 takes a free one", minimum=0, maximum=65535)
     ha_listen_port: int = option(0, "port for slaves; 0: listenPort + 1", minimum=0, maximum=65535)

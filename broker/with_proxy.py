@@ -18,6 +18,7 @@ from skylark.mqcommon.addresses import format_address
 from skylark.mqcommon.backoff import RestartPauses
 from skylark.mqcommon.errors import UserError
 from skylark.mqcommon.extras import missing_extra
+from skylark.mqcommon.options.environment import without_options_of
 from skylark.remoting.net.daemon import Main, Ready
 
 logger = logging.getLogger(__name__)
@@ -121,7 +122,8 @@ def proxy_environ(options: BrokerOptions) -> Mapping[str, str]:
     """The environment of the proxy. Keys in the proxy's own conf file take precedence."""
     # Without NameServers the broker itself says where its topics are: registration/own_routes.py.
     namesrv_addr = options.namesrv_addr or format_address(options.broker_ip1, options.listen_port)
-    environ = {**os.environ, "NAMESRV_ADDR": namesrv_addr}
+    # A variable of an option that both have is the broker's: two cannot have the same port of health pages.
+    environ = {**without_options_of(BrokerOptions, os.environ, but=("bind_address",)), "NAMESRV_ADDR": namesrv_addr}
     if options.inner_client_authentication_credentials:
         # Secrets go into the environment: other users can see command lines, but not the environment.
         environ["ROCKETMQ_INNER_CLIENT_CREDENTIALS"] = options.inner_client_authentication_credentials

@@ -2,23 +2,15 @@
 
 import textwrap
 from collections.abc import Iterator
-from importlib import import_module, resources
+from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import click
 
 from skylark.mqcommon.options.command_line import notes_text
+from skylark.mqcommon.options.environment import DAEMONS, options_class
 from skylark.mqcommon.options.fields import Option, options_of, value_text
 
-#: Daemon → module and class of its options.
-DAEMONS = {
-    "broker": ("skylark.broker.options", "BrokerOptions"),
-    "namesrv": ("skylark.namesrv.options", "NamesrvOptions"),
-    "controller": ("skylark.namesrv.controller.options", "ControllerDaemonOptions"),
-    "proxy": ("skylark.mqproxy.options", "ProxyOptions"),
-    "console": ("skylark.mqconsole.options", "ConsoleOptions"),
-}
 _WIDTH = 100
 
 
@@ -51,13 +43,6 @@ def conf_lines(daemon: str) -> Iterator[str]:
         yield ""
         yield from textwrap.wrap(_about(o), _WIDTH, initial_indent="# ", subsequent_indent="# ")
         yield f"#{o.key}={value_text(o.default)}".rstrip()
-
-
-def options_class(daemon: str) -> type[Any]:
-    """The dataclass of the daemon's options."""
-    module, name = DAEMONS[daemon]
-    found: type[Any] = getattr(import_module(module), name)
-    return found
 
 
 def _about(o: Option) -> str:

@@ -29,6 +29,7 @@ FAMILIES = {
         "controller": Place("skylark.namesrv.controller.cli", "main", "Run a Controller, which elects masters."),
         "proxy": Place("skylark.mqproxy.cli", "main", "Run a gRPC proxy for clients of RocketMQ 5."),
         "console": Place("skylark.mqconsole.cli", "main", "Run a console for browsers."),
+        "health": Place("skylark.cli.health", "health", "Ask a daemon on this machine whether it is ready."),
         "conf": Place("skylark.cli.conf", "conf", "Print a commented conf file of a daemon."),
         "admin": Place("skylark.mqadmin.cli", "mqadmin", "Administer a cluster: the commands of mqadmin."),
     },

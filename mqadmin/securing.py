@@ -14,6 +14,10 @@ from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 #: The super user of administrators, and the super user as which servers sign their requests to each other.
 ROOT, INNER = "root", "inner"
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost")
+#: Where deploy/kubernetes/components/secure mounts certificates, and the NameServers of its clients.
+KUBERNETES_TLS, KUBERNETES_NAMESRV = "/etc/skylark-tls", "namesrv:9876"
+#: Names of the Services there, and one that clients compare with where a server has only an address.
+KUBERNETES_SERVICES, SERVER_NAME = ("namesrv", "namesrv-headless", "proxy"), "skylark"
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -49,6 +53,13 @@ def plan_of(directory: str, namesrv_addr: str, hosts: Sequence[str], *, tls: boo
     return Plan(directory, namesrv_addr, tuple(dict.fromkeys([*(hosts or LOOPBACK_HOSTS), *named])), tls)
 
 
+def kubernetes_plan(namespace: str) -> Plan:
+    """The plan of a cluster in a namespace of Kubernetes."""
+    domains = ("", f".{namespace}", f".{namespace}.svc")
+    hosts = [f"{service}{domain}" for service in KUBERNETES_SERVICES for domain in domains]
+    return Plan(KUBERNETES_TLS, KUBERNETES_NAMESRV, (SERVER_NAME, *hosts, *LOOPBACK_HOSTS))
+
+
 def confs(plan: Plan) -> dict[str, str]:
     """File name → text of each conf; without secrets."""
     found = {"namesrv.conf": _namesrv(plan), "broker.conf": _broker(plan), "proxy.conf": _proxy(plan)}
@@ -59,22 +70,37 @@ def confs(plan: Plan) -> dict[str, str]:
 
 def secret_files(secrets: Secrets) -> dict[str, str]:
     """File name → text of each file with secrets, which only its owner may read."""
-    inner = _json({"accessKey": INNER, "secretKey": secrets.inner})
-    registering = [
-        {"accessKey": INNER, "secretKey": secrets.inner},
-        {"accessKey": ROOT, "secretKey": secrets.root, "admin": True},
+    variables = _variables(secrets)
+    found = {f"{server}.env": _env(variables[server]) for server in ("namesrv", "broker", "proxy")}
+    return {**found, "tools.yml": f"accessKey: {ROOT}\nsecretKey: {secrets.root}\n"}
+
+
+def kubernetes_secrets(secrets: Secrets, tls_files: dict[str, str]) -> str:
+    """The Secrets that deploy/kubernetes/components/secure names, as kubectl reads them. ``tls_files``: name → text."""
+    found = {f"skylark-{server}": values for server, values in _variables(secrets).items()} | {"skylark-tls": tls_files}
+    items = [
+        {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "type": "Opaque", "stringData": values}
+        for name, values in found.items()
     ]
+    return _json({"apiVersion": "v1", "kind": "List", "items": items}) + "\n"
+
+
+def _variables(secrets: Secrets) -> dict[str, dict[str, str]]:
+    """Server → the environment variables with its secrets."""
+    inner = {"accessKey": INNER, "secretKey": secrets.inner}
+    root = {"accessKey": ROOT, "secretKey": secrets.root, "admin": True}
+    signing = {"ROCKETMQ_INNER_CLIENT_CREDENTIALS": _json(inner)}
     return {
-        "namesrv.env": _env({"ROCKETMQ_REGISTRATION_USERS": _json(registering)}),
-        "broker.env": _env(
-            {
-                "ROCKETMQ_INIT_AUTHENTICATION_USER": _json({"username": ROOT, "password": secrets.root}),
-                "ROCKETMQ_INNER_CLIENT_CREDENTIALS": inner,
-                "ROCKETMQ_HA_SHARED_SECRET": secrets.set,
-            }
-        ),
-        "proxy.env": _env({"ROCKETMQ_INNER_CLIENT_CREDENTIALS": inner}),
-        "tools.yml": f"accessKey: {ROOT}\nsecretKey: {secrets.root}\n",
+        "namesrv": {"ROCKETMQ_REGISTRATION_USERS": _json([inner, root])},
+        # Controllers change each other's state.
+        "controller": {"ROCKETMQ_REGISTRATION_USERS": _json([{**inner, "admin": True}, root]), **signing},
+        "broker": {
+            "ROCKETMQ_INIT_AUTHENTICATION_USER": _json({"username": ROOT, "password": secrets.root}),
+            **signing,
+            "ROCKETMQ_HA_SHARED_SECRET": secrets.set,
+        },
+        "proxy": signing,
+        "console": {"ROCKETMQ_ACCESS_KEY": ROOT, "ROCKETMQ_SECRET_KEY": secrets.root},
     }
 
 

@@ -16,6 +16,7 @@ from skylark.mqcommon.options.command_line import click_options, given_options
 from skylark.mqcommon.options.conf_file import load_conf, to_properties
 from skylark.mqconsole.options import ConsoleOptions
 from skylark.mqconsole.people.person import Cluster
+from skylark.remoting.metrics.health import Health
 from skylark.remoting.net.daemon import Ready, run_daemon
 
 if TYPE_CHECKING:
@@ -73,14 +74,24 @@ def main(
         report.fail(missing_extra("the console", "console", error))
         sys.exit(1)
     console = Console(options, cluster, credentials)
-    sys.exit(run_daemon(partial(_serve, console), name="mqconsole", logs=options))
+    sys.exit(run_daemon(partial(_serve, console, options), name="mqconsole", logs=options))
 
 
-async def _serve(console: "Console", stopping: trio.Event, ready: Ready) -> None:
-    async with trio.open_nursery() as nursery:
-        address = await nursery.start(console.run)
-        logger.info("the console serves at %s", address)
-        ready(f"serves at {address}")
-        await stopping.wait()
-        console.stop()
+async def _serve(console: "Console", options: ConsoleOptions, stopping: trio.Event, ready: Ready) -> None:
+    serves = False
+
+    def unready() -> str:
+        return "the console stops" if stopping.is_set() else "" if serves else "the console starts"
+
+    async with trio.open_nursery() as pages:
+        # The pages are served until the end: a probe sees that the console starts or stops.
+        await pages.start(Health(options, unready).run)
+        async with trio.open_nursery() as nursery:
+            address = await nursery.start(console.run)
+            serves = True
+            logger.info("the console serves at %s", address)
+            ready(f"serves at {address}")
+            await stopping.wait()
+            console.stop()
+        pages.cancel_scope.cancel()
     logger.info("the console stopped")

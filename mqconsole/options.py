@@ -3,13 +3,14 @@
 from skylark.mqcommon.errors import ConfigError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.logs.options import LogOptions, parse_levels
+from skylark.mqcommon.metrics.options import HealthOptions
 from skylark.mqcommon.options.fields import option
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 @lazy_dataclass(frozen=True)
-class ConsoleOptions(LogOptions):
+class ConsoleOptions(LogOptions, HealthOptions):
     """The options of one console."""
 
     listen_port: int = option(8088, "port for browsers; 0 takes a free one", minimum=0, maximum=65535)

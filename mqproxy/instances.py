@@ -20,7 +20,7 @@ from skylark.remoting.net.supervisor import Child, Supervisor
 
 KEY: Final = "proxyInstances"
 # In the environment of each of several proxies.
-_SHARES_PORT: Final = "SKYLARK_SHARES_PORT"
+_SHARES_PORT: Final = "_SKYLARK_SHARES_PORT"
 
 
 def shares_port() -> bool:

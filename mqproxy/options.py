@@ -63,9 +63,7 @@ class ProxyOptions(LogOptions, InnerCredentialsOptions, TlsOptions, MetricsOptio
 
     namesrv_addr: str = option("", "NameServers of the cluster: host:port;host:port", env="NAMESRV_ADDR")
     bind_address: str = option(
-        "",
-        "address to listen on; empty: 127.0.0.1, or all interfaces when options name other machines",
-        env="SKYLARK_BIND_ADDRESS",
+        "", "address to listen on; empty: 127.0.0.1, or all interfaces when options name other machines"
     )
     grpc_server_port: int = option(8081, "port for clients; 0 takes a free one", minimum=0, maximum=65535)
     local_serve_addr: str = option(

@@ -49,9 +49,7 @@ class NamesrvOptions(
     )
     listen_port: int = option(9876, "port for brokers and clients; 0 takes a free one", minimum=0, maximum=65535)
     bind_address: str = option(
-        "",
-        "address to listen on; empty: 127.0.0.1, or all interfaces when options name other machines",
-        env="SKYLARK_BIND_ADDRESS",
+        "", "address to listen on; empty: 127.0.0.1, or all interfaces when options name other machines"
     )
     kv_config_path: str = option("~/namesrv/kvConfig.json", "file that holds the KV config; made at the first change")
     config_store_path: str = option(

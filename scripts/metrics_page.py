@@ -37,7 +37,8 @@ whatever `metricsExporterType` is: for probes of an orchestrator, which must not
 enough for that.
 
 `/healthz` is 200 while the event loop turns. `/readyz` is 503, with the reason as its text, while there is no room
-on the disk for messages, no NameServer has the broker, or it is just becoming the master; at a NameServer, while it
+on the disk for messages, no NameServer has the broker, or it is just becoming the master, and from a slave's start
+until it has begun to copy its master (with Controllers: until it is in the SyncStateSet); at a NameServer, while it
 waits for brokers (`needWaitForService`) or stops; at a proxy, while it starts or stops.
 
 With `exporterCompatibleNames=true` the broker's page also has the names of rocketmq-exporter, so that dashboards

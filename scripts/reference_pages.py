@@ -26,9 +26,11 @@ format of Java properties.
     namesrv -c ~/skylark/namesrv.conf
     broker -c ~/skylark/broker.conf --listen-port 10921
 
-Every option is also a flag, spelled with dashes (`listenPort` is `--listen-port`). A flag beats the conf file, the
-conf file beats an environment variable, and that beats the default. An unknown key is an error that names
-the nearest key; RocketMQ's keys that Skylark does not use are accepted with a warning. A number of bytes may have a
+Every option is also a flag, spelled with dashes (`listenPort` is `--listen-port`), and an environment variable: the
+flag's name in capitals, after `SKYLARK_` (`SKYLARK_LISTEN_PORT`). A flag beats the conf file, the conf file beats the
+environment, and that beats the default. An unknown key is an error that names the nearest key; RocketMQ's keys that
+Skylark does not use are accepted with a warning. More on variables, as for secrets in files:
+[Run it in containers](../operate/containers.md#environment-variables). A number of bytes may have a
 unit, as in `64MB` or `64K`: a kilobyte has 1,024 bytes. Options that may change
 while running are set with `mqadmin updateBrokerConfig` or `mqadmin updateNamesrvConfig`.
 """

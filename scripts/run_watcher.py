@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 # Begins the name of an environment variable; the name of the temporary directory ends it.
-MARK = "SKYLARK_RUN_"
+MARK = "_SKYLARK_RUN_"
 PREFIX = "skylark-"
 # A process that ends by itself may do so for this long; then it is killed, and counts as left behind.
 GRACE_S = 10

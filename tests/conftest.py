@@ -111,7 +111,7 @@ WATCHED = pytest.StashKey[Watched]()
 EXIT_CODE = pytest.StashKey[int]()
 SEED_USED = pytest.StashKey[int]()
 
-SEED = "SKYLARK_SEED"
+SEED = "TEST_SEED"
 SEED_IN_CI = 1
 
 
@@ -228,7 +228,7 @@ def each_module_is_loaded_once() -> Iterator[None]:
 
 @pytest.fixture
 def seed(pytestconfig: pytest.Config, request: pytest.FixtureRequest) -> int:
-    """For a random test: the same in CI each time, a new one with ``--nightly``, or the one in SKYLARK_SEED."""
+    """For a random test: the same in CI each time, a new one with ``--nightly``, or the one in TEST_SEED."""
     default = SEED_IN_CI
     if pytestconfig.getoption("--nightly"):
         default = Random(f"{os.environ[NIGHTLY_SEED]} {request.node.nodeid}").randrange(1 << 32)

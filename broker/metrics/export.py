@@ -83,16 +83,22 @@ class Metrics(Part):
 class HealthPages(Part):
     """Health pages, there whether the broker has metrics or not.
 
-    ``registered`` says how many NameServers have the broker.
+    ``registered`` says how many NameServers have the broker, ``not_copied`` why its set cannot count on its copy yet.
     """
 
     def __init__(
-        self, options: BrokerOptions, admission: Admission, role: RoleMachine, registered: Callable[[], int]
+        self,
+        options: BrokerOptions,
+        admission: Admission,
+        role: RoleMachine,
+        registered: Callable[[], int],
+        not_copied: Callable[[], str],
     ) -> None:
         self._options = options
         self._admission = admission
         self._role = role
         self._registered = registered
+        self._not_copied = not_copied
         self.health = Health(options, self.unready)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -107,4 +113,4 @@ class HealthPages(Part):
             return "not registered with a NameServer yet"
         if self._role.now.kind is RoleKind.TAKING_OVER:
             return "this broker is becoming the master"
-        return ""
+        return self._not_copied()

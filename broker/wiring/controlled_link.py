@@ -120,4 +120,5 @@ def controlled_link(
         by_namesrv,
         membership.wait_enrolled,
         (membership, EpochHandlers(identity, epochs, log), requests, promised),
+        is_in_sync=None if options.async_learner else lambda: membership.is_in_sync,
     )

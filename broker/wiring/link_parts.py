@@ -52,6 +52,8 @@ class Link:
     parts: tuple[Part, ...] = ()
     #: What keeps members of a DLedger group from getting entries; "" if nothing does.
     problem: Callable[[], str] = str
+    #: With Controllers: whether this broker is in the SyncStateSet.
+    is_in_sync: Callable[[], bool] | None = None
 
 
 def copied_log(core: Core, replica: Replica) -> CopiedLog:

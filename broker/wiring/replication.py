@@ -12,6 +12,7 @@ from skylark.broker.registration.pre_online import PreOnline
 from skylark.broker.replication.copied_deletions import CopiedDeletions
 from skylark.broker.replication.dledger.group_store import check_kind
 from skylark.broker.replication.find_master import MasterFinder
+from skylark.broker.replication.first_copy import FirstCopy
 from skylark.broker.replication.hello import VERSION, Hello
 from skylark.broker.replication.known_master import KnownMaster
 from skylark.broker.replication.members import Members
@@ -52,6 +53,8 @@ class Replicated:
     stats: ReplicationStats
     #: None without enableSlaveActingMaster.
     heartbeats: Heartbeats | None
+    #: Why the set cannot count on this broker's copy yet, since its start; "" from then on.
+    not_copied: Callable[[], str]
     #: Called before a master registers.
     prepare: Callable[[RemotingClient], Awaitable[None]] | None
 
@@ -131,7 +134,8 @@ def wire_replication(
         *acting.parts,
         *link.parts,
     )
-    return Replicated(log, others, known, link.by_namesrv, members, stats, acting.heartbeats, link.prepare)
+    not_copied = FirstCopy(role, lambda: bool(slaves and slaves[-1].following), link.is_in_sync).why_not
+    return Replicated(log, others, known, link.by_namesrv, members, stats, acting.heartbeats, not_copied, link.prepare)
 
 
 def _plain_link(

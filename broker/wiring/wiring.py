@@ -161,7 +161,9 @@ def wire(
     # The first of the parts of pops.
     reviving = next(part for part in answering if isinstance(part, Reviving))
     delivering = Delivering(timed, transactions, reviving)
-    health = HealthPages(options, core.admission, core.role, lambda: len(registrar.registered_addrs))
+    health = HealthPages(
+        options, core.admission, core.role, lambda: len(registrar.registered_addrs), replicated.not_copied
+    )
     metrics = None
     if options.metrics_exporter_type != "DISABLE":  # else nothing is measured
         now = PresentValues(

@@ -1,4 +1,8 @@
-"""Reads files that hold secrets, and refuses files that other users of the machine may read."""
+"""Reads files that hold secrets, and refuses files that other users of the machine may read.
+
+A file of root that the process may read through its group is taken, too: so orchestrators mount secrets, and nobody
+but root chose that group.
+"""
 
 import os
 import stat
@@ -9,6 +13,7 @@ from skylark.mqcommon.errors import ConfigError, UserError
 # Files of secrets are short.
 MAX_SECRET_BYTES = 1024 * 1024
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
+ROOT = 0
 
 
 def read_secret_file(path: str | Path) -> str:
@@ -16,7 +21,7 @@ def read_secret_file(path: str | Path) -> str:
     try:
         with open(path, "rb") as file:
             # The mode of the open file, so that the file cannot be exchanged in between.
-            check_mode(path, os.fstat(file.fileno()).st_mode)
+            check_mode(path, os.fstat(file.fileno()))
             data = file.read(MAX_SECRET_BYTES + 1)
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}; check the path and its permissions") from None
@@ -28,9 +33,11 @@ def read_secret_file(path: str | Path) -> str:
         raise UserError(f"{path}: not UTF-8 text: {error.reason} at byte {error.start}") from None
 
 
-def check_mode(path: str | Path, mode: int, what: str = "secrets") -> None:
-    """ConfigError unless ``mode`` lets only the owner use the file, which holds ``what``."""
-    if mode & _OTHERS:
+def check_mode(path: str | Path, status: os.stat_result, what: str = "secrets") -> None:
+    """ConfigError unless only the owner may use the file, which holds ``what``, or root lets this process read it."""
+    mode = status.st_mode
+    is_mounted = status.st_uid == ROOT and os.geteuid() != ROOT and mode & _OTHERS == stat.S_IRGRP
+    if mode & _OTHERS and not is_mounted:
         raise ConfigError(
             f"{path}: it holds {what}, and its mode {stat.S_IMODE(mode):04o} lets others use it; run chmod 600 {path}"
         )

@@ -1,4 +1,4 @@
-"""Options of metrics and health pages; both daemons have them.
+"""Options of metrics and health pages.
 
 Keys and defaults are RocketMQ's, except the host (loopback) and the keys of health pages, which RocketMQ does not have.
 """
@@ -10,8 +10,21 @@ from skylark.mqcommon.options.fields import option
 
 
 @lazy_dataclass(frozen=True)
-class MetricsOptions:
-    """Part of a daemon's options."""
+class HealthOptions:
+    """Part of the options of every daemon."""
+
+    health_port: int = option(
+        -1,
+        "port of the pages /healthz and /readyz without metrics; 0 takes a free one, -1: none",
+        minimum=-1,
+        maximum=65535,
+    )
+    health_host: str = option("", "address of the pages of healthPort; empty: 127.0.0.1")
+
+
+@lazy_dataclass(frozen=True)
+class MetricsOptions(HealthOptions):
+    """Part of the options of a daemon with metrics."""
 
     metrics_exporter_type: str = option(
         "DISABLE",
@@ -36,13 +49,6 @@ class MetricsOptions:
     metric_logging_exporter_interval_in_mills: int = option(
         10_000, "LOG: time between two times", unit="ms", minimum=100
     )
-    health_port: int = option(
-        -1,
-        "port of the pages /healthz and /readyz without metrics; 0 takes a free one, -1: none",
-        minimum=-1,
-        maximum=65535,
-    )
-    health_host: str = option("", "address of the pages of healthPort; empty: 127.0.0.1")
     metrics_label: str = option("", "labels to add to all metrics, name:value,name:value")
     metrics_in_delta: bool = option(
         False, "OTLP_GRPC: push what counters have grown since the last push, not their totals"

@@ -1,10 +1,11 @@
 """Conf files: reading them into an options dataclass, updates while a daemon runs, and saving changed options.
 
-Order of precedence: command line, conf file, environment variable (``env=``), default.
+Order of precedence: command line, conf file, environment variable, default. The file comes before the environment, as
+``updateBrokerConfig`` writes its changes into the file.
 A ``ConfigError`` names file, line, key and remedy. RocketMQ's keys that are accepted without effect are in the class
 variable ``ignored_keys``.
 An edit of a user's conf file replaces values in place and leaves comments and order as they were.
-Neighbours: fields.py (declaration, one value), command_line.py (flags, docs), the daemons' options.py.
+Neighbours: fields.py (declaration, one value), environment.py, command_line.py (flags, docs), the daemons' options.py.
 """
 
 import dataclasses
@@ -20,6 +21,7 @@ from skylark.mqcommon.disk.atomic import exclusive, write_atomic
 from skylark.mqcommon.disk.files import FileSystem
 from skylark.mqcommon.disk.secret_file import check_mode
 from skylark.mqcommon.errors import ConfigError
+from skylark.mqcommon.options.environment import values_of
 from skylark.mqcommon.options.fields import Option, Value, options_of, parse_value, place, value_text
 
 T = TypeVar("T")
@@ -49,17 +51,14 @@ def load_conf(
     warnings = [] if warnings is None else warnings
     environ = os.environ if environ is None else environ
     # By precedence, the lowest first: each source replaces values of those before it.
-    values: dict[str, Value] = {}
-    for o in options.values():
-        if o.env and environ.get(o.env, "").strip():
-            values[o.name] = parse_value(o, environ[o.env], o.env)
+    values = values_of(cls, environ, warnings)
     if path is not None:
         file = os.fspath(path)
-        text, mode = _read_text(file)
+        text, status = _read_text(file)
         in_file = _read_entries(cls, options, text, file, warnings)
         secrets = [o.key for o in options.values() if o.secret and in_file.get(o.name)]
         if secrets:
-            check_mode(file, mode, ", ".join(secrets))
+            check_mode(file, status, ", ".join(secrets))
         values |= in_file
     # An option may be given by its key or by its flag's name; twice is a mistake, even with the same value.
     names = {o.name: o for o in options.values()}
@@ -85,16 +84,23 @@ def conf_keys(cls: type[Any], path: str | os.PathLike[str] | None) -> frozenset[
     return frozenset(key for _, key, _ in _entries(cls, _read_text(file)[0], file))
 
 
-def raw_value(cls: type[Any], key: str, path: str | os.PathLike[str] | None, overrides: Mapping[str, str]) -> str:
-    """The text that ``overrides`` or the conf file give for ``key``, "" for none.
+def raw_value(
+    cls: type[Any],
+    key: str,
+    path: str | os.PathLike[str] | None,
+    overrides: Mapping[str, str],
+    environ: Mapping[str, str] | None = None,
+) -> str:
+    """The text that ``overrides``, the conf file or the environment give for ``key``, "" for none.
 
     Other lines may be wrong, and the file may be missing: `load_conf` reports that.
     """
-    name = next(o.name for o in options_of(cls) if o.key == key)
-    given = overrides.get(name, overrides.get(key, ""))
-    if given or path is None:
+    o = next(o for o in options_of(cls) if o.key == key)
+    if given := overrides.get(o.name, overrides.get(key, "")):
         return given
-    found = ""
+    found = (os.environ if environ is None else environ).get(o.variable, "").strip()
+    if path is None:
+        return found
     with suppress(ConfigError):
         for _, other, value in _entries(cls, _read_text(os.fspath(path))[0]):
             found = value if other == key else found
@@ -208,19 +214,19 @@ def changes_of(old: T, new: T) -> dict[str, str]:
     return {o.key: value_text(getattr(new, o.name)) for o in options if getattr(new, o.name) != getattr(old, o.name)}
 
 
-def _read_text(file: str) -> tuple[str, int]:
-    """The text of a file, and its mode."""
+def _read_text(file: str) -> tuple[str, os.stat_result]:
+    """The text of a file, and its status."""
     try:
         with open(file, "rb") as stream:
-            data, mode = stream.read(), os.fstat(stream.fileno()).st_mode
+            data, status = stream.read(), os.fstat(stream.fileno())
     except FileNotFoundError:
         raise ConfigError(f"{file}: no such file; name a conf file that exists") from None
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read: {error.strerror}; check the path and its permissions") from None
     try:
-        return data.decode("utf-8-sig"), mode
+        return data.decode("utf-8-sig"), status
     except UnicodeDecodeError:  # Java's own encoding of properties; decoding it never fails
-        return data.decode("iso-8859-1"), mode
+        return data.decode("iso-8859-1"), status
 
 
 def _read_entries(

@@ -1,8 +1,9 @@
 """One option: its declaration as a dataclass field, and the reading of its value from text.
 
 Bounds and choices are checked here, so conf file, command line and update requests give the same errors.
-A field ``listen_port`` is RocketMQ's key ``listenPort`` (another spelling: ``key=``) and the flag ``--listen-port``.
-Neighbours: conf_file.py, command_line.py (flags and docs).
+A field ``listen_port`` is RocketMQ's key ``listenPort`` (another spelling: ``key=``), the flag ``--listen-port``, and
+the environment variable ``SKYLARK_LISTEN_PORT``.
+Neighbours: conf_file.py, command_line.py (flags and docs), environment.py.
 """
 
 import dataclasses
@@ -17,6 +18,8 @@ from skylark.mqcommon.errors import ConfigError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
 T = TypeVar("T")
+#: How the environment variables of options begin.
+PREFIX = "SKYLARK_"
 #: The unit of options whose value may be a size, as 64MB.
 BYTES = "bytes"
 Value = int | float | bool | str
@@ -50,6 +53,11 @@ class Option:
     def flag(self) -> str:
         return "--" + self.name.replace("_", "-")
 
+    @property
+    def variable(self) -> str:
+        """The environment variable that every option has; ``env`` is another one, which some have."""
+        return PREFIX + self.name.upper()
+
 
 def option(
     default: T,
@@ -67,7 +75,7 @@ def option(
     """Declare a field of an options dataclass.
 
     A ``mutable`` option may change while the daemon runs. A ``secret`` option is in no repr, and masked where options
-    are shown.
+    are shown. ``env`` names a variable of RocketMQ's that sets the option, beside ``SKYLARK_<NAME>``.
     """
     metadata = {
         "key": key,
@@ -116,7 +124,8 @@ def parse_value(o: Option, text: str, source: str, line: int = 0) -> Value:
     """The value of ``text``. Raises a ConfigError that says where, what is wrong and what to give instead."""
     text = text.strip()
     name = place(source, line)
-    if source not in (o.flag, o.env):  # these name the option themselves
+    # A flag and a variable name the option themselves.
+    if source not in (o.flag, o.env) and not source.startswith(o.variable):
         name += f"{o.key}: "
     if o.kind is str:
         return _parse_text(o, text, name)

@@ -15,6 +15,7 @@ from skylark.mqcommon.options.command_line import click_options, given_options
 from skylark.mqcommon.options.conf_file import load_conf, to_properties
 from skylark.namesrv.controller.controller import Controller, Holder
 from skylark.namesrv.controller.options import ControllerDaemonOptions
+from skylark.remoting.metrics.health import Health
 from skylark.remoting.net.daemon import Ready, run_daemon
 from skylark.remoting.net.tls.options import daemon_tls
 
@@ -50,6 +51,8 @@ async def _serve(options: ControllerDaemonOptions, stopping: trio.Event, ready: 
     controller = Controller(Holder(options, OsFiles()), SystemClock())
     tls = await trio.to_thread.run_sync(daemon_tls, options)
     async with trio.open_nursery() as nursery:
+        # The pages come first: a probe sees that the Controller starts.
+        await nursery.start(Health(options, lambda: controller.unready).run)
         address = await nursery.start(controller.run, tls)
         if tls.server is not None:
             nursery.start_soon(tls.server.watch)

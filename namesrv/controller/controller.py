@@ -1,4 +1,4 @@
-"""A Controller: its port, its node of the group, and its tasks. It listens at its own address of controllerDLegerPeers.
+"""A Controller: its port, its node of the group, and its tasks.
 
 ``Controller`` runs alone (cli.py) or inside a NameServer, which gives it its options.
 Neighbours: view.py (what this owns), handlers.py (requests), elections.py.
@@ -64,6 +64,7 @@ class Controller:
         self._clock = clock
         self._server: Server | None = None
         self._elections: Elections | None = None
+        self._is_stopping = False
         self.view: View | None = None
 
     async def run(self, tls: DaemonTls, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
@@ -100,6 +101,7 @@ class Controller:
             handlers, slow = guard.guarded(handlers), guard.guarded_slow(slow)
         own = options.controller_peers[options.controller_d_leger_self_id]
         host, port = split_address(own)
+        host = options.controller_bind_address or host
         self._server = server = Server(
             handlers,
             slow,
@@ -121,8 +123,18 @@ class Controller:
             await nursery.start(node.run)
             task_status.started(address)
 
+    @property
+    def unready(self) -> str:
+        """Why this Controller is not ready; "" when it knows who leads the group."""
+        if self._server is None or self.view is None:
+            return "this Controller starts"
+        if self._is_stopping:
+            return "this Controller stops"
+        return "" if self.view.group.leader else "the group has no leader"
+
     async def stop(self) -> None:
         """Accept no more connections and answer what is in flight; cancel ``run`` afterwards."""
+        self._is_stopping = True
         if self._server is not None:
             self._server.stop_accepting()
             await self._server.drain(DRAIN_TIMEOUT_MS)

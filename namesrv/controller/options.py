@@ -7,6 +7,7 @@ from skylark.mqcommon.addresses import parse_peers
 from skylark.mqcommon.errors import ConfigError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.logs.options import LogOptions, parse_levels
+from skylark.mqcommon.metrics.options import HealthOptions
 from skylark.mqcommon.options.fields import option
 from skylark.namesrv.access import AccessOptions
 from skylark.remoting.net.inner_credentials import InnerCredentialsOptions
@@ -82,6 +83,11 @@ class ControllerOptions:
             )
 
     @property
+    def controller_bind_address(self) -> str:
+        """Where the Controller listens; empty: at its own address of ``controllerDLegerPeers``."""
+        return ""
+
+    @property
     def controller_dir(self) -> str:
         """``controllerStorePath`` as a path."""
         return os.path.expanduser(self.controller_store_path)
@@ -98,10 +104,23 @@ def check_that_controllers_sign(options: Any) -> None:
 
 @lazy_dataclass(frozen=True)
 class ControllerDaemonOptions(
-    ControllerOptions, LogOptions, AccessOptions, InnerCredentialsOptions, SignatureOptions, LimitOptions, TlsOptions
+    ControllerOptions,
+    LogOptions,
+    AccessOptions,
+    InnerCredentialsOptions,
+    SignatureOptions,
+    LimitOptions,
+    TlsOptions,
+    HealthOptions,
 ):
     """The options of the command ``controller``."""
 
+    bind_address: str = option(
+        "",
+        "address to listen on; empty: its own address of controllerDLegerPeers. Set it where that is no address of this"
+        " machine: behind NAT, or a name that is not known yet at the start",
+        env="SKYLARK_BIND_ADDRESS",
+    )
     config_store_path: str = option(
         "", "conf file that keeps options changed by updateControllerConfig; set by -c, empty: they last until the stop"
     )
@@ -141,6 +160,10 @@ class ControllerDaemonOptions(
     @property
     def scan_brokers_ms(self) -> int:
         return self.scan_not_active_broker_interval
+
+    @property
+    def controller_bind_address(self) -> str:
+        return self.bind_address
 
     @property
     def forbidden_keys(self) -> frozenset[str]:

@@ -12,7 +12,7 @@ import trio
 
 from skylark.mqcommon.errors import UserError
 from skylark.mqcommon.extras import missing_extra
-from skylark.mqcommon.metrics.options import MetricsOptions
+from skylark.mqcommon.metrics.options import HealthOptions
 from skylark.remoting.net.sockets import listen
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ DEFAULT_HOST = "127.0.0.1"
 class Health:
     """The health pages of a daemon. ``unready`` says why the daemon is not ready, "" if it is."""
 
-    def __init__(self, options: MetricsOptions, unready: Callable[[], str]) -> None:
+    def __init__(self, options: HealthOptions, unready: Callable[[], str]) -> None:
         self._options = options
         self._unready = unready
 

@@ -19,7 +19,7 @@ from skylark.mqcommon.daemons.systemd import Notices
 logger = logging.getLogger(__name__)
 
 # In the environment of a child.
-SUPERVISED = "SKYLARK_SUPERVISED"
+SUPERVISED = "_SKYLARK_SUPERVISED"
 _LINE_BYTES = 64 * 1024
 # How long a child may take to end when its parent fails.
 _END_S = 2.0

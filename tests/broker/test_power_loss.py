@@ -2,7 +2,7 @@
 
 Producers on several connections send singly and in batches, topics and groups are made, until the power goes at a
 random call to the disk; the broker starts again on what is left, and so on. The store alone goes through many more
-such moments in store/test_schedules.py. A failure prints its seed; SKYLARK_SEED repeats it, as far as threads
+such moments in store/test_schedules.py. A failure prints its seed; TEST_SEED repeats it, as far as threads
 can be repeated.
 """
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from skylark.cli.conf import DAEMONS, options_class
 from skylark.cli.main import skylark
 from skylark.mqcommon.options.conf_file import load_conf
+from skylark.mqcommon.options.environment import DAEMONS, options_class
 from skylark.mqcommon.options.fields import options_of
 
 # A Controller must be told who the others are.

@@ -1,6 +1,6 @@
 """A set whose master the Controllers choose, as real processes: whatever happens to the master, nothing is lost.
 
-A failure prints its seed; SKYLARK_SEED repeats it, as far as the moments of other processes can be.
+A failure prints its seed; TEST_SEED repeats it, as far as the moments of other processes can be.
 """
 
 import struct

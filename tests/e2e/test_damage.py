@@ -1,6 +1,6 @@
 """A store is damaged while its broker is away, again and again: nothing acknowledged is lost, and the log names it.
 
-A failure prints its seed; SKYLARK_SEED repeats it, as far as the moments of other processes can be repeated.
+A failure prints its seed; TEST_SEED repeats it, as far as the moments of other processes can be repeated.
 """
 
 import shutil

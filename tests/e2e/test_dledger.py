@@ -1,6 +1,6 @@
 """A DLedger group as real processes: whatever happens to its leader, nothing is lost.
 
-A failure prints its seed; SKYLARK_SEED repeats it, as far as the moments of other processes can be.
+A failure prints its seed; TEST_SEED repeats it, as far as the moments of other processes can be.
 """
 
 import sys

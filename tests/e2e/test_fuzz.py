@@ -1,6 +1,6 @@
 """Hostile peers at each port, honest clients beside them, and a kill -9 at the end.
 
-A failure prints its seed; SKYLARK_SEED makes the same requests again, though not at the same moments.
+A failure prints its seed; TEST_SEED makes the same requests again, though not at the same moments.
 """
 
 import sys

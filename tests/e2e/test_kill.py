@@ -1,6 +1,6 @@
 """kill -9 of a broker at random points under load, again and again on one store; after each restart all is there.
 
-A failure prints its seed; SKYLARK_SEED repeats it, as far as the moments of other processes can be repeated.
+A failure prints its seed; TEST_SEED repeats it, as far as the moments of other processes can be repeated.
 """
 
 import sys

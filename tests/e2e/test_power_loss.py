@@ -3,8 +3,8 @@
 A row is a mode and a flush setting. With SYNC_FLUSH no acknowledged message is lost. With ASYNC_FLUSH no message is
 lost that was acknowledged before the last finished flush began, or that is older than the docs say. Every store starts
 again, whether the machine was booted (power loss) or went on and its disk was mounted anew (as after a kill). `ROWS`
-has the rows, with their rounds in CI; at night each has ROUNDS_AT_NIGHT, or as many as SKYLARK_ROUNDS says. A failure
-prints its seed; SKYLARK_SEED repeats it, as far as the moments of other processes can be repeated.
+has the rows, with their rounds in CI; at night each has ROUNDS_AT_NIGHT, or as many as TEST_ROUNDS says. A failure
+prints its seed; TEST_SEED repeats it, as far as the moments of other processes can be repeated.
 """
 
 import os
@@ -287,5 +287,5 @@ async def test_power_losses(mode: str, flush: str, tmp_path: Path, seed: int, mo
 async def test_many_power_losses(
     mode: str, flush: str, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rounds = int(os.environ.get("SKYLARK_ROUNDS") or ROUNDS_AT_NIGHT)
+    rounds = int(os.environ.get("TEST_ROUNDS") or ROUNDS_AT_NIGHT)
     await run((mode, flush), rounds, tmp_path, Random(seed), monkeypatch)

@@ -1,7 +1,7 @@
 """Proxies, brokers, a master and NameServers go down while official clients of RocketMQ 5 send and consume.
 
 Nothing that was acknowledged to a producer is lost, and nothing that a consumer acknowledged in time comes again. The
-graceful stop of a proxy is no error for applications. A failure prints its seed; SKYLARK_SEED repeats it, as far as the
+graceful stop of a proxy is no error for applications. A failure prints its seed; TEST_SEED repeats it, as far as the
 moments of other processes can be.
 """
 

@@ -1,6 +1,6 @@
 """A master and its slave as real processes: disks that are lost, slaves that die, freeze or are slow, reads that go on.
 
-A failure prints its seed; SKYLARK_SEED repeats it, as far as the moments of other processes can be.
+A failure prints its seed; TEST_SEED repeats it, as far as the moments of other processes can be.
 """
 
 import shutil

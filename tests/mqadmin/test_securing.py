@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import trio
 from click.testing import CliRunner, Result
+from cryptography import x509
 
 from scripts.daemons import free_port
 from skylark.broker.broker import Broker
@@ -18,11 +19,14 @@ from skylark.broker.options import BrokerOptions
 from skylark.mqadmin.cli import mqadmin
 from skylark.mqcommon.errors import BrokerError, RemotingError
 from skylark.mqcommon.options.conf_file import load_conf
+from skylark.mqproxy.options import ProxyOptions
+from skylark.namesrv.controller.options import ControllerDaemonOptions
 from skylark.namesrv.namesrv import Namesrv
 from skylark.namesrv.options import NamesrvOptions
 from skylark.remoting.net.call import Remote, call
 from skylark.remoting.net.client import open_client
 from skylark.remoting.net.tls.client import tls_connect
+from skylark.remoting.net.tls.options import daemon_tls
 from skylark.remoting.net.tls.settings import Tls
 from skylark.remoting.protocol.requests.registrations import UNREGISTER_BROKER, BrokerRequestHeader
 from tests.broker.running import SMALL
@@ -125,3 +129,36 @@ def test_servers_of_other_machines_open_their_ports(tmp_path: Path) -> None:
     assert names.get_values_for_type(x509.DNSName) == ["mq.example"]
     assert list(map(str, names.get_values_for_type(x509.IPAddress))) == ["10.0.0.5", "10.0.0.1", "10.0.0.2"]
     assert os.stat(tmp_path / "server.key").st_mode & 0o077 == 0
+
+
+def test_secrets_for_kubernetes(tmp_path: Path) -> None:
+    result = run("secureCluster", str(tmp_path / "s"), "--kubernetes", "orders")
+    assert result.exit_code == 0, result.output
+    assert f"kubectl -n orders apply -f {tmp_path}/s/secrets.json" in result.output
+    assert {path.name for path in (tmp_path / "s").iterdir()} == {"secrets.json", "tools.yml", "ca.pem"}
+    assert stat.S_IMODE((tmp_path / "s" / "secrets.json").stat().st_mode) == 0o600
+    items = json.loads((tmp_path / "s" / "secrets.json").read_text())["items"]
+    found = {each["metadata"]["name"]: each["stringData"] for each in items}
+    kinds = {"namesrv": NamesrvOptions, "controller": ControllerDaemonOptions, "broker": BrokerOptions}
+    for name, kind in {**kinds, "proxy": ProxyOptions}.items():
+        given = {} if name != "controller" else {"controllerDLegerPeers": "n0-a:1", "controllerDLegerSelfId": "n0"}
+        options = load_conf(kind, None, given, environ=found[f"skylark-{name}"])
+        assert name == "namesrv" or options.inner_credentials is not None
+    (tmp_path / "tls").mkdir()
+    for name, text in found["skylark-tls"].items():
+        (tmp_path / "tls" / name).write_text(text.replace("/etc/skylark-tls", f"{tmp_path}/tls"))
+    assert daemon_tls(NamesrvOptions(tls_config_file=f"{tmp_path}/tls/tls.properties")).server is not None
+    assert "namesrv.orders.svc" in certificate_names(tmp_path / "tls" / "server.pem")
+
+
+@pytest.mark.parametrize("more", [["--no-tls"], ["-n", "10.0.0.1:9876"]])
+def test_secrets_for_kubernetes_have_tls_and_the_services_of_the_manifests(tmp_path: Path, more: list[str]) -> None:
+    result = run("secureCluster", str(tmp_path / "s"), "--kubernetes", "orders", *more)
+    assert result.exit_code == 1 and "--kubernetes has its own NameServers and TLS" in result.output
+    assert not (tmp_path / "s").exists()
+
+
+def certificate_names(path: Path) -> list[str]:
+    certificate = x509.load_pem_x509_certificate(path.read_bytes())
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return names.get_values_for_type(x509.DNSName)

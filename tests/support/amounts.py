@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 # In the environment of a nightly run: all of its seeds come from this one, which it prints.
-NIGHTLY_SEED = "SKYLARK_NIGHTLY_SEED"
+NIGHTLY_SEED = "TEST_NIGHTLY_SEED"
 
 T = TypeVar("T")
 

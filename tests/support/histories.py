@@ -1,4 +1,4 @@
-"""Random histories from seeds: the same few in each run, more with ``--nightly``, or the seed in SKYLARK_HISTORY_SEED.
+"""Random histories from seeds: the same few in each run, more with ``--nightly``, or the seed in TEST_HISTORY_SEED.
 
 ``@pytest.mark.histories()`` gives a test its ``seeds``.
 A failure prints its seed, what happened and the command that runs it alone.
@@ -15,7 +15,7 @@ BLOCK = 10
 # The seeds that a nightly run tries before its new ones. The first block of them is what CI tries.
 KNOWN = 100
 NIGHTLY = 10_000
-SEED = "SKYLARK_HISTORY_SEED"
+SEED = "TEST_HISTORY_SEED"
 
 
 class History(Protocol):

@@ -26,8 +26,8 @@ from skylark.mqcommon.disk.files import OsFiles
 from tests.support.memory_disk import Node
 from tests.support.warm_daemons import DISK
 
-SHADOW = "SKYLARK_TEST_SHADOW"
-BOOT = "SKYLARK_TEST_BOOT"
+SHADOW = "TEST_SHADOW"
+BOOT = "TEST_BOOT"
 
 
 class Shadow:

@@ -33,7 +33,7 @@ COMMANDS = {
 PYTHON = "python"
 MAX_BYTES = 1 << 17
 # In the environment of a daemon: a module whose ``install`` gives it another disk.
-DISK = "SKYLARK_TEST_DISK"
+DISK = "TEST_DISK"
 
 
 class Forked:

@@ -165,6 +165,13 @@ class Membership(Part):
         """The last epoch that the Controllers have reported."""
         return self._decisions.now.epoch if self._decisions else NO_EPOCH
 
+    @property
+    def is_in_sync(self) -> bool:
+        """Whether the Controllers had this broker in the SyncStateSet when they were asked last."""
+        return (
+            self._last is not None and self._decisions is not None and self._decisions.broker_id in self._last.members
+        )
+
     def ask_soon(self) -> None:
         """Ask the Controllers at once who is the master."""
         self._ask_now.set()

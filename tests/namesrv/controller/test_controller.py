@@ -50,6 +50,19 @@ async def test_a_master_that_was_killed_is_replaced_and_all_are_told() -> None:
 ONE_PEER: dict[str, Any] = {"controller_d_leger_peers": "n0-127.0.0.1:9877", "controller_d_leger_self_id": "n0"}
 
 
+async def test_a_controller_is_ready_while_its_group_has_a_leader() -> None:
+    async with open_controllers("n0", "n1", "n2") as controllers:
+        await controllers.leader_addr()
+        for controller in controllers.running.values():
+            await until(lambda: not controller.unready, "a leader")  # noqa: B023 - called at once
+        left = controllers.running["n0"]
+        for name in ("n1", "n2"):
+            await controllers.stop(name)
+        await until(lambda: left.unready == "the group has no leader", "the end of the majority")
+        await left.stop()
+        assert left.unready == "this Controller stops"
+
+
 async def test_a_connection_that_closes_is_no_death_while_the_broker_listens() -> None:
     async with open_controllers("n0") as controllers, open_stand_in() as first, open_stand_in() as second:
         at = await controllers.leader_addr()
