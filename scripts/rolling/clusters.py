@@ -49,10 +49,14 @@ class Cluster:
         return [*others, list(self.brokers.values())]
 
     @property
+    def in_order(self) -> Sequence[StatefulSet]:
+        """The StatefulSets in the order of an upgrade (docs/operate/upgrade.md)."""
+        return [each for sets in self.together for each in sets]
+
+    @property
     def pods(self) -> list[Pod]:
         """All pods, in the order in which they are started."""
-        sets = [self.namesrvs, *([self.controllers] if self.controllers else []), *self.brokers.values()]
-        return [pod for each in sets for pod in each.pods]
+        return [pod for each in self.in_order for pod in each.pods]
 
 
 def cluster(mode: str, network: Network, *, moves: bool = True) -> Cluster:

@@ -30,6 +30,14 @@ class Image:
 
     bin: Path = BIN
     environment: Mapping[str, str] = field(default_factory=dict)
+    #: The options that each command has; a command that is not there has all.
+    options: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    def known(self, command: str, options: Sequence[str]) -> Sequence[str]:
+        """``options`` and their values without those that this version does not have."""
+        known = self.options.get(command)
+        pairs = zip(options[::2], options[1::2], strict=True)
+        return [each for pair in pairs for each in pair if known is None or pair[0] in known]
 
     def environment_with(self, names: Names) -> dict[str, str]:
         """The environment of a daemon that looks ``names`` up."""
@@ -86,6 +94,7 @@ class Pod:
         self.daemon = Daemon(name, (), 0, network.home / f"{name}.log")
         #: Which command runs; a change counts from the next start on.
         self.image = Image()
+        self._has_probe = True
 
     def start(self) -> None:
         """Start it; `until_ready` waits for its probe."""
@@ -93,7 +102,9 @@ class Pod:
             self.address = self._network.address()
         for service in self._services:
             self._names.add(service, self.address)
-        self.daemon.command = [str(self.image.bin / self._command), *self._options(self.address)]
+        options = self.image.known(self._command, self._options(self.address))
+        self.daemon.command = [str(self.image.bin / self._command), *options]
+        self._has_probe = "--health-port" in options
         self.daemon.environment = self.image.environment_with(self._names)
         self.daemon.start()
 
@@ -105,6 +116,8 @@ class Pod:
                 raise DaemonFailed(
                     f"{self.name} ended with exit code {self.daemon.exit_code}:\n{self.daemon.log_end()}"
                 )
+            if not self._has_probe:
+                return self.daemon.ready()
             answers = await _answers(self.address, self._network.health_port, "/readyz")
             if not answers:
                 await trio.sleep(PROBE_INTERVAL_S)
