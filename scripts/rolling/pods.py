@@ -14,7 +14,7 @@ from random import Random
 import trio
 
 from scripts.controller_set import until
-from scripts.daemons import BIN, HOST, Daemon, DaemonFailed, reserve, reserve_pair
+from scripts.daemons import BIN, Daemon, DaemonFailed, reserve, reserve_pair
 from scripts.rolling.names import Names
 
 START = Path(__file__).parent / "start"
@@ -164,7 +164,9 @@ class StatefulSet:
             began = trio.current_time()
             await pod.until_ready()
             moved = f"at {pod.address}, before at {before}" if pod.address != before else f"at {pod.address} again"
-            say(f"{pod.name} stopped in {took_s:.1f} s, and was ready {trio.current_time() - began:.1f} s later {moved}")
+            say(
+                f"{pod.name} stopped in {took_s:.1f} s, and was ready {trio.current_time() - began:.1f} s later {moved}"
+            )
             await trio.sleep(self.min_ready_s)
 
 

@@ -113,13 +113,9 @@ async def _make_topic(made: Cluster, admin: Admin) -> None:
 async def under_traffic(made: Cluster, plan: Plan) -> AsyncIterator[Traffic]:
     """Senders and a group of consumers work while the block does; then what they sent is counted and checked."""
     timeout_ms = WAITING_TIMEOUT_MS if made.mode in (SINGLE, SETS) else DEFAULT_TIMEOUT_MS
-    async with Producer(
-        made.nameserver, send_timeout_ms=timeout_ms, accept_weaker=made.mode == SETS
-    ) as producer:
-        traffic = Traffic(producer, TOPIC, plan.pause_s)
-        async with PushConsumer(
-            made.nameserver, group=GROUP, subscriptions={TOPIC: "*"}, handler=traffic.consume
-        ):
+    async with Producer(made.nameserver, send_timeout_ms=timeout_ms, accept_weaker=made.mode == SETS) as producer:
+        traffic = Traffic(producer, TOPIC, plan.pause_s, timeout_ms)
+        async with PushConsumer(made.nameserver, group=GROUP, subscriptions={TOPIC: "*"}, handler=traffic.consume):
             async with trio.open_nursery() as nursery:
                 for sender in range(plan.senders):
                     nursery.start_soon(traffic.send, sender)
@@ -149,5 +145,6 @@ async def roll(mode: str, home: Path, plan: Plan, say: Callable[[str], None]) ->
     async with running(made), under_traffic(made, plan) as traffic:
         for number in range(plan.rounds):
             await update(made, plan.down_s, Image(), say)
-            say(f"round {number + 1} of {plan.rounds}: {traffic.figures.ended:,} sends, {len(traffic.figures.failures):,} failed")
+            at = traffic.figures
+            say(f"round {number + 1} of {plan.rounds}: {at.ended:,} sends, {len(at.failures):,} failed")
     return Row(mode, plan.rounds, traffic.figures)

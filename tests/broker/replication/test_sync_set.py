@@ -15,6 +15,7 @@ from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.command import Command
 from skylark.remoting.protocol.dialect import decode_body
 from skylark.remoting.protocol.requests.brokers import GET_BROKER_HA_STATUS, GET_BROKER_RUNTIME_INFO, HARuntimeInfo
+from skylark.remoting.protocol.requests.sends import NOT_SAFE_HERE, ONLY_IF_SAFE
 from tests.broker.replication.sets import SLAVE, Running, broker
 from tests.broker.running import pull_request, send_request
 from tests.support.waiting import until
@@ -76,6 +77,35 @@ async def test_without_a_slave_a_message_is_stored_on_the_master_alone(options: 
     async with broker(**options, **SYNC) as master:
         assert await code_of_a_send(master) == ResponseCode.SLAVE_NOT_AVAILABLE
         assert await master.bodies("T") == [b"hello"]
+
+
+async def test_a_send_that_another_broker_could_store_is_not_stored_without_a_slave(options: Options) -> None:
+    async with broker(**options, **SYNC) as master:
+        asked = send_request("T", b"hello", **{ONLY_IF_SAFE: True})
+        answer = await master.client.invoke(master.addr, asked, 10_000)
+        assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, NOT_SAFE_HERE)
+        async with broker(**options, **SLAVE):
+            await in_sync(master)
+            asked = send_request("T", b"safe", **{ONLY_IF_SAFE: True})
+            assert (await master.client.invoke(master.addr, asked, 10_000)).code == ResponseCode.SUCCESS
+        assert await master.bodies("T") == [b"safe"]
+
+
+async def test_sends_that_wait_for_a_slave_that_stops_are_safe(options: Options) -> None:
+    codes: list[int] = []
+
+    async def send(number: int) -> None:
+        codes.append(await code_of_a_send(master, b"%d" % number))
+
+    async with broker(**options, **SYNC) as master, trio.open_nursery() as nursery:
+        async with broker(**options, **SLAVE):
+            await in_sync(master)
+            for number in range(50):
+                nursery.start_soon(send, number)
+            await until(lambda: bool(codes), "the first answer")
+        await until(lambda: len(codes) == 50, "all answers")
+        # Each was answered with the truth: what is safe is on the slave, and nothing waited for the end of the slave.
+        assert set(codes) <= {ResponseCode.SUCCESS, ResponseCode.SLAVE_NOT_AVAILABLE}
 
 
 async def test_a_slave_that_is_killed_and_comes_back(options: Options) -> None:

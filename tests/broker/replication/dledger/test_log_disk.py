@@ -162,7 +162,7 @@ async def test_an_elected_member_without_room_for_its_tail_leads_when_there_is_r
     terms: list[int] = []
     unused: Any = SimpleNamespace(peers={})
     effects = LeadershipEffects(
-        RoleMachine(1), Elected(trio.current_time), unused, 1, terms.append, unused, unused, list, lambda: 1.0
+        RoleMachine(1), Elected(trio.current_time), unused, 1, terms.append, unused, unused, list, lambda: 1.0, int
     )
     part = GroupMember(unused, found.disk, effects, unused, ManualClock())
     node: Any = LeadingNode()
