@@ -49,6 +49,12 @@ class Cluster:
         return [*others, list(self.brokers.values())]
 
     @property
+    def controller_addrs(self) -> list[str]:
+        """Where the Controllers are now."""
+        pods = self.controllers.pods if self.controllers is not None else ()
+        return [f"{pod.address}:{self.network.peers_port}" for pod in pods]
+
+    @property
     def in_order(self) -> Sequence[StatefulSet]:
         """The StatefulSets in the order of an upgrade (docs/operate/upgrade.md)."""
         return [each for sets in self.together for each in sets]
@@ -105,7 +111,8 @@ def _controller(network: Network, number: int, moves: bool) -> Pod:
             *_health(network, address),
         )  # fmt: skip
 
-    return Pod(network, f"controller-{number}", "controller", options, moves=moves)
+    directory = network.home / f"controller-{number}"
+    return Pod(network, f"controller-{number}", "controller", options, data=directory, moves=moves)
 
 
 def _mode_options(network: Network, mode: str, set_name: str, number: int) -> Sequence[str]:
@@ -141,4 +148,4 @@ def _broker(network: Network, mode: str, set_name: str, number: int, moves: bool
             *_health(network, address),
         )  # fmt: skip
 
-    return Pod(network, name, "broker", options, moves=moves)
+    return Pod(network, name, "broker", options, data=network.home / name, moves=moves)

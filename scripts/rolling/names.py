@@ -28,9 +28,10 @@ class Names:
         return {NAMES: str(self._path)}
 
     def add(self, name: str, address: str) -> None:
-        """``name`` stands for ``address``, too."""
-        self._addresses.setdefault(name, []).append(address)
-        self._write()
+        """``name`` stands for ``address``, too. It may have been added before."""
+        if address not in self._addresses.setdefault(name, []):
+            self._addresses[name].append(address)
+            self._write()
 
     def remove(self, name: str, address: str) -> None:
         """``name`` does not stand for ``address`` any more. It need not have been added."""

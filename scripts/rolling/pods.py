@@ -80,6 +80,7 @@ class Pod:
         services: Sequence[str] = (),
         ready_services: Sequence[str] = (),
         *,
+        data: Path | None = None,
         moves: bool = True,
     ) -> None:
         self.name = name
@@ -90,6 +91,8 @@ class Pod:
         self._services = (name, *services)
         self._ready_services = ready_services
         self._moves = moves
+        #: The directory of what the pod has written and its successor reads, if it has one.
+        self.data = data
         self.address = network.address()
         self.daemon = Daemon(name, (), 0, network.home / f"{name}.log")
         #: Which command runs; a change counts from the next start on.

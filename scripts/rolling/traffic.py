@@ -75,6 +75,8 @@ class Traffic:
         self._try_s = timeout_ms / 1000 / (producer.retries + 1)
         self._long: set[bytes] = set()
         self._consumed: set[bytes] = set()
+        #: All messages of the topic, by their places; known after `check`.
+        self.stored: dict[Place, bytes] = {}
 
     async def send(self, sender: int) -> None:
         """One sender, until ``is_over``."""
@@ -113,8 +115,8 @@ class Traffic:
         await until(lambda: wanted <= self._consumed, "the group gets all acknowledged messages")
 
     async def check(self, nameserver: str) -> None:
-        """Read the topic, and count in ``figures`` what is lost and what is doubled."""
-        found: dict[Place, bytes] = {}
+        """Read the topic, and count in ``figures`` what is lost and what is doubled. `stored` has all messages then."""
+        found = self.stored
         async with PullConsumer(nameserver) as consumer:
             for queue in await consumer.message_queues(self._topic):
                 async for message in consumer.messages(queue, 0, await consumer.max_offset(queue)):
