@@ -115,6 +115,7 @@ class HaClient:
                 logger.warning("the master is not followed, still trying: %s", reason)
                 logged_at = now
             self.following, self._session = "", None
+            self._may_leave.set()
             self._master.lost()
             await trio.sleep(self._backoff.pause_s(failures))
 

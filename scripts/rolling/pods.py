@@ -1,8 +1,8 @@
 """Pods as processes, and StatefulSets, which replace their pods one after the other.
 
-A pod is deleted as Kubernetes does it: it leaves the Services, gets SIGTERM, and is killed when its grace is over. Its
-successor has the name and the volume of the pod and another address of loopback. It enters the Services when its probe
-answers; the next pod comes some time later.
+A pod is deleted as Kubernetes does it: it leaves the Services, gets SIGTERM, and has its grace. To need more than its
+grace is a failure here. Its successor has the name and the volume of the pod and another address of loopback. It
+enters the Services when its probe answers; the next pod comes some time later.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -115,21 +115,14 @@ class Pod:
         """Wait until the probe answers, and enter the Services. DaemonFailed when that takes too long, or it ends."""
 
         async def is_ready() -> bool:
-            if not self.daemon.runs:
-                raise DaemonFailed(
-                    f"{self.name} ended with exit code {self.daemon.exit_code}:\n{self.daemon.log_end()}"
-                )
-            if not self._has_probe:
+            if not self._has_probe or not self.daemon.runs:
                 return self.daemon.ready()
             answers = await _answers(self.address, self._network.health_port, "/readyz")
             if not answers:
                 await trio.sleep(PROBE_INTERVAL_S)
             return answers
 
-        try:
-            await until(is_ready, f"{self.name} is ready")
-        except DaemonFailed as error:
-            raise DaemonFailed(f"{error}\n{self.daemon.log_end()}") from None
+        await until(is_ready, f"{self.name} is ready: see {self.daemon.log}")
         for service in self._ready_services:
             self._names.add(service, self.address)
 
