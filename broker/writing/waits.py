@@ -162,8 +162,8 @@ class AckLedger:
         return list(self._slaves.values())
 
     def is_in_sync(self, slave: ConnectedSlave, end: int) -> bool:
-        """Whether the slave lags less than the maximum gap behind ``end``."""
-        return slave.acked >= 0 and end - slave.acked < self._max_gap_bytes
+        """Whether the slave lags less than the maximum gap behind ``end``, and does not leave."""
+        return not slave.is_leaving and slave.acked >= 0 and end - slave.acked < self._max_gap_bytes
 
     def in_sync(self, end: int) -> int:
         """How many slaves lag less than the maximum gap behind ``end``."""

@@ -27,7 +27,6 @@ class Figures:
     same_place: int = 0
     #: How long each send took, acknowledged or not.
     waits_s: list[float] = field(default_factory=list)
-    retried: int = 0
     #: Acknowledged messages that are not at their places, or that the group of consumers did not get.
     lost: int = 0
     #: Messages that are stored more than once; and those of them none of whose tries was without an answer.
@@ -94,7 +93,6 @@ class Traffic:
                 place = _place(result.queue, result.queue_offset)
                 figures.same_place += place in figures.acknowledged
                 figures.acknowledged[place] = body
-                figures.retried += result.tries > 1
             figures.waits_s.append(took_s := trio.current_time() - began)
             if took_s >= self._try_s:
                 self._long.add(body)

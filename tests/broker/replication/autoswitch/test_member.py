@@ -217,9 +217,10 @@ async def test_a_learner_is_never_elected() -> None:
 
 
 async def test_a_controller_that_answers_as_the_leader_is_the_leader() -> None:
-    # Nothing but heartbeats is sent: the requests after which brokers look for the leader are an hour apart.
-    quiet = {"sync_broker_metadata_period": 3_600_000}
-    async with cluster("n0", "n1", "n2") as made:
+    # Nothing but heartbeats is sent: what makes brokers look for the leader, and the ends of leases, are hours away.
+    hour = 3_600_000
+    quiet = {"sync_broker_metadata_period": hour, "controller_heart_beat_timeout_mills": hour}
+    async with cluster("n0", "n1", "n2", broker_heartbeat_timeout=hour) as made:
         await made.controllers.leader_addr()
         member = await made.start(**quiet)
         await until(lambda: member.leads, "the only broker leads")
