@@ -29,9 +29,8 @@ class Figures:
     waits_s: list[float] = field(default_factory=list)
     #: Acknowledged messages that are not at their places, or that the group of consumers did not get.
     lost: int = 0
-    #: Messages that are stored more than once; and those of them none of whose tries was without an answer.
+    #: Messages that are stored more than once.
     doubled: int = 0
-    doubled_by_answers: int = 0
 
     @property
     def ended(self) -> int:
@@ -52,7 +51,6 @@ class Figures:
             "sends failed": len(self.failures),
             "acknowledged messages are lost": self.lost,
             "places were given to two messages": self.same_place,
-            "messages are stored twice although each try was answered": self.doubled_by_answers,
         }
         texts = [f"{count:,} {what}" for what, count in found.items() if count]
         texts += [f"{count:,} times: {text}" for text, count in Counter(map(str, self.failures)).most_common(3)]
@@ -62,17 +60,13 @@ class Figures:
 class Traffic:
     """Senders of one topic, and the handler of a group that reads it."""
 
-    def __init__(self, producer: Producer, topic: str, pause_s: float, timeout_ms: int) -> None:
-        """``timeout_ms``: how long the producer tries a send."""
+    def __init__(self, producer: Producer, topic: str, pause_s: float) -> None:
         self.figures = Figures()
         self.is_over = False
         self._producer = producer
         self._topic = topic
         self._pause_s = pause_s
         self._next = 0
-        # A send that took as long may have had a try without an answer, which may have stored the message.
-        self._try_s = timeout_ms / 1000 / (producer.retries + 1)
-        self._long: set[bytes] = set()
         self._consumed: set[bytes] = set()
         #: All messages of the topic, by their places; known after `check`.
         self.stored: dict[Place, bytes] = {}
@@ -93,9 +87,7 @@ class Traffic:
                 place = _place(result.queue, result.queue_offset)
                 figures.same_place += place in figures.acknowledged
                 figures.acknowledged[place] = body
-            figures.waits_s.append(took_s := trio.current_time() - began)
-            if took_s >= self._try_s:
-                self._long.add(body)
+            figures.waits_s.append(trio.current_time() - began)
             await trio.sleep(self._pause_s)
 
     async def consume(self, message: MessageExt) -> None:
@@ -121,9 +113,7 @@ class Traffic:
                     found[_place(queue, message.queue_offset)] = message.body
         figures = self.figures
         figures.lost = sum(found.get(place) != body for place, body in figures.acknowledged.items())
-        doubled = [body for body, count in Counter(found.values()).items() if count > 1]
-        figures.doubled = len(doubled)
-        figures.doubled_by_answers = len(set(doubled) - self._long)
+        figures.doubled = len(found) - len(set(found.values()))
 
 
 def _place(queue: MessageQueue, offset: int) -> Place:

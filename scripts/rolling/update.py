@@ -114,7 +114,7 @@ async def under_traffic(made: Cluster, plan: Plan) -> AsyncIterator[Traffic]:
     """Senders and a group of consumers work while the block does; then what they sent is counted and checked."""
     timeout_ms = WAITING_TIMEOUT_MS if made.mode in (SINGLE, SETS) else DEFAULT_TIMEOUT_MS
     async with Producer(made.nameserver, send_timeout_ms=timeout_ms, accept_weaker=made.mode == SETS) as producer:
-        traffic = Traffic(producer, TOPIC, plan.pause_s, timeout_ms)
+        traffic = Traffic(producer, TOPIC, plan.pause_s)
         async with PushConsumer(made.nameserver, group=GROUP, subscriptions={TOPIC: "*"}, handler=traffic.consume):
             async with trio.open_nursery() as nursery:
                 for sender in range(plan.senders):
