@@ -52,9 +52,9 @@ class Side:
         if sys.prefix == sys.base_prefix:
             raise SystemExit("run this with .venv/bin/python, which scripts/test makes")
         self.tree = tree
-        self._bin = home / "bin"
-        self._bin.mkdir(parents=True)
-        self.python = self._bin / "python"
+        self.bin = home / "bin"
+        self.bin.mkdir(parents=True)
+        self.python = self.bin / "python"
         self.python.symlink_to(Path(sys.prefix) / "bin" / "python")
         (home / "lib").symlink_to(Path(sys.prefix) / "lib")
         (home / "pyvenv.cfg").write_bytes((Path(sys.prefix) / "pyvenv.cfg").read_bytes())
@@ -64,7 +64,7 @@ class Side:
     @property
     def env(self) -> dict[str, str]:
         """The environment in which the tree comes before what is installed."""
-        return {**os.environ, "PYTHONPATH": str(self.tree), "PATH": f"{self._bin}:{os.environ['PATH']}"}
+        return {**os.environ, "PYTHONPATH": str(self.tree), "PATH": f"{self.bin}:{os.environ['PATH']}"}
 
     def _write_commands(self) -> None:
         setup = ConfigParser()
@@ -73,7 +73,7 @@ class Side:
             name, _, place = line.partition(" = ")
             module, _, function = place.partition(":")
             if name:
-                script = self._bin / name
+                script = self.bin / name
                 script.write_text(f"#!{self.python}\nfrom {module} import {function}\n{function}()\n")
                 script.chmod(0o755)
 

@@ -343,6 +343,13 @@ class StoreCorrupt(StoreError):
         return f"{self.file} is damaged at offset {self.offset}: {self.reason}"
 
 
+class NewerVersion(StoreCorrupt):
+    """A later version of Skylark wrote the file, and this version cannot read it; the text says what is new in it."""
+
+    def __str__(self) -> str:
+        return f"{self.file} was written by a newer Skylark ({self.reason}): run that version or a later one"
+
+
 class FileClosed(StoreError):
     """The file was unmapped or removed before it could be used."""
 

@@ -94,8 +94,8 @@ class Process(Protocol):
     def wait(self, timeout: float | None = None) -> int: ...
 
 
-def execute(command: Sequence[str], log: IO[bytes], cwd: Path, environment: Mapping[str, str] | None = None) -> Process:
-    """Start a program whose output goes to ``log``; ``environment`` is by default this process's."""
+def execute(command: Sequence[str], log: IO[bytes], cwd: Path, environment: Mapping[str, str] = os.environ) -> Process:
+    """Start a program whose output goes to ``log``."""
     # A session of its own: Ctrl-C reaches only the parent, which stops this process gracefully.
     return subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=cwd, env=environment, start_new_session=True
@@ -116,10 +116,12 @@ class Daemon:
     log: Path
     #: The reservations that keep other processes from the daemon's ports while it is down.
     reservation: object = field(default=None, repr=False)
+    #: Variables that the process has besides those of this process.
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     _process: Process | None = field(default=None, repr=False)
     _log_start: int = 0
     #: Starts a process; tests have a faster way.
-    launch: ClassVar[Callable[[Sequence[str], IO[bytes], Path], Process]] = execute
+    launch: ClassVar[Callable[[Sequence[str], IO[bytes], Path, Mapping[str, str]], Process]] = execute
 
     @property
     def addr(self) -> str:
@@ -142,7 +144,7 @@ class Daemon:
         """Start the process; `ready` is True once it serves."""
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as log:
-            self._process = Daemon.launch(self.command, log, ROOT)
+            self._process = Daemon.launch(self.command, log, ROOT, {**os.environ, **self.environment})
 
     def ready(self) -> bool:
         """Whether the daemon answers requests. Raises DaemonFailed when it has ended."""

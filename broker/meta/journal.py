@@ -29,7 +29,7 @@ from skylark.broker.meta.journal_format import (
 )
 from skylark.mqcommon.disk.files import AppendFile, FileSystem
 from skylark.mqcommon.disk.write_again import write_again
-from skylark.mqcommon.errors import OutOfDescriptors, ProtocolError, StoreCorrupt, StoreError
+from skylark.mqcommon.errors import NewerVersion, OutOfDescriptors, ProtocolError, StoreCorrupt, StoreError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
 OnRecord = Callable[[str, Any], None]
@@ -39,6 +39,10 @@ COMPACT_MIN_BYTES = 1024 * 1024
 COMPACT_FACTOR = 4
 
 END = "end"
+
+
+class UnknownKind(ValueError):
+    """A record has a kind that nobody in this version reads."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -432,6 +436,8 @@ def _apply(records: list[JournalRecord], path: str, on_record: OnRecord) -> int:
     for offset, kind, payload in changes:
         try:
             on_record(kind, payload)
+        except UnknownKind:
+            raise NewerVersion(path, offset, f"it has records {kind!r}") from None
         except (KeyError, ValueError, TypeError, AttributeError, ProtocolError) as error:
             reason = f"the record {kind!r} cannot be used ({type(error).__name__}: {error})"
             raise StoreCorrupt(path, offset, reason) from error

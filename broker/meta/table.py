@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import Any, Generic, Protocol, TypeVar
 
-from skylark.broker.meta.journal import END, MARK, Journal
+from skylark.broker.meta.journal import END, MARK, Journal, UnknownKind
 from skylark.mqcommon.clock import Clock
 from skylark.mqcommon.errors import RequestRefused, StoreError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
@@ -62,10 +62,10 @@ class Tables:
                 self._appliers[kind] = apply
 
     def apply(self, kind: str, payload: Any) -> None:
-        """Apply one record at recovery. Raises ValueError if no table declared its kind."""
+        """Apply one record at recovery. Raises UnknownKind if no table declared its kind."""
         apply = self._appliers.get(kind)
         if apply is None:
-            raise ValueError("no table has such records; was it written by a newer Skylark?")
+            raise UnknownKind(kind)
         apply(payload)
 
     def state(self) -> Iterator[Change]:

@@ -3,7 +3,9 @@
  slave to master    offset 8                        how far the slave's log goes; the first one: where to begin
  master to slave    offset 8 | size 4 | data        a piece of the log; size 0 is a heartbeat
 
-A slave reports every few seconds and after each append. Other bytes raise ProtocolError.
+A slave reports every few seconds and after each append. Between Skylark brokers the report `LEAVING` says that the
+slave is about to stop; the master answers with a heartbeat when it has sent all that sends wait for. Other bytes raise
+ProtocolError.
 Neighbours: hello.py (the handshake of Skylark brokers before that), link.py.
 """
 
@@ -17,6 +19,8 @@ HEADER_BYTES = 12
 # RocketMQ's haTransferBatchSize; a Java slave has a buffer of 4 MiB.
 PLAIN_CHUNK_BYTES = 32 * 1024
 CHUNK_BYTES = 1024 * 1024
+# A report of a slave that is about to stop.
+LEAVING = -1
 MAX_CHUNK_BYTES = 4 * 1024 * 1024
 
 _REPORT = struct.Struct(">q")

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from skylark.broker.replication.frames import (
     CHUNK_BYTES,
+    LEAVING,
     REPORT_BYTES,
     FrameReader,
     LogPiece,
@@ -176,6 +177,10 @@ class MasterLink(LinkToSlave):
         self._chunk_bytes = CHUNK_BYTES
         # Where the slave's log begins, as far as that is known.
         self.start = 0
+        #: Whether the slave has said that it is about to stop.
+        self.is_leaving = False
+        # The slave may go when it was sent the log up to here, and a heartbeat; -1: it is not about to.
+        self._leaves_at = -1
 
     @property
     def hello(self) -> Hello | None:
@@ -195,7 +200,8 @@ class MasterLink(LinkToSlave):
     @property
     def idle(self) -> bool:
         """Whether there is nothing to send until the log grows or a heartbeat is due."""
-        return not self._output and self.claimed is None and not self.refusal and self.next_offset == self._bounds().end
+        waits = self._output or self.claimed is not None or self.refusal or self._leaves_at >= 0
+        return not waits and self.next_offset == self._bounds().end
 
     def receive(self, data: bytes, now: float) -> None:
         """Take bytes from the slave. After a ProtocolError the connection must be closed."""
@@ -223,7 +229,9 @@ class MasterLink(LinkToSlave):
         at = self.next_offset
         if at < 0:
             return None
-        if now >= self.beat_at():
+        if now >= self.beat_at() or 0 <= self._leaves_at <= at:
+            if self._leaves_at <= at:
+                self._leaves_at = -1
             self._said = now
             return Range(encode_header(at, 0), at, 0)
         bounds = self._bounds()
@@ -278,6 +286,10 @@ class MasterLink(LinkToSlave):
         self.next_offset = self.start = offset or bounds.last_file
 
     def _reported(self, offset: int) -> None:
+        if offset == LEAVING and self.hello is not None:
+            # No send waits for this slave any more, except for what is in the log now.
+            self.is_leaving, self._leaves_at = True, self._bounds().end
+            return
         # A report past the sent bytes could acknowledge a send that no slave has.
         if not 0 <= offset <= self.next_offset:
             raise ProtocolError(f"it reports offset {offset}, but was sent the log only up to {self.next_offset}")
@@ -361,6 +373,15 @@ class LinkToMaster(ABC):
     def report(self, offset: int, now: float) -> None:
         """Report that this slave has the log up to ``offset``."""
 
+    def leave(self, now: float) -> bool:
+        """Say that this slave is about to stop; returns whether the master will say when it may (`may_leave`)."""
+        return False
+
+    @property
+    def may_leave(self) -> bool:
+        """Whether the master has sent all that sends wait for, after `leave`."""
+        return True
+
     def _report(self, offset: int, now: float) -> None:
         self._reported, self._said = offset, now
         self._output += self.encode_report(offset)
@@ -387,6 +408,7 @@ class SlaveLink(LinkToMaster):
     ) -> None:
         super().__init__(terms, start, end, now, proof)
         self._frames = FrameReader()
+        self._leaves: bool | None = None
         if proof is None:
             self.ready = True
             self._report(begin if self._end is None else end, now)
@@ -405,7 +427,20 @@ class SlaveLink(LinkToMaster):
             if piece.data:
                 self._end = piece.offset + len(piece.data)
                 pieces.append(piece)
+            elif self._leaves is False:
+                self._leaves = True
         return pieces
+
+    def leave(self, now: float) -> bool:
+        if self._handshake is None or not self.ready:
+            return False
+        self._output += encode_report(LEAVING)
+        self._leaves = False
+        return True
+
+    @property
+    def may_leave(self) -> bool:
+        return self._leaves is not False
 
     def report(self, offset: int, now: float) -> None:
         """Report that this slave has the log up to ``offset``: the master counts it as a copy up to there."""

@@ -65,6 +65,9 @@ class LogCopier(Protocol):
     async def run(self) -> None:
         """Run until cancelled, or until the log is found corrupt; then call `finish`."""
 
+    async def leave(self) -> None:
+        """Before a graceful stop: let the master answer the sends that wait for this copy. Returns soon."""
+
     async def finish(self) -> None:
         """Make the store an ordinary one, to which messages can be appended. StoreCorrupt or DiskFull if it is not."""
 
@@ -136,6 +139,8 @@ class Replication(Part):
         self._slave_sync = slave_sync
         self._before_leading = before_leading
         self._changed = Signal()
+        # What copies now, or has copied last.
+        self._slave: LogCopier | None = None
 
     @property
     def strangers(self) -> int:
@@ -190,7 +195,9 @@ class Replication(Part):
         self._server.beat()
 
     async def stop(self) -> None:
-        """Wait until the slaves have the rest of the log, at most `DRAIN_TIMEOUT_S`."""
+        """Wait until the slaves have the rest of the log, at most `DRAIN_TIMEOUT_S`; or take leave of the master."""
+        if self._role.now.follows and self._slave is not None:
+            await self._slave.leave()
         await self._server.drain(DRAIN_TIMEOUT_S)
 
     async def close(self) -> None:
@@ -207,7 +214,7 @@ class Replication(Part):
     async def _follow(self, changed: Signal) -> StoreError | None:
         """Copy until the role changes; returns why the store is not an ordinary one then, if it is not."""
         # A new slave for each master: nothing that was agreed with the former one holds for the next.
-        slave = self._new_slave()
+        slave = self._slave = self._new_slave()
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._slave_sync.run)

@@ -113,6 +113,8 @@ class MasterSession(MasterSide):
         link.receive(data, now)
         if self.slave is None:
             self._follow_when_ready()
+        if link.is_leaving and self.slave is not None:
+            self._acks.leaving(self.slave)
         # A slave counts as a copy from its first report on: before that it may have nothing of what it was sent.
         if link.acked >= 0:
             self._acks.acked(self._peer.addr, link.acked)

@@ -41,6 +41,8 @@ MAX_PAUSE_S = 5.0
 REFUSED_PAUSE_S = 30.0
 # After a connection that lasted this long the next pause is short again.
 GOOD_S = 10.0
+# How long a slave that stops waits for its master. Longer than the master needs for what is in flight.
+LEAVE_S = 1.0
 # How often the reason is logged while no master is followed.
 LOG_S = 60.0
 
@@ -81,6 +83,9 @@ class HaClient:
         self._to_flush = Signal()
         self._sending = trio.Lock()
         self._records = WholeRecords.unchecked()
+        # The connection over which the log comes, once the master goes on there.
+        self._session: tuple[SlaveSide, Transport] | None = None
+        self._is_leaving, self._may_leave = False, trio.Event()
         # HA address of the master whose log is being copied; "" when there is none.
         self.following = ""
         # Why copying has stopped until an administrator acts; "" while it has not.
@@ -109,9 +114,31 @@ class HaClient:
             if self.following or failures == 1 or now >= logged_at + LOG_S:
                 logger.warning("the master is not followed, still trying: %s", reason)
                 logged_at = now
-            self.following = ""
+            self.following, self._session = "", None
+            self._may_leave.set()
             self._master.lost()
             await trio.sleep(self._backoff.pause_s(failures))
+
+    async def leave(self) -> None:
+        """Say to the master that this slave is about to stop, and copy what sends wait for, for `LEAVE_S` at most.
+
+        Otherwise these sends would get a weaker status, and producers would store their messages a second time.
+        """
+        if self._session is None:
+            return
+        session, transport = self._session
+        with trio.move_on_after(LEAVE_S):
+            try:
+                self._is_leaving = session.link.leave(trio.current_time())
+                if self._is_leaving:
+                    await self._send(session, transport)
+                    await self._may_leave.wait()
+                if self._flush is not None:
+                    await self._flush()
+                    session.flushed(self._replica.log.raw_flushed, trio.current_time())
+                    await self._send(session, transport)
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                pass  # the master is gone, or older than this request
 
     async def finish(self) -> None:
         """Call after `run`: adds all whole records to their queues, and cuts a partial record at the end of the log."""
@@ -120,7 +147,7 @@ class HaClient:
     def _stop_copying(self, reason: str) -> None:
         if not self.stopped:
             logger.error("replication stopped: %s", reason)
-        self.following, self.stopped = "", reason
+        self.following, self._session, self.stopped = "", None, reason
 
     async def _follow(self) -> str:
         """Copy over one connection; returns why it ended."""
@@ -182,12 +209,15 @@ class HaClient:
             session.settle()
             if session.link.ready and not self.following:
                 self.following, self.stopped = target.ha_addr, ""
+                self._session = session, transport
                 logger.info("master %s is followed, from offset %d", target.ha_addr, replica.raw_end)
             # Report as soon as the bytes are in the log, before the queues have them: the master waits for copies of
             # its log, and queues can be built from the log at any time.
             if not replica.is_empty:
                 session.appended(replica.raw_end, now)
                 await self._send(session, transport)
+            if self._is_leaving and session.link.may_leave:
+                self._may_leave.set()
             self._queues.grown()
             await self._queues.wait_for_room()
 

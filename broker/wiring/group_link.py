@@ -96,6 +96,7 @@ def group_link(core: Core, known: KnownMaster, listeners: list[Listener], delete
             followers,
             lambda: options.preferred_leaders,
             lambda: options.flush_interval_commit_log / 1000,
+            lambda: len(core.durability),
         ),
         port,
         core.clock,

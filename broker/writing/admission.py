@@ -22,7 +22,7 @@ from skylark.broker.writing.waits import skips_waiting
 from skylark.mqcommon.errors import RequestRefused
 from skylark.mqcommon.names import DLQ_RESENT_TOPIC
 from skylark.remoting.protocol.codes import ResponseCode
-from skylark.remoting.protocol.requests.sends import NO_MESSAGES
+from skylark.remoting.protocol.requests.sends import NO_MESSAGES, NOT_SAFE_HERE
 
 
 class Reason(Enum):
@@ -87,6 +87,9 @@ class Copies(Protocol):
 
     def are_enough(self, end: int) -> bool:
         """Whether minInSyncReplicas brokers, this one included, are in sync with a log that ends at ``end``."""
+
+    def are_too_few(self, end: int) -> bool:
+        """Whether a send that is stored now, in a log that ends at ``end``, would get SLAVE_NOT_AVAILABLE."""
 
 
 class Admission:
@@ -168,6 +171,11 @@ class Admission:
             )
         if not copies.are_enough(end):
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "in-sync replicas not enough")
+
+    def check_safe(self, end: int) -> None:
+        """RequestRefused if a message, to be put at ``end`` of the log, would lack copies on slaves."""
+        if self._copies is not None and self._copies.are_too_few(end):
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, NOT_SAFE_HERE)
 
     def check_own(self) -> None:
         """RequestRefused for a message of the broker itself, or a message that was admitted before."""

@@ -116,6 +116,10 @@ class Durability:
             return 1 + self._acks.in_sync(end) >= least
         return elected.set_size >= (least or elected.default_min_size)
 
+    def are_too_few(self, end: int) -> bool:
+        """Whether a send that is stored now, in a log that ends at ``end``, would get SLAVE_NOT_AVAILABLE."""
+        return self.needs_slaves and self._slaves_needed(end) == _TOO_FEW
+
     def answer_when_safe(
         self,
         channel: Answering,

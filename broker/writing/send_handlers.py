@@ -42,6 +42,7 @@ from skylark.remoting.protocol.command import CBOR, Command
 from skylark.remoting.protocol.requests.sends import (
     DEFERRED_BATCHES,
     LONG,
+    ONLY_IF_SAFE,
     SEND_BATCH_MESSAGE,
     SEND_MESSAGE,
     SEND_MESSAGE_V2,
@@ -145,6 +146,8 @@ class SendHandlers(Part):
         ext = request.ext or {}
         if not self._admission.takes_sends:
             self._admission.check_send(ext.get(names.topic))
+        if self._durability.needs_slaves and ext.get(ONLY_IF_SAFE):
+            self._writer.admit_safe()
         try:
             topic: str = ext[names.topic]
             queue_id = int(ext[names.queue_id])

@@ -88,6 +88,7 @@ class ConnectedSlave:
     acked: int = -1  # the slave holds the log from ``start`` to here; -1: it has not reported yet
     next_offset: int = 0
     sent_bytes: int = 0
+    is_leaving: bool = False  # it is about to stop: sends that wait already still count its copies
 
 
 class AckLedger:
@@ -110,7 +111,7 @@ class AckLedger:
         """``max_gap_bytes``: a slave that lags this much, or more, is not in sync."""
         self._max_gap_bytes = max_gap_bytes
         self._slaves: dict[str, ConnectedSlave] = {}
-        self._acked: list[int] = []  # reported ends; slaves that have not reported yet are left out
+        self._acked: list[int] = []  # reported ends; without slaves that have not reported yet, or are leaving
         self._ends: list[int] = []  # reported ends of slaves that may have the oldest waiting message, largest first
         self._rows: dict[int, deque[tuple[int, float, Done]]] = {}  # by the number of slaves needed, in log order
         self._waiting = 0
@@ -150,13 +151,19 @@ class AckLedger:
         if self._slaves.pop(addr, None) is not None:
             self._count()
 
+    def leaving(self, slave: ConnectedSlave) -> None:
+        """Count the slave as in sync no longer, as it is about to stop; its reports still end waits."""
+        if not slave.is_leaving:
+            slave.is_leaving = True
+            self._count()
+
     def slaves(self) -> list[ConnectedSlave]:
         """The connected slaves, oldest connection first."""
         return list(self._slaves.values())
 
     def is_in_sync(self, slave: ConnectedSlave, end: int) -> bool:
-        """Whether the slave lags less than the maximum gap behind ``end``."""
-        return slave.acked >= 0 and end - slave.acked < self._max_gap_bytes
+        """Whether the slave lags less than the maximum gap behind ``end``, and does not leave."""
+        return not slave.is_leaving and slave.acked >= 0 and end - slave.acked < self._max_gap_bytes
 
     def in_sync(self, end: int) -> int:
         """How many slaves lag less than the maximum gap behind ``end``."""
@@ -223,5 +230,5 @@ class AckLedger:
         oldest = min((rows[0][0] for rows in self._rows.values() if rows), default=None)
         counted = reported if oldest is None else [slave for slave in reported if slave.start < oldest]
         self._lacks_oldest = len(counted) < len(reported)
-        self._acked = [slave.acked for slave in reported]
+        self._acked = [slave.acked for slave in reported if not slave.is_leaving]
         self._ends = sorted((slave.acked for slave in counted), reverse=True)

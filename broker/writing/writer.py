@@ -180,6 +180,10 @@ class Writer:
         """RequestRefused when no client's message may be stored now: not the master, or too few slaves are in sync."""
         self.admission.check_message(self._store.log.end, properties)
 
+    def admit_safe(self) -> None:
+        """RequestRefused when a message that is stored now would lack copies on slaves."""
+        self.admission.check_safe(self._store.log.end)
+
     def check(self, sys_flag: int, body_bytes: int) -> None:
         """RequestRefused for a message that no broker with these options accepts."""
         if sys_flag & TRANSACTION_MASK:

@@ -16,6 +16,7 @@ from skylark.mqcommon.addresses import server_address, split_address
 from skylark.mqcommon.clock import Clock
 from skylark.mqcommon.disk.atomic import remove_all_leftovers, remove_leftovers
 from skylark.mqcommon.disk.files import FileSystem
+from skylark.mqcommon.errors import RaftError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.namesrv.config_handlers import OptionsHolder
 from skylark.namesrv.controller.elections import Elections, RoleNotices
@@ -38,6 +39,7 @@ from skylark.remoting.raft.storage import FileStorage
 logger = logging.getLogger(__name__)
 
 DRAIN_TIMEOUT_MS = 1_000
+HAND_OVER_MS = 1_000
 IDLE_S = 120
 MOST_CONNECTIONS = 40_000
 LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
@@ -133,11 +135,22 @@ class Controller:
         return "" if self.view.group.leader else "the group has no leader"
 
     async def stop(self) -> None:
-        """Accept no more connections and answer what is in flight; cancel ``run`` afterwards."""
+        """Let another Controller lead, accept no more connections, answer what is in flight; then cancel ``run``."""
         self._is_stopping = True
+        await self._hand_over()
         if self._server is not None:
             self._server.stop_accepting()
             await self._server.drain(DRAIN_TIMEOUT_MS)
+
+    async def _hand_over(self) -> None:
+        """Hand the leadership over: masters would have no lease until the others notice that this leader is gone."""
+        group = None if self.view is None else self.view.group
+        if group is None or not group.heir:
+            return
+        try:
+            await group.transfer(group.heir, HAND_OVER_MS)
+        except RaftError as error:
+            logger.warning("the leadership is not handed over: %s", error)
 
     def _on_close(self, channel: Channel) -> None:
         if self._elections is not None:

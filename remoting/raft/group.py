@@ -79,6 +79,10 @@ class Group(Protocol):
     @property
     def members(self) -> Members: ...
 
+    @property
+    def heir(self) -> str:
+        """The voter that has the most besides this leader: `transfer` to it at a stop. "" when this is no leader."""
+
     async def propose(self, data: bytes, timeout_ms: float) -> Any:
         """Commit ``data``; the result is what the state machine's ``apply`` returned for it here.
 

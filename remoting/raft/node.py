@@ -125,6 +125,11 @@ class RaftNode:
         """The other members, as far as this node knows when it leads."""
         return {} if self._running is None else self._running.raft.followers()
 
+    @property
+    def heir(self) -> str:
+        known = {name: each.match for name, each in self.followers().items() if name in self.members.voters}
+        return max(known, key=known.__getitem__) if self.is_leader and known else ""
+
     async def propose(self, data: bytes, timeout_ms: float) -> Any:
         return await self._begun().propose(data, timeout_ms)
 

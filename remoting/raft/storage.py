@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from skylark.mqcommon.disk.atomic import write_atomic
 from skylark.mqcommon.disk.files import AppendFile, FileSystem, MappedFile
 from skylark.mqcommon.disk.write_again import write_again
-from skylark.mqcommon.errors import ProtocolError, StoreCorrupt
+from skylark.mqcommon.errors import NewerVersion, ProtocolError, StoreCorrupt
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.raft.log import MemoryEntries
 from skylark.mqcommon.raft.messages import RaftEntry, Snapshot
@@ -36,6 +36,8 @@ MARKS_AT = (0, 4096)
 MARK_FILE_BYTES = MARKS_AT[-1] + MARK.size
 # After the index and the term of the entry before the first: a mark was on disk before this log.
 _IS_MARKED = 1
+# Of a record: vote, base and entries. Of its base: index, term, and that there is a mark.
+RECORD_FIELDS, BASE_FIELDS = 3, 3
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -99,7 +101,10 @@ class FileStorage:
         # lacks committed entries, or vote twice in a term.
         self._refuse_lost(records, whole)
         base, entries = (snapshot.index, snapshot.term), MemoryEntries(snapshot.index, snapshot.term)
-        for vote, found_base, fields in records:
+        for record in records:
+            if len(record) != RECORD_FIELDS or len(record[1] or ()) > BASE_FIELDS:
+                raise NewerVersion(self._log_path, 0, "its records have more fields")
+            vote, found_base, fields = record
             if vote is not None:
                 self._hard_state = HardState(*vote)
             if found_base is not None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scripts.daemons import free_port
+from scripts.rolling.clusters import MODES, SETS
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,8 @@ class Options:
     controller: bool
     dledger: bool
     rolling: bool
+    mode: str
+    rounds: int
     console: bool
     console_port: int
     down_s: float
@@ -45,6 +48,8 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     shows.add_argument("--rolling", action="store_true")
     shows.add_argument("--console", action="store_true")
     parser.add_argument("--console-port", type=int, default=env("QUICKSTART_CONSOLE_PORT", "8088"))
+    parser.add_argument("--mode", choices=(*MODES, "all"), default=env("QUICKSTART_MODE", SETS))
+    parser.add_argument("--rounds", type=_positive, default=env("QUICKSTART_ROUNDS", "1"))
     parser.add_argument("--down", type=_seconds, default=env("QUICKSTART_DOWN", "4"))
     given = parser.parse_args(arguments)
     if len({*given.namesrv_ports, *given.broker_ports}) < 4:
@@ -60,6 +65,8 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
         given.controller,
         given.dledger,
         given.rolling,
+        given.mode,
+        given.rounds,
         given.console,
         given.console_port,
         given.down,

@@ -26,6 +26,7 @@ from skylark.mqcommon.errors import (
     WrongBroker,
 )
 from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.requests.sends import NOT_SAFE_HERE
 from skylark.sdk.client import ClientHandle
 from skylark.sdk.producer.result import SendStatus
 from skylark.sdk.producer.routing import SendRoutes
@@ -134,6 +135,9 @@ class Brokers:
         if isinstance(error, WrongBroker):
             self._client.instance.drop_address(error.wanted, addr)
             return False
+        if isinstance(error, BrokerError) and error.remark == NOT_SAFE_HERE:
+            self._is_weak(addr, SendStatus.SLAVE_NOT_AVAILABLE)
+            return False
         is_leaving = isinstance(error, BrokerError) and error.code == ResponseCode.GO_AWAY
         if is_leaving or isinstance(error, (RequestTimeout, ConnectFailed, ConnectionLost)):
             self.suspect(addr)
@@ -150,16 +154,19 @@ class Brokers:
             self._wake_lanes()
         weak = self.faults.weak
         if status is not SendStatus.SEND_OK:
-            if weak.answered_weakly(addr, _now_ms()):
-                logger.warning(
-                    "the broker at %s stores messages with less safety than it should (%s): until it answers SEND_OK it"
-                    " is avoided, and what it stores is sent once more to another broker, if there is one",
-                    addr,
-                    status.name,
-                )
+            self._is_weak(addr, status)
         elif weak and weak.forget(addr):
             logger.info("the broker at %s stores messages as safely as it should again", addr)
             self._wake_lanes()
+
+    def _is_weak(self, addr: str, status: SendStatus) -> None:
+        if self.faults.weak.answered_weakly(addr, _now_ms()):
+            logger.warning(
+                "the broker at %s stores messages with less safety than it should (%s): until it answers SEND_OK it"
+                " is avoided, and what it stores is sent once more to another broker, if there is one",
+                addr,
+                status.name,
+            )
 
     @enable_ki_protection
     async def _ask(self, topic: str) -> None:

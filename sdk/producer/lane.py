@@ -349,7 +349,15 @@ class Lane:
         # was stored twice.
         rows = rows_of(sends, owner.new_keys)
         sys_flag, has_deferred = owner.sys_flag | sends[0].sys_flag, sends[0].alone == DEFERRED
-        command = send_request(owner.wire_group, queue, rows, owner.now_ms(), sys_flag, has_deferred=has_deferred)
+        command = send_request(
+            owner.wire_group,
+            queue,
+            rows,
+            owner.now_ms(),
+            sys_flag,
+            has_deferred=has_deferred,
+            only_if_safe=self._targets.has_choice and sends[0].failed is None,
+        )
 
         request = _Request(self, addr, queue, sends, rows, started)
         try:
@@ -604,6 +612,8 @@ class Targets:
         self._asks_at = 0.0
         #: Requests that have no answer yet.
         self.requests = 0
+        #: Whether several brokers could take the send for which `next` was called last.
+        self.has_choice = False
         #: In a lane of one queue: failed sends wait for their retry, and later sends must not overtake them.
         self.paused = False
         #: The last failure in this lane, reported by sends that time out before their first try.
@@ -661,6 +671,7 @@ class Targets:
                 raise failed.error or failed.weak.error()
             return target
         rested = [addr for addr in route.writable_at if faults.usable(addr, now * 1000)]
+        self.has_choice = len(rested) > 1
         # Isolated, suspect and weak brokers are better than none; resting brokers get no request at all.
         usable = rested or self._not_resting(route.writable_at, now)
         avoid = () if failed is None else failed.avoid

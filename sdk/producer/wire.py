@@ -10,7 +10,7 @@ from skylark.mqcommon.message.batch import decode_batch, decode_offsets, encode_
 from skylark.mqcommon.message.ids import split_offset_msg_id
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.remoting.protocol.command import Command
-from skylark.remoting.protocol.requests.sends import DEFERRED_BATCHES, SEND_BATCH_MESSAGE, SEND_MESSAGE_V2
+from skylark.remoting.protocol.requests.sends import DEFERRED_BATCHES, ONLY_IF_SAFE, SEND_BATCH_MESSAGE, SEND_MESSAGE_V2
 
 AUTO_CREATE_TOPIC_QUEUES = 4
 DEFAULT_TOPIC = "TBW102"
@@ -74,10 +74,12 @@ def send_request(
     sys_flag: int = 0,
     *,
     has_deferred: bool = False,
+    only_if_safe: bool = False,
 ) -> Command:
     """The request to store (flag, body, encoded properties) rows in one queue, as a batch if there are several.
 
     ``has_deferred``: some rows are delivered later; only brokers with `DEFERRED_BATCHES` take such rows in batches.
+    ``only_if_safe``: see `ONLY_IF_SAFE`.
     """
     batch = len(rows) > 1
     flag, body, properties = (0, _batch_body(rows), b"") if batch else rows[0]
@@ -98,6 +100,8 @@ def send_request(
     }
     if has_deferred and batch:
         ext[DEFERRED_BATCHES] = True
+    if only_if_safe:
+        ext[ONLY_IF_SAFE] = True
     return Command(SEND_BATCH_MESSAGE.code if batch else SEND_MESSAGE_V2.code, ext, body)
 
 

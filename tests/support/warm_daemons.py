@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import IO
 
 from scripts.daemons import Process, execute
+from scripts.rolling import names
 
 # Console script → its module, and another module that it needs when it serves.
 COMMANDS = {
@@ -176,6 +177,8 @@ def _become(command: Sequence[str], environment: Mapping[str, str], cwd: str, *,
         sys.exit()
     if DISK in environment:
         import_module(environment[DISK]).install(environment)
+    if names.NAMES in environment:
+        names.install(environment)
     module, _ = COMMANDS[Path(command[0]).name]
     import_module(f"{module.rpartition('.')[0]}.__main__").main()
 

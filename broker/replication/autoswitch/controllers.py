@@ -76,6 +76,12 @@ class Controllers:
         if self.leader == leader:
             self.leader, self._failed = "", leader
 
+    def leads(self, addr: str) -> None:
+        """Note that the Controller at ``addr`` has answered as the leader."""
+        if self.leader != addr:
+            logger.info("Controller %s leads", addr)
+            self.leader, self._failed = addr, ""
+
     async def _find(self) -> str:
         """Ask all Controllers who leads: the first that claims leadership, else a leader that others name."""
         named: list[str] = []
@@ -220,9 +226,12 @@ class ControllerRequests:
             return Beat(None, None, "", True) if is_unknown and addr == self.controllers.leader else None
         except RemotingError:
             return None
-        if addr != self.controllers.leader:
-            return None
         master, remark = answer.header(), answer.command.remark or ""
+        if addr != self.controllers.leader:
+            if master.master_epoch is None:
+                return None
+            # A Skylark Controller: it leads, or it would not have named a master. The leader before it may be gone.
+            self.controllers.leads(addr)
         return Beat(master.master_broker_id, master.master_epoch, remark if remark.startswith(NO_LEASE) else "")
 
 

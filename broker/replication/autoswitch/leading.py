@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 import trio
 
-from skylark.broker.replication.autoswitch.sync_set import DECIDED, SyncSet
+from skylark.broker.replication.autoswitch.sync_set import DECIDED, GONE_S, SyncSet
 from skylark.broker.writing.elected import Elected
 from skylark.mqcommon.errors import BrokerError, ProtocolError, RemotingError
 from skylark.mqcommon.signal import Signal
@@ -106,6 +106,7 @@ class Leading:
         self._reported.pop(broker_id, None)
         if self._set is not None:
             self._set.disconnected(broker_id, trio.current_time())
+            self._wake.set()
 
     def grown(self) -> None:
         """Confirm what the log has grown by, as far as the members have it: without other members, all of it."""
@@ -116,7 +117,8 @@ class Leading:
     async def run(self) -> None:
         """Keep the set as it should be, until cancelled."""
         while True:
-            with trio.move_on_after(CHECK_S):
+            # Sends wait for a member that is gone: it leaves as soon as it may, not at the next check.
+            with trio.move_on_after(GONE_S if self._set is not None and self._set.waits_for_gone else CHECK_S):
                 await self._wake.wait()
             self.grown()
             known = self._set

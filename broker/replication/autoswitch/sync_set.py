@@ -96,6 +96,11 @@ class SyncSet:
             self._since[broker_id] = copy.level_at
             self._gone_at[broker_id] = now
 
+    @property
+    def waits_for_gone(self) -> bool:
+        """Whether a member's connection is closed, and it has not left the set yet."""
+        return not self.members.isdisjoint(self._gone_at)
+
     def advance(self, log_end: int) -> None:
         """Move the confirm offset as far as the members allow."""
         # Count the old and the requested set together: the Controller may have applied either, and elect from it. A

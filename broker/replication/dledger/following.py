@@ -40,6 +40,9 @@ class Following:
                 # `LogDisk` takes no entries until there is room, and then lets the queues go on.
                 logger.error("the queues of this member are not complete: %s", error)
 
+    async def leave(self) -> None:
+        """Do nothing: a majority is enough for the leader."""
+
     async def finish(self) -> None:
         """Take no more entries; returns when the queues have the entries of all copied messages.
 

@@ -37,7 +37,7 @@ from skylark.broker.replication.replica import Replica
 from skylark.broker.store.log.commitlog import CommitLog
 from skylark.mqcommon.disk.atomic import read_with_crc, write_with_crc
 from skylark.mqcommon.disk.files import FileSystem
-from skylark.mqcommon.errors import DiskFull, OutOfDescriptors, StoreCorrupt, StoreError
+from skylark.mqcommon.errors import DiskFull, NewerVersion, OutOfDescriptors, StoreCorrupt, StoreError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.raft.log import RaftLog
 from skylark.mqcommon.raft.membership import Members
@@ -642,7 +642,7 @@ class LogDisk:
             raise LostDisk(self._state_path, 0, "its CRC is wrong: it is not known what this member promised")
         version, *rest = cbor2.loads(data)
         if version not in (_VERSION, _VERSION_WITHOUT_MARK):
-            raise StoreCorrupt(self._state_path, 0, f"it was written by a newer version ({version}): start that one")
+            raise NewerVersion(self._state_path, 0, f"version {version} of its format")
         self.node, term, vote, fields = rest
         self._has_mark = version != _VERSION_WITHOUT_MARK
         self._hard_state, self._snapshot = HardState(term, vote), snapshot_of(fields)

@@ -26,6 +26,7 @@ from skylark.broker.writing.elected import Elected
 from skylark.mqcommon.clock import Clock
 from skylark.mqcommon.errors import BrokerError, DiskFull, ProtocolError, RemotingError, RequestRefused
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.polling import poll_until
 from skylark.mqcommon.raft.errors import NotLeader, RaftError
 from skylark.mqcommon.signal import Signal
 from skylark.remoting.net.answers import answer_with
@@ -51,6 +52,8 @@ ASK_S = 0.2
 CLEAN_S = 60.0
 READ_MS = 1_000.0
 HAND_OVER_MS = 2_000.0
+# How long a leader that stops waits for the majority that its last messages need.
+ANSWERED_S = 2.0
 MEMBERS_MS = 3_000.0
 # How often a leader that is not preferred looks for a preferred member, and how many entries that member may lack.
 PREFER_S = 1.0
@@ -86,7 +89,8 @@ class LeadershipEffects:
     """What the group changes. ``began`` is called with the term in which this broker leads, before its first message.
 
     ``follower_id``: the broker id while it does not lead. ``preferred``: the names of those who are to lead.
-    ``flush_interval_s``: how often the log, its entries and the mark are flushed.
+    ``flush_interval_s``: how often the log, its entries and the mark are flushed. ``waiting``: how many sends wait for
+    their answers.
     """
 
     role: RoleMachine
@@ -98,6 +102,7 @@ class LeadershipEffects:
     followers: FollowerReport
     preferred: Callable[[], list[str]]
     flush_interval_s: Callable[[], float]
+    waiting: Callable[[], int]
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -134,6 +139,7 @@ class GroupMember(Part):
         self._port = port
         self._clock = clock
         self._flush_interval_s = state.flush_interval_s
+        self._waiting = state.waiting
         #: None until it runs.
         self.node: RaftNode | None = None
         self._mending: Mending | None = None
@@ -211,11 +217,10 @@ class GroupMember(Part):
     async def stop(self) -> None:
         """Hand the leadership to the member that has the most, so that the group need not wait for an election."""
         node = self.node
-        if node is None or not node.is_leader:
-            return
-        known = {name: each.match for name, each in node.followers().items() if name in node.members.voters}
-        if known:
-            await self._hand_over(node, max(known, key=known.__getitem__))
+        if node is not None and (heir := node.heir):
+            # Once another member leads, this one does not know whether their messages are safe: they are sent again.
+            await poll_until(lambda: not self._waiting(), ANSWERED_S)
+            await self._hand_over(node, heir)
 
     async def _hand_over(self, node: RaftNode, to: str) -> None:
         # Nothing is stored from here on: it could not be proposed, and would be cut.

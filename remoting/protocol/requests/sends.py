@@ -153,6 +153,11 @@ SEND_BATCH_MESSAGE = Request(
 #: the slots of timed messages, as in their recall handles; 0 for other messages.
 DEFERRED_BATCHES = "deferredBatches"
 
+#: A Skylark producer puts this field into a send that another broker could store, too. A SYNC_MASTER without the slaves
+#: that it needs then stores nothing, and answers SYSTEM_ERROR with `NOT_SAFE_HERE`. RocketMQ's brokers ignore it.
+ONLY_IF_SAFE = "onlyIfSafe"
+NOT_SAFE_HERE = "in-sync replicas not enough, so nothing is stored: another broker may have enough"
+
 
 @lazy_dataclass(slots=True)
 class RecallMessageRequestHeader(Header):

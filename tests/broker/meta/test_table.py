@@ -244,7 +244,7 @@ def test_a_kind_that_exists_already_is_an_error(kind: str) -> None:
 def test_a_record_that_no_table_declared_stops_with_its_place() -> None:
     at = OpenedValues(MemoryFiles())
     at.journal.append("unknown", 1)
-    with pytest.raises(StoreCorrupt, match=r"the record 'unknown' cannot be used .*newer Skylark"):
+    with pytest.raises(StoreCorrupt, match=r"written by a newer Skylark \(it has records 'unknown'\)"):
         OpenedValues(at.fs.killed())
 
 

@@ -318,3 +318,26 @@ def test_a_peer_must_say_who_it_is_in_time_however_it_trickles() -> None:
     plain = master_link(log, replace(TERMS, hello_s=3.0))
     plain.receive(encode_report(0), 2.9)
     assert plain.times_out_at() == 22.9
+
+
+def test_a_slave_that_leaves_may_go_when_it_has_what_the_log_has_now() -> None:
+    master_log, slave_log = Log(text(5000)), Log()
+    master, slave = master_link(master_log), slave_link(slave_log)
+    converse(master, master_log, slave, slave_log)
+    master_log.data += b"sends wait for the copy of this"
+    assert slave.leave(0.0) and not slave.may_leave
+    master.receive(slave.take_output(), 0.0)
+    assert master.is_leaving and not master.idle
+    end = master_log.end
+    converse(master, master_log, slave, slave_log)
+    assert slave.may_leave and master.acked == end and master.idle
+    # It copies on until its connection ends.
+    master_log.data += b"more"
+    converse(master, master_log, slave, slave_log)
+    assert master.acked == master_log.end
+
+
+def test_a_slave_tells_a_plain_master_nothing_when_it_leaves() -> None:
+    slave = slave_link(Log(text(10)), hello=False)
+    slave.take_output()
+    assert not slave.leave(0.0) and slave.may_leave and slave.take_output() == b""

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import trio
 
+from skylark.broker.replication.slave import HaClient
 from skylark.mqcommon.addresses import split_address
 from skylark.mqcommon.message.message import decode_messages
 from skylark.remoting.protocol.body import KVTable
@@ -15,6 +16,7 @@ from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.command import Command
 from skylark.remoting.protocol.dialect import decode_body
 from skylark.remoting.protocol.requests.brokers import GET_BROKER_HA_STATUS, GET_BROKER_RUNTIME_INFO, HARuntimeInfo
+from skylark.remoting.protocol.requests.sends import NOT_SAFE_HERE, ONLY_IF_SAFE
 from tests.broker.replication.sets import SLAVE, Running, broker
 from tests.broker.running import pull_request, send_request
 from tests.support.waiting import until
@@ -76,6 +78,35 @@ async def test_without_a_slave_a_message_is_stored_on_the_master_alone(options: 
     async with broker(**options, **SYNC) as master:
         assert await code_of_a_send(master) == ResponseCode.SLAVE_NOT_AVAILABLE
         assert await master.bodies("T") == [b"hello"]
+
+
+async def test_a_send_that_another_broker_could_store_is_not_stored_without_a_slave(options: Options) -> None:
+    async with broker(**options, **SYNC) as master:
+        asked = send_request("T", b"hello", **{ONLY_IF_SAFE: True})
+        answer = await master.client.invoke(master.addr, asked, 10_000)
+        assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, NOT_SAFE_HERE)
+        async with broker(**options, **SLAVE):
+            await in_sync(master)
+            asked = send_request("T", b"safe", **{ONLY_IF_SAFE: True})
+            assert (await master.client.invoke(master.addr, asked, 10_000)).code == ResponseCode.SUCCESS
+        assert await master.bodies("T") == [b"safe"]
+
+
+async def test_a_slave_that_stops_takes_leave_of_its_master(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[tuple[int, int]] = []
+    leave = HaClient.leave
+
+    async def left(slave: HaClient) -> None:
+        await leave(slave)
+        # It is still connected, and has all that was stored; sends do not count on it any more.
+        assert slave.following
+        found.append(((await status(master)).in_sync_slave_nums, await code_of_a_send(master)))
+
+    monkeypatch.setattr(HaClient, "leave", left)
+    async with broker(**options, **SYNC) as master:
+        async with broker(**options, **SLAVE):
+            await in_sync(master)
+        assert found == [(0, ResponseCode.SLAVE_NOT_AVAILABLE)]
 
 
 async def test_a_slave_that_is_killed_and_comes_back(options: Options) -> None:

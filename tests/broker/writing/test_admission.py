@@ -18,6 +18,7 @@ from skylark.broker.writing.writer import BatchFields, Writer
 from skylark.mqcommon.errors import RequestRefused
 from skylark.mqcommon.names import DLQ_RESENT_TOPIC
 from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.requests.sends import NOT_SAFE_HERE
 from tests.broker.meta.support import MetadataDir, options
 from tests.broker.store.support import HOST, open_store
 from tests.broker.writing.support import make_sends
@@ -63,6 +64,9 @@ class Slaves:
 
     def are_enough(self, end: int) -> bool:
         return end <= self._in_sync_to
+
+    def are_too_few(self, end: int) -> bool:
+        return not self.are_enough(end)
 
 
 def verdict(check: Callable[..., None], *asked: Any) -> Verdict:
@@ -117,6 +121,13 @@ def test_clients_messages_come_in_only_if_they_can_become_safe(
     assert verdict(admission.check_own) is None and verdict(admission.check_room) is None
     admission.refuse(Reason.NOT_MASTER)
     assert verdict(admission.check_message, 100, b"") == ANSWERS[Reason.NOT_MASTER]
+
+
+def test_who_wants_a_safe_copy_or_none_is_told_when_slaves_lack() -> None:
+    admission = Admission(Slaves(in_sync_to=99))
+    assert verdict(admission.check_safe, 99) is None
+    assert verdict(admission.check_safe, 100) == (1, NOT_SAFE_HERE)
+    assert verdict(Admission().check_safe, 100) is None
 
 
 @pytest.mark.parametrize(("cleared", "left"), list(permutations(Reason, 2)))

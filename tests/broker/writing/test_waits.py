@@ -202,3 +202,16 @@ def test_a_wait_that_is_too_late_is_told_so_once() -> None:
     assert heard == [False, True]
     commits.wait(15, 9.0, heard.append)
     assert heard == [False, True, True], "what is on disk already waits for nothing"
+
+
+def test_a_slave_that_leaves_ends_waits_and_counts_for_no_new_ones() -> None:
+    ledger = AckLedger(GAP)
+    heard: list[bool] = []
+    slave = ledger.connected("a", 0.0)
+    ledger.acked("a", 0)
+    ledger.wait(10, 1, 3.0, heard.append)
+    assert ledger.in_sync(10) == 1
+    ledger.leaving(slave)
+    assert ledger.in_sync(10) == 0
+    ledger.acked("a", 10)
+    assert heard == [True] and ledger.in_sync(10) == 0

@@ -161,6 +161,14 @@ async def test_another_controller_goes_on_and_the_others_name_it() -> None:
         assert await controllers.asked(second.register) == 1
 
 
+async def test_a_leader_that_stops_has_handed_the_leadership_over() -> None:
+    async with open_controllers("n0", "n1", "n2") as controllers:
+        name = await controllers.leader()
+        leader = controllers.running[name]
+        await leader.stop()
+        assert leader.view is not None and not leader.view.group.is_leader
+
+
 async def test_administrators_see_and_change_it() -> None:
     async with AsyncExitStack() as stack:
         # A designated election waits until what another Controller told the old master is over.

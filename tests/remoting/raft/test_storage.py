@@ -1,13 +1,14 @@
 """The disk of a node: what was acknowledged is there after each kind of crash, and rot is not taken for a torn end."""
 
 from random import Random
+from typing import Any
 from zlib import crc32
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skylark.mqcommon.errors import StoreCorrupt, StoreLocked
+from skylark.mqcommon.errors import NewerVersion, StoreCorrupt, StoreLocked
 from skylark.mqcommon.raft.membership import Members
 from skylark.mqcommon.raft.messages import APPLICATION, RaftEntry, Snapshot
 from skylark.mqcommon.raft.ready import HardState, Persist
@@ -332,3 +333,12 @@ def test_a_cut_log_with_a_damaged_mark_stops_the_node() -> None:
             cut.flip("/raft/mark", at + 9)
         with pytest.raises(StoreCorrupt, match="must not go on"):
             FileStorage(cut, "/raft").load()
+
+
+@pytest.mark.parametrize("record", [[[1, ""], [0, 0, 1, 7], []], [None, None, [], "new"]])
+def test_a_log_of_a_newer_version_is_refused_with_the_reason(record: list[Any]) -> None:
+    fs = used()
+    payload = dumps(record)
+    fs.overwrite("/raft/log", fs.read("/raft/log") + HEAD.pack(len(payload), crc32(payload)) + payload)
+    with pytest.raises(NewerVersion, match=r"/raft/log was written by a newer Skylark .*: run that version"):
+        FileStorage(fs, "/raft").load()

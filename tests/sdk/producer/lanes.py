@@ -21,9 +21,10 @@ from skylark.mqcommon.message.ids import encode_host, offset_msg_id
 from skylark.mqcommon.message.message import Message
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.remoting.net.channel import Answered
+from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.command import CBOR, Command
 from skylark.remoting.protocol.requests.routes import BrokerData, QueueData, TopicRouteData
-from skylark.remoting.protocol.requests.sends import SEND_BATCH_MESSAGE
+from skylark.remoting.protocol.requests.sends import NOT_SAFE_HERE, ONLY_IF_SAFE, SEND_BATCH_MESSAGE
 from skylark.sdk.client import ClientHandle
 from skylark.sdk.producer.brokers import Brokers
 from skylark.sdk.producer.lane import Lane
@@ -36,6 +37,8 @@ OK = 0
 SILENT = -1
 REFUSING = -2
 LOSING = -3
+# A SYNC_MASTER of Skylark without its slave.
+UNSAFE = -4
 
 
 class Cluster:
@@ -114,6 +117,12 @@ class Cluster:
 
     async def _answer(self, addr: str, command: Command, timeout_ms: float, answered: Answered) -> None:
         act = self.acts[addr]
+        if act == UNSAFE:
+            act = ResponseCode.SLAVE_NOT_AVAILABLE
+            if (command.ext or {}).get(ONLY_IF_SAFE):
+                await trio.sleep(0.001)
+                answered(command.respond(ResponseCode.SYSTEM_ERROR, NOT_SAFE_HERE))
+                return
         if act == SILENT:
             await trio.sleep(timeout_ms / 1000)
         else:

@@ -22,7 +22,7 @@ from skylark.sdk.producer.pending import ALONE, DEFERRED, TOGETHER
 from skylark.sdk.producer.transactional import TransactionProducer
 from skylark.sdk.producer.weak import CERTAIN_MS, LONGEST_PAUSE_S, TRY_MS, WeakBrokers
 from tests.sdk.fakes import FakeNamesrv, serving
-from tests.sdk.producer.lanes import OK, REFUSING, SILENT, Sender, a_lane, addr_of
+from tests.sdk.producer.lanes import OK, REFUSING, SILENT, UNSAFE, Sender, a_lane, addr_of
 from tests.sdk.producer.test_producer import StoringBroker, bodies, two_brokers
 from tests.support.waiting import until
 
@@ -62,6 +62,22 @@ async def test_a_weak_answer_is_sent_once_more_to_a_strong_broker(
         assert sender.results[twice[0]].tries == 2 and sender.owner.retried == 1
         assert [record.levelname for record in caplog.records] == ["WARNING"]
         assert status.name in caplog.text and "sent once more to another broker" in caplog.text
+
+
+async def test_a_broker_that_lacks_its_slave_stores_no_copy_that_another_broker_can_store_safely(
+    autojump_clock: MockClock,
+) -> None:
+    async with a_lane("a", "b") as sender:
+        sender.cluster.acts["a:1"] = UNSAFE
+        for number in range(20):
+            await sender.send(b"%d" % number)
+        assert not sender.errors and len(sender.cluster.tries_at("a")) == 1
+        assert sorted(stored_at(sender, "b"), key=int) == [b"%d" % number for number in range(20)]
+        assert stored_at(sender, "a") == []
+        # Without another broker the message is stored, with its weak status.
+        sender.cluster.acts["b:1"] = REFUSING
+        await sender.send(b"alone")
+        assert stored_at(sender, "a") == [b"alone"]
 
 
 async def test_a_broker_is_used_again_once_it_is_strong(autojump_clock: MockClock) -> None:

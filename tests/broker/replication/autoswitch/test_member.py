@@ -214,3 +214,20 @@ async def test_a_learner_is_never_elected() -> None:
         three = await brokers.start(controller_heart_beat_timeout_mills=1_000)
         await until(lambda: three.leads, "another one leads")
         await until(lambda: learner.follows == three.addr, "the learner follows it")
+
+
+async def test_a_controller_that_answers_as_the_leader_is_the_leader() -> None:
+    # Nothing but heartbeats is sent: what makes brokers look for the leader, and the ends of leases, are hours away.
+    hour = 3_600_000
+    quiet = {"sync_broker_metadata_period": hour, "controller_heart_beat_timeout_mills": hour}
+    async with cluster("n0", "n1", "n2", broker_heartbeat_timeout=hour) as made:
+        await made.controllers.leader_addr()
+        member = await made.start(**quiet)
+        await until(lambda: member.leads, "the only broker leads")
+        assert member.part._requests is not None
+        known = member.part._requests.controllers
+        before = known.leader
+        leader = await made.controllers.leader()
+        await made.controllers.stop(leader)
+        await until(lambda: known.leader not in ("", before), "a heartbeat finds the new leader")
+        assert known.leader in made.controllers.addrs.values()

@@ -115,9 +115,12 @@ def test_a_member_whose_connection_stays_closed_leaves_soon() -> None:
     tracked = SyncSet(ME, {ME, 2, 3}, 5, PATIENCE_S, 0.0)
     for slave in (2, 3):
         tracked.acked(slave, 50, 50, 1.0)
+    assert not tracked.waits_for_gone
     tracked.disconnected(2, 1.0)
-    assert tracked.wanted(1.4) is None
+    assert tracked.wanted(1.4) is None and tracked.waits_for_gone
     assert tracked.wanted(1.0 + GONE_S) == {ME, 3}
+    tracked.update({ME, 3}, 6, 50, 1.0 + GONE_S)
+    assert not tracked.waits_for_gone
 
 
 def test_one_set_is_proposed_at_a_time() -> None:

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 from zlib import crc32
 
+import cbor2
 import pytest
 import trio
 import trio.testing
@@ -27,6 +28,8 @@ from skylark.broker.tasks.truncate import LogTruncation
 from skylark.broker.writing.admission import Admission
 from skylark.broker.writing.elected import Elected
 from skylark.broker.writing.waits import LogWaits
+from skylark.mqcommon.disk.atomic import read_with_crc, write_with_crc
+from skylark.mqcommon.errors import NewerVersion
 from skylark.mqcommon.raft.config import Config
 from skylark.mqcommon.raft.membership import Members
 from skylark.mqcommon.raft.messages import (
@@ -162,7 +165,7 @@ async def test_an_elected_member_without_room_for_its_tail_leads_when_there_is_r
     terms: list[int] = []
     unused: Any = SimpleNamespace(peers={})
     effects = LeadershipEffects(
-        RoleMachine(1), Elected(trio.current_time), unused, 1, terms.append, unused, unused, list, lambda: 1.0
+        RoleMachine(1), Elected(trio.current_time), unused, 1, terms.append, unused, unused, list, lambda: 1.0, int
     )
     part = GroupMember(unused, found.disk, effects, unused, ManualClock())
     node: Any = LeadingNode()
@@ -228,6 +231,15 @@ async def test_a_member_that_is_killed_after_it_forgot_a_tail_has_lost_nothing_t
     for fs in [*left, member.fs.killed()]:
         await Member(fs).start()  # no LostDisk
     assert left
+
+
+async def test_the_state_of_a_newer_version_is_refused_with_the_reason() -> None:
+    member = await Member(MemoryFiles()).start()
+    left, path = member.fs.killed(), "/store/dledger/state"
+    _, *rest = cbor2.loads(read_with_crc(left, path) or b"")
+    write_with_crc(left, path, cbor2.dumps([99, *rest]))
+    with pytest.raises(NewerVersion, match=r"/store/dledger/state was written by a newer Skylark \(version 99 of"):
+        await Member(left).start()
 
 
 async def test_a_tail_that_finds_no_room_to_be_saved_is_cut_later() -> None:
