@@ -31,6 +31,7 @@ SkylarkError
 └── StoreError
     ├── StoreLocked           another broker holds the directory
     ├── StoreCorrupt          damaged bytes: file, offset, reason
+    │   └── NewerVersion      a file of a later version of Skylark
     ├── FileClosed            unmapped or removed before it was used
     └── DiskFull              no room for the next file
         └── OutOfDescriptors  a file could not be opened now; an OSError, too

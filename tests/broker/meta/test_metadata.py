@@ -21,7 +21,7 @@ def test_the_report_says_whether_there_was_any_change() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "payload"),
-    [("users", {}), ("topic", 7), ("group", None), ("offsets", {"T@g": 1}), ("topic", {"perm": "many"})],
+    [("topic", 7), ("group", None), ("offsets", {"T@g": 1}), ("topic", {"perm": "many"})],
 )
 def test_a_record_of_another_version_stops_with_its_place(kind: str, payload: object) -> None:
     fs = MemoryFiles()
