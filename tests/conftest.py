@@ -228,7 +228,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> SharedF
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Give loggers the levels that they had before the test: a server in its process may have changed some."""
+    """Give loggers their levels back, and Ctrl-C its meaning: a server in this process, or Spark, may change them."""
+    on_interrupt = signal.getsignal(signal.SIGINT)
     before: dict[logging.Logger, int] = {}
     set_level = logging.Logger.setLevel
 
@@ -244,6 +245,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
             for logger, level in before.items():
                 if logger.level != level:
                     set_level(logger, level)
+            if signal.getsignal(signal.SIGINT) is not on_interrupt:
+                # Otherwise trio leaves Ctrl-C alone.
+                signal.signal(signal.SIGINT, on_interrupt)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -68,6 +68,8 @@ MAX_IN_FLIGHT = 65_535
 # A connection on which nothing arrives for this time, though a request has expired, is dead: a firewall or NAT on the
 # way has forgotten it. An expired request with a shorter timeout proves less: a server may stall for a moment.
 SILENT_S = 2.0
+# How long a client reads on after a write has failed. The reader of a dead connection ends at once.
+LAST_ANSWERS_S = 1.0
 # How many of a peer's first bytes are kept, to name its protocol.
 FIRST_BYTES = 16
 
@@ -334,6 +336,11 @@ class Channel:
                         self._outbox_bytes -= len(part)
                 self.charge()
         except trio.BrokenResourceError as error:
+            if not self._backpressure:
+                # A server that stops answers what it has read before it closes: these answers may wait in the
+                # transport. The reader takes them, finds the end and closes the channel.
+                with trio.move_on_after(LAST_ANSWERS_S):
+                    await self._waiting_for_sent.park()
             self.close(str(error))
         finally:
             self.blocked_since = 0.0

@@ -8,12 +8,15 @@ import pytest
 import trio
 import trio.testing
 
+from skylark.mqcommon.errors import ConnectionLost, RemotingError
 from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.in_process import Direction
 from skylark.remoting.net.transport import Transport
 from skylark.remoting.protocol.command import Command
-from skylark.remoting.protocol.frame import encode
+from skylark.remoting.protocol.frame import MAX_FRAME_BYTES, encode
 from tests.remoting.net.served import reset
 from tests.remoting.net.test_server import BIG, ECHO, serving
+from tests.support.memory_transport import MemoryTransport
 from tests.support.waiting import until
 
 
@@ -72,3 +75,38 @@ async def test_a_scan_keeps_no_channel_alive(
             await until(lambda: closed() is None, "the channel is gone")
         finally:
             gc.enable()
+
+
+class BreaksForWriting(MemoryTransport):
+    """As a socket that the peer has reset: what came before can be read."""
+
+    __slots__ = ("is_broken",)
+
+    def try_send(self, pieces: list[bytes | memoryview]) -> int:
+        if self.is_broken:
+            raise trio.BrokenResourceError("reset")
+        return super().try_send(pieces)
+
+    async def send_all(self, data: bytes | memoryview) -> None:
+        if self.is_broken:
+            raise trio.BrokenResourceError("reset")
+        await super().send_all(data)
+
+
+async def test_answers_that_came_before_the_end_count_though_a_write_fails_first() -> None:
+    for _ in range(30):  # whether the writer or the reader runs first is random
+        up, down = Direction(1_000), Direction(1_000)
+        ours, theirs = BreaksForWriting("c:1", "s:1", down, up), MemoryTransport("s:1", "c:1", up, down)
+        ours.is_broken = False
+        channel = Channel(ours, max_frame_bytes=MAX_FRAME_BYTES)
+        ended: list[Command | RemotingError] = []
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(channel.run, lambda channel, command: None)
+            first, second = Command(ECHO), Command(ECHO)
+            channel.submit(first, 60_000, ended.append)
+            await channel.sent()
+            ours.is_broken = True
+            theirs.try_send([encode(first.respond())])
+            nursery.start_soon(theirs.aclose)
+            channel.submit(second, 60_000, ended.append)
+        assert [type(each) for each in ended] == [Command, ConnectionLost]
