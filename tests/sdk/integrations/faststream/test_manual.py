@@ -65,7 +65,7 @@ async def test_the_handler_refuses_what_it_says(namespace: dict[str, Any]) -> No
     async with asyncio.timeout(60), broker:
         await broker.start()
         await broker.publish({}, "orders")
-        letters = await until_dead(broker, "shop-orders", 1)
+        letters = await until_dead(broker, "cafe-orders", 1)
     assert "no item" in letters[0].failure.reason
 
 
