@@ -45,7 +45,8 @@ settings.register_profile("fast", ANY_MACHINE, max_examples=10, derandomize=True
 
 # A file of tests that imports one of these starts processes, a JVM among them; --fast leaves it out.
 STARTS_PROCESSES = re.compile(
-    r"^(import subprocess|from (pyspark|scripts\.(daemons|controller_set)|tests\.support\.(daemons|spark\w*)) )",
+    r"^(import subprocess"
+    r"|from (pyspark|scripts\.(daemons|controller_set|rolling\.\w+)|tests\.support\.(daemons|spark\w*)) )",
     re.MULTILINE,
 )
 # A test with one of these fixtures starts a process, too: an official client of RocketMQ 5.

@@ -3,6 +3,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from skylark.mqcommon.options.environment import OF_CLIENTS
 from skylark.spark_connector.parallelism import VARIABLE, parallelism, publish
 
 
@@ -50,3 +51,7 @@ def test_planning_is_told_how_much_runs_at_once(
 def test_untold_the_drivers_machine_stands_for_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     assert parallelism() == os.cpu_count()
+
+
+def test_daemons_let_the_variable_pass() -> None:
+    assert {VARIABLE} == OF_CLIENTS
