@@ -392,7 +392,7 @@ class PopHandlers(Part):
 
 
 def _happens(percent: int) -> bool:
-    """True in so many percent of the calls, at random: requests of several groups may come by turns."""
+    """True in ``percent`` of 100 calls, at random: with a counter, groups whose pops alternate could starve."""
     return percent > 0 and (percent >= 100 or random.randrange(100) < percent)
 
 

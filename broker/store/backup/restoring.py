@@ -115,7 +115,8 @@ class Restore:
         finally:
             copy.close()
         if file.crc not in (None, crc):
-            raise StoreCorrupt(source, 0, "its CRC is not that of the backup: take another copy of the backup")
+            reason = "the file was changed since the backup was made (CRC): take another copy of the backup"
+            raise StoreCorrupt(source, 0, reason)
 
     def recover(self, say: Callable[[str], None]) -> MessageStore:
         """Open the new store, as after a power loss: queues and index follow the log. The caller closes it.
