@@ -324,8 +324,8 @@ def memory_suffices(facts: Facts) -> Iterator[Finding]:
         text = f"uses {percent} % of the memory that it may have, {limit // MIB:,} MiB"
         if percent >= SHORT_MEMORY_PERCENT:
             remedy = (
-                "raise the limit of its container, or lower maxBufferedBytes and maxConnections: at the limit the kernel"
-                " kills the broker"
+                "raise the limit of its container, or lower maxBufferedBytes and maxConnections: at the limit the"
+                " kernel kills the broker"
             )
             yield Finding(FAIL, broker.where, text, remedy)
         else:
