@@ -2,13 +2,14 @@
 
 Names are resolved, and the address server is asked, at the start and every fetchNamesrvAddrInterval, as in RocketMQ; a
 new namesrvAddr (updateBrokerConfig) takes effect within a second. If a name cannot be resolved, or the list cannot be
-fetched, the last known addresses stay in use.
+fetched, the last known addresses stay in use. A name that has stood for several addresses is not used as an address
+again: its last server would seem to be another one, and the broker would leave that server's routes for a moment.
 Neighbours: remoting/net/address_server.py (the requests), registrar.py (registers with new NameServers, and unregisters
 from removed NameServers).
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 import trio
 
@@ -36,11 +37,9 @@ class NameServerList(Part):
     def __init__(
         self,
         options: BrokerOptions,
-        resolve: Callable[[str], Awaitable[list[str]]] = resolved,
         server: AddressServer | None = None,
     ) -> None:
         self._options = options
-        self._resolve = resolve
         if server is None and options.fetch_namesrv_addr_by_address_server:
             domain, subgroup = options.rmq_address_server_domain, options.rmq_address_server_sub_group
             server = AddressServer(address_server_url(domain, subgroup))
@@ -63,6 +62,10 @@ class NameServerList(Part):
             with trio.move_on_after(FIRST_RETRY_S if waits else self._options.fetch_namesrv_addr_interval / 1000):
                 await self._wanted.wait()
             await self._refresh()
+
+    def has_behind_name(self, addr: str) -> bool:
+        """Whether ``addr`` is a name whose servers are in ``addrs``, under addresses of their own."""
+        return addr not in self.addrs and addr in self._behind
 
     def tick(self) -> None:
         """Notice a changed namesrvAddr."""
@@ -98,7 +101,7 @@ class NameServerList(Part):
 
     async def _resolve_name(self, addr: str) -> None:
         try:
-            self._behind[addr] = await self._resolve(addr)
+            self._behind[addr] = await resolved(addr, keeps_name=self._behind.get(addr, [addr]) == [addr])
         except OSError as error:
             self._log_once(addr, f"the NameServer {addr} cannot be looked up: {connect_reason(error)}")
         else:

@@ -123,6 +123,8 @@ class Registrar(Part):
         self._states: dict[str, _NameServer] = {}
         self._nursery: trio.Nursery | None = None
         self._client: RemotingClient | None = None
+        # Woken by each registration.
+        self._registered = trio.lowlevel.ParkingLot()
         self._loops = trio.CancelScope()
         self._stopping = False
         self._running = False
@@ -216,7 +218,12 @@ class Registrar(Part):
         if self._heartbeats is not None and state.addr not in self._states:
             self._heartbeats.forget(state.addr)
         with trio.move_on_after(UNREGISTER_S):
-            if state.up:
+            if self._namesrvs.has_behind_name(state.addr):
+                # The same server: unregistering there, or closing the connection first, would take this broker out of
+                # the routes until it is registered over another connection.
+                while not all(each.up for each in self._states.values()):
+                    await self._registered.park()
+            elif state.up:
                 await self._unregister_from(client, state, UNREGISTER_S * 1000)
         client.close_connection(state.addr, "it is not in the list of NameServers any more")
         # The same server may be in the list under another address, and have forgotten this broker now.
@@ -339,6 +346,7 @@ class Registrar(Part):
                 )
         state.up = True
         state.failures = state.refusals = 0
+        self._registered.unpark_all()
 
     async def _unregister(self, client: RemotingClient) -> None:
         """Unregister from all at once; a NameServer that does not answer will notice the closed connection."""

@@ -120,10 +120,11 @@ def addresses_in_answer(data: bytes) -> tuple[str, ...]:
     return addrs
 
 
-async def resolved(addr: str) -> list[str]:
-    """All servers behind the name in ``host:port``, as addresses in their order; ``[addr]`` when there is only one.
+async def resolved(addr: str, *, keeps_name: bool = True) -> list[str]:
+    """All servers behind the name in ``host:port``, as addresses in their order.
 
-    Raises OSError when the name cannot be resolved within TIMEOUT_S.
+    ``keeps_name``: ``[addr]`` when there is only one server. Raises OSError when the name cannot be resolved within
+    TIMEOUT_S.
     """
     host, port = split_address(addr)
     try:
@@ -138,4 +139,6 @@ async def resolved(addr: str) -> list[str]:
     except trio.TooSlowError:
         raise OSError(f"the name was not resolved within {TIMEOUT_S} s") from None
     # One server keeps its name, which a certificate may need, and which is looked up anew at each connect.
-    return [format_address(ip, port) for ip in ips[:MAX_ADDRESSES]] if len(ips) > 1 else [addr]
+    if keeps_name and len(ips) <= 1:
+        return [addr]
+    return [format_address(ip, port) for ip in ips[:MAX_ADDRESSES]]

@@ -356,7 +356,7 @@ class Lane:
             owner.now_ms(),
             sys_flag,
             has_deferred=has_deferred,
-            only_if_safe=self._targets.has_choice and sends[0].failed is None,
+            only_if_safe=self._targets.may_move(addr, sends[0].failed, started),
         )
 
         request = _Request(self, addr, queue, sends, rows, started)
@@ -612,8 +612,8 @@ class Targets:
         self._asks_at = 0.0
         #: Requests that have no answer yet.
         self.requests = 0
-        #: Whether several brokers could take the send for which `next` was called last.
-        self.has_choice = False
+        # Whether several brokers could take the send for which `next` was called last.
+        self._has_choice = False
         #: In a lane of one queue: failed sends wait for their retry, and later sends must not overtake them.
         self.paused = False
         #: The last failure in this lane, reported by sends that time out before their first try.
@@ -671,7 +671,7 @@ class Targets:
                 raise failed.error or failed.weak.error()
             return target
         rested = [addr for addr in route.writable_at if faults.usable(addr, now * 1000)]
-        self.has_choice = len(rested) > 1
+        self._has_choice = len(rested) > 1
         # Isolated, suspect and weak brokers are better than none; resting brokers get no request at all.
         usable = rested or self._not_resting(route.writable_at, now)
         avoid = () if failed is None else failed.avoid
@@ -708,6 +708,30 @@ class Targets:
         """Whether the next request to ``addr`` only tries whether the broker stores messages safely again."""
         weak = self._owner.brokers.faults.weak
         return bool(weak) and weak.is_due(addr, trio.current_time() * 1000)
+
+    def may_move(self, addr: str, failed: FailedTries | None, now: float) -> bool:
+        """Whether another broker may store a send safely that ``addr`` cannot; ``addr`` should then store no copy.
+
+        Suspects do not count: a copy of less safety is better than a send that fails.
+        """
+        if failed is None:
+            if self._has_choice:
+                return True
+        elif failed.weak is not None:
+            # A copy is stored already, and a second one of less safety has no use.
+            return True
+        route = self._owner.route_of(self._topic)
+        if self._queue is not None or route is None or len(route.writable_at) < 2:
+            return False
+        avoid = () if failed is None else failed.avoid
+        faults, now_ms = self._owner.brokers.faults, now * 1000
+        return any(
+            at != addr
+            and at not in avoid
+            and not faults.weak.is_certain(at, now_ms)
+            and faults.usable(at, now_ms, weak_too=True)
+            for at in route.writable_at
+        )
 
     def elsewhere(self, addr: str, failed: FailedTries | None, now: float) -> tuple[str, MessageQueue] | None:
         """Where to send a message once more that is stored at ``addr``, but not safely; None if no broker can take it.

@@ -103,7 +103,8 @@ async def test_names_are_looked_up_again_and_a_failure_changes_nothing(
     await trio.testing.wait_all_tasks_blocked()
     assert changes[1:] == [
         ("10.0.0.2:9876", "10.0.0.3:9876", "10.0.0.1:9876", "other.example:1"),
-        ("ns.example:9876", "10.0.0.1:9876", "other.example:1"),
+        # Not its name: that would seem to be another server than the one at 10.0.0.3 that the broker is registered at.
+        ("10.0.0.3:9876", "10.0.0.1:9876", "other.example:1"),
     ]
     assert caplog.text.count("other.example:1 cannot be looked up") == 1
     object.__setattr__(conf, "namesrv_addr", "10.0.0.7:1")
@@ -173,6 +174,27 @@ async def test_the_broker_registers_with_new_ones_and_unregisters_from_those_tha
         assert two.unregistered == three.unregistered == []
         await registrar.stop()
         assert (len(one.unregistered), len(two.unregistered), len(three.unregistered)) == (1, 1, 1)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_name_gets_and_loses_servers_and_the_broker_stays_registered_at_the_others(dns: Dns) -> None:
+    stays, comes = RecordingNamesrv(), RecordingNamesrv()
+    async with serving(stays) as addr, trio.open_nursery() as nursery:
+        port = int(addr.rpartition(":")[2])
+        await nursery.start(comes.server.serve, "127.0.0.2", port)
+        dns.names["ns.example"] = ["127.0.0.1"]
+        meta = MetadataDir(options(namesrv_addr=f"ns.example:{port}", fetch_namesrv_addr_interval=50))
+        found, known = NameServerList(meta.options), KnownMaster()
+        registrar = Registrar(identity_of(meta.options, 10911), meta.topics, meta.options, known, namesrvs=found)
+        found.on_change.append(registrar.list_changed)
+        await nursery.start(found.run)
+        await nursery.start(registrar.run)
+        await until(lambda: registrar.registered_addrs == [f"ns.example:{port}"])
+        for ips in (["127.0.0.1", "127.0.0.2"], ["127.0.0.1"]):
+            dns.names["ns.example"] = ips
+            await until(lambda ips=ips: registrar.registered_addrs == [f"{ip}:{port}" for ip in ips])
+        await until(lambda: bool(comes.unregistered))
+        assert stays.unregistered == []
         nursery.cancel_scope.cancel()
 
 

@@ -80,6 +80,49 @@ async def test_a_broker_that_lacks_its_slave_stores_no_copy_that_another_broker_
         assert stored_at(sender, "a") == [b"alone"]
 
 
+async def test_a_broker_that_lacks_its_slave_stores_no_copy_while_another_one_may_have_its_slave_again(
+    autojump_clock: MockClock,
+) -> None:
+    """The slaves of two sets are restarted one after the other, and the first set is still avoided."""
+    async with a_lane("a", "b") as sender:
+        sender.cluster.acts["b:1"] = NO_SLAVE
+        await sender.send(b"first")
+        sender.cluster.acts.update({"a:1": UNSAFE, "b:1": OK})
+        # The weak answer is older than CERTAIN_MS, and its pause is not over.
+        sender.owner.brokers.faults.weak._avoided_until["b:1"] = (trio.current_time() + TRY_MS) * 1000
+        await trio.sleep(CERTAIN_MS / 1000)
+        stored_before = len(stored_at(sender, "a"))
+        await sender.send(b"second")
+        assert sender.results[b"second"].status is SendStatus.SEND_OK
+        assert len(stored_at(sender, "a")) == stored_before
+
+
+@pytest.mark.parametrize("act", [REFUSING, ResponseCode.SYSTEM_BUSY])
+async def test_a_retry_is_not_stored_weakly_either_while_another_broker_can_store_it_safely(
+    autojump_clock: MockClock, act: int
+) -> None:
+    for busy, unsafe in ("ab", "ba"):
+        async with a_lane("a", "b", "c") as sender:
+            sender.cluster.acts.update({addr_of(busy): act, addr_of(unsafe): UNSAFE})
+            for number in range(10):
+                await sender.send(b"%d" % number)
+                sender.owner.brokers.faults.cleared(addr_of(busy))
+                sender.owner.brokers.faults.weak.forget(addr_of(unsafe))
+            assert not sender.errors and stored_at(sender, unsafe) == []
+
+
+async def test_a_message_that_is_stored_weakly_is_not_stored_weakly_once_more(autojump_clock: MockClock) -> None:
+    """RocketMQ's brokers do not know the field that asks for this, so the first copy is stored."""
+    async with a_lane("a", "b") as sender:
+        sender.owner.accept_weaker = True
+        sender.cluster.acts.update({"a:1": UNSAFE, "b:1": NO_SLAVE})
+        for number in range(10):
+            await sender.send(b"%d" % number)
+            for addr in ("a:1", "b:1"):
+                sender.owner.brokers.faults.weak.forget(addr)
+        assert not sender.errors and max(Counter(body for _, body in sender.cluster.stored).values()) == 1
+
+
 async def test_a_broker_is_used_again_once_it_is_strong(autojump_clock: MockClock) -> None:
     async with a_lane("a", "b") as sender:
         sender.cluster.acts["a:1"] = NO_SLAVE
