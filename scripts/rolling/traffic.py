@@ -51,6 +51,7 @@ class Figures:
             "sends failed": len(self.failures),
             "acknowledged messages are lost": self.lost,
             "places were given to two messages": self.same_place,
+            "messages are stored more than once": self.doubled,
         }
         texts = [f"{count:,} {what}" for what, count in found.items() if count]
         texts += [f"{count:,} times: {text}" for text, count in Counter(map(str, self.failures)).most_common(3)]

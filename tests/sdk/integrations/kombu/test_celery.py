@@ -198,7 +198,7 @@ def test_events_tell_of_tasks(app: Celery) -> None:
 
 
 def test_a_warm_shutdown_finishes_tasks_and_gives_back_what_was_prefetched(
-    environment: dict[str, str], app: Celery, tmp_path: Path
+    environment: dict[str, str], app: Celery, worker: Worker, tmp_path: Path
 ) -> None:
     gate, done = tmp_path / "gate", tmp_path / "done"
     stopped = Worker(tmp_path, "stopped@test", environment, "-Q", "shutdown", "-c", "1")
@@ -214,9 +214,14 @@ def test_a_warm_shutdown_finishes_tasks_and_gives_back_what_was_prefetched(
     assert len(begun) < 8 and {line[-1] for line in begun if "begin" in line} == {
         line[-1] for line in begun if "end" in line
     }
-    app.control.add_consumer("shutdown", destination=["w@test"], reply=True, limit=1, timeout=TIMEOUT_S)
-    until_true(lambda: sum(line.startswith("end") for line in lines(done)) == 4)
-    app.control.cancel_consumer("shutdown", destination=["w@test"], reply=True, limit=1, timeout=TIMEOUT_S)
+    asked = {"destination": ["w@test"], "reply": True, "limit": 1, "timeout": TIMEOUT_S}
+    assert "ok" in app.control.add_consumer("shutdown", **asked)[0]["w@test"]
+    try:
+        until_true(lambda: {line for line in lines(done) if "end" in line} == {f"end-{number}" for number in range(4)})
+    except AssertionError as error:
+        error.add_note(f"{lines(done)}; the stopped worker:\n{stopped.said()}\nthe other one:\n{worker.said()}")
+        raise
+    assert "ok" in app.control.cancel_consumer("shutdown", **asked)[0]["w@test"]
     # None was done twice.
     assert sorted(lines(done)) == sorted(f"{what}-{number}" for what in ("begin", "end") for number in range(4))
 
