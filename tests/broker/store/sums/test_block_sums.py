@@ -1,0 +1,45 @@
+"""The sums of a log's blocks: blocks do not cross files, a sum is made once, and equal sums attest one another."""
+
+from zlib import crc32
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skylark.broker.store.sums.block_sums import BLOCK_BYTES, Block, BlockSum, BlockSums
+
+
+@given(segment=st.integers(1, 3 * BLOCK_BYTES), start=st.integers(0, 10 * BLOCK_BYTES), size=st.integers(1, BLOCK_BYTES))
+def test_blocks_cover_the_log_and_none_crosses_files(segment: int, start: int, size: int) -> None:
+    sums = BlockSums(segment)
+    first = sums.block_at(start)
+    found = list(sums.blocks(first.start, start + size))[:50]
+    assert found[0] == first and first.start <= start < first.end
+    for one, next_ in zip(found, found[1:], strict=False):
+        assert one.end == next_.start
+    for block in found:
+        assert 0 < block.size <= BLOCK_BYTES and block.start // segment == (block.end - 1) // segment
+        assert all(sums.block_at(offset) == block for offset in (block.start, block.end - 1))
+
+
+def test_a_sum_is_made_once_and_attested_by_an_equal_one() -> None:
+    sums, block = BlockSums(4 * BLOCK_BYTES), Block(0, BLOCK_BYTES)
+    data = bytes(BLOCK_BYTES)
+    assert sums.is_right(block, b"anything") and not sums.attest(block, 1)
+    sums.seal(block, crc32(data))
+    sums.seal(block, 7)
+    assert sums.sum_of(block) == BlockSum(crc32(data), False)
+    assert sums.is_right(block, data) and not sums.is_right(block, b"\1" + data[1:])
+    assert not sums.attest(block, 7) and sums.attest(block, crc32(data))
+    assert sums.sum_of(block) == BlockSum(crc32(data), True)
+
+
+@given(cut=st.integers(0, 8 * BLOCK_BYTES), cleaned=st.integers(0, 3))
+def test_cut_and_cleaned_blocks_have_no_sums(cut: int, cleaned: int) -> None:
+    sums = BlockSums(2 * BLOCK_BYTES)
+    for block in sums.blocks(0, 8 * BLOCK_BYTES):
+        sums.seal(block, 1)
+    sums.drop_from(cut)
+    sums.remove_before(cleaned * 2 * BLOCK_BYTES)
+    for block in sums.blocks(0, 8 * BLOCK_BYTES):
+        kept = block.end <= cut and block.start >= cleaned * 2 * BLOCK_BYTES
+        assert (sums.sum_of(block) is not None) is kept
