@@ -65,6 +65,8 @@ class ColdReads(Part):
 
     def __init__(self, max_waiting: int = MAX_WAITING) -> None:
         self.max_waiting = max_waiting
+        #: Repairs damaged blocks of the log; None: nobody does.
+        self.healer: Healer | None = None
         self._by_channel: dict[Channel, deque[_Waiting]] = {}
         self._count = 0
         self._running = 0

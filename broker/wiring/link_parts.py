@@ -1,11 +1,13 @@
 """What the links of all kinds of sets are made of: plain ones, those with Controllers, and DLedger groups."""
 
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Protocol
 
 from skylark.broker.options import BrokerOptions
 from skylark.broker.part import Part
+from skylark.broker.replication.compared_log import ComparedLog
 from skylark.broker.replication.copying import CopiedLog
 from skylark.broker.replication.hello import LinkTerms
 from skylark.broker.replication.known_master import KnownMaster
@@ -58,7 +60,8 @@ class Link:
 
 def copied_log(core: Core, replica: Replica) -> CopiedLog:
     sync_flush = core.options.flush_disk_type == "SYNC_FLUSH"
-    return CopiedLog(replica, core.turn_end, core.flusher.one_at_a_time, core.flusher.flush if sync_flush else None)
+    flush = core.flusher.flush if sync_flush else None
+    return CopiedLog(replica, core.turn_end, core.flusher.one_at_a_time, flush, lambda: core.cold.healer)
 
 
 def ha_slaves(
@@ -82,7 +85,10 @@ def ha_port(
     new_session: NewMasterSide,
     examine: Examine,
 ) -> HaPort:
-    return HaPort(HaServer(core.store.log, new_session, examine, lambda: _ha_rate(core.options)), listeners, listen)
+    log, options = core.store.log, core.options
+    compared = ComparedLog(log, lambda: core.cold.healer, lambda: math.inf)
+    server = HaServer(log, compared, new_session, examine, lambda: _ha_rate(options))
+    return HaPort(server, listeners, listen)
 
 
 def link_terms(options: BrokerOptions, tls: DaemonTls) -> LinkTerms:
