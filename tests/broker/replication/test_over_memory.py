@@ -37,7 +37,9 @@ class Set:
         self.store = store
         self.acks = AckLedger(1 << 20)
         sessions = plain_sessions(store.log, self.acks, LinkTerms("c", "b"))
-        self.master = HaServer(store.log, compared or unhealed(store.log), sessions, compare_logs(store.log), lambda: rate)
+        self.master = HaServer(
+            store.log, compared or unhealed(store.log), sessions, compare_logs(store.log), lambda: rate
+        )
         self.network = MemoryNetwork(capacity=capacity)
         self.listener = self.network.listen("127.0.0.1:10912")
         self.target = MasterTarget(self.listener.address, hello=True)

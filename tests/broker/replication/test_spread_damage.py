@@ -1,6 +1,5 @@
 """Damage of one replica's disk does not get to the others, and keeps no slave from the messages after it."""
 
-import errno
 import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -23,6 +22,7 @@ from tests.broker.store.support import open_store
 from tests.support.memory_files import MemoryFiles
 from tests.support.waiting import until
 
+PROPERTY = b"k\x02TAGS\x01two"
 HELD = "no replica has given them"
 
 
@@ -72,7 +72,7 @@ async def joining(
 
 
 # A property has no CRC of its own, a body has one.
-@pytest.mark.parametrize("text", [b"TAGS\x01", b":\x00\x00\x00"])
+@pytest.mark.parametrize("text", [PROPERTY, b":\x00\x00\x00"])
 async def test_a_master_repairs_a_sealed_block_before_it_sends_it(text: bytes) -> None:
     its_master, whole = old()
     seal(its_master.log)
@@ -85,22 +85,10 @@ async def test_a_master_repairs_a_sealed_block_before_it_sends_it(text: bytes) -
     assert_same(its_master, whole)
 
 
-async def test_a_sector_that_cannot_be_read_is_repaired_before_it_is_sent() -> None:
-    its_master, whole = old()
-    seal(its_master.log)
-    fs, healer = its_master.log.chain.fs, HealerFrom(its_master.log, whole.log)
-    assert isinstance(fs, MemoryFiles)
-    fs.faults.fail("read", code=errno.EIO, path_part="/commitlog/")
-    async with joining(its_master, healer, [math.inf]) as (store, _):
-        await until(lambda: store.log.end == whole.log.end, "the end of the log")
-    assert len(healer.asked) == 1
-    assert_same(store, whole)
-
-
 async def test_a_block_that_nobody_has_is_held_back_and_then_sent_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
     its_master, whole = old()
     seal(its_master.log)
-    at = flip(its_master, b"TAGS\x01")
+    at = flip(its_master, PROPERTY)
     hold_s = [math.inf]
     async with joining(its_master, HealerFrom(its_master.log), hold_s) as (store, _):
         await until(lambda: caplog.text.count(HELD) > 1, "the slave has tried again")
@@ -137,14 +125,6 @@ async def test_a_record_that_nobody_has_does_not_keep_the_log_from_being_copied(
         await until(lambda: not slave.problem, "nothing is wrong any more")
     assert_same(store, whole)
     assert caplog.text.count("cannot become the master") == 1 and "whole again" in caplog.text
-
-
-async def test_a_slave_that_cannot_read_its_own_disk_has_the_bytes_repaired() -> None:
-    its_master, whole = old()
-    healer = HealerFrom(its_master.log, whole.log)
-    async with joining(its_master, None, [math.inf], healer) as (store, _):
-        await until(lambda: store.log.end == whole.log.end, "the end of the log")
-    assert_same(store, whole)
 
 
 async def test_blocks_are_compared_once_while_they_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
