@@ -84,6 +84,7 @@ class CommitLog:
         self._opened_start = self.start
         self.flushed = self.raw_flushed = flushed
         self._copied = 0
+        self.sums.drop_from(end)
         self._use_segment()
 
     def write_again(self, start: int) -> None:
@@ -246,6 +247,7 @@ class CommitLog:
         self.end, self._copied = min(self.end, offset), min(self._copied, offset)
         self.flushed, self.raw_flushed = min(self.flushed, offset), min(self.raw_flushed, offset)
         self._opened_at = min(self._opened_at, offset)
+        self.sums.drop_from(offset)
         self._populated = self.populate_at = min(self._populated, offset)
         self._use_segment()
         return left
