@@ -48,4 +48,6 @@ def wire_healing(core: Core, replicated: Replicated, peers: Peers) -> Healing:
         core.flusher.one_at_a_time,
         replicated.entries_of,
     )
+    healer.on_repaired.append(store.log.blocks.repaired)
+    core.cold.healer = healer
     return Healing(healer, LogServing(store.log, lambda: store.safe_end, healer.suspect))
