@@ -8,15 +8,15 @@ Neighbours: peers.py (asks), rewriting.py (the disk), serving.py (what others as
 """
 
 import logging
+import math
 from collections.abc import Callable, Sequence
-from functools import partial
+from typing import Protocol
 from zlib import crc32
 
 import trio
 
 from skylark.broker.healing.figures import HealingFigures
 from skylark.broker.healing.judgement import Copy, EntrySum, Verdict, judge
-from skylark.broker.healing.peers import PeerLogs
 from skylark.broker.healing.rewriting import LogBlocks, Reading
 from skylark.broker.part import Part
 from skylark.broker.store.log.segment import Segment
@@ -41,6 +41,20 @@ RETRY_S = 1.0
 EntriesOf = Callable[[Block], Sequence[EntrySum]]
 
 
+def no_entries(block: Block) -> Sequence[EntrySum]:
+    """The `EntriesOf` of a set that is no DLedger group."""
+    return ()
+
+
+class OtherReplicas(Protocol):
+    """The logs of the other replicas: `PeerLogs`."""
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None: ...
+
+    async def copies(self, block: Block, own: Copy, own_sum: BlockSum | None) -> list[Copy]:
+        """What the others have where ``own`` has its bytes; ``own_sum``: as soon as a copy matches, it is enough."""
+
+
 @lazy_dataclass(slots=True, eq=False)
 class _Repair:
     """A repair of one block, and those who wait for it."""
@@ -56,13 +70,13 @@ class LogHealer(Part):
         self,
         store: MessageStore,
         blocks: LogBlocks,
-        peers: PeerLogs,
+        others: OtherReplicas,
         lock: trio.Lock,
-        entries_of: EntriesOf = lambda block: (),
+        entries_of: EntriesOf = no_entries,
     ) -> None:
         self._store = store
         self._blocks = blocks
-        self._peers = peers
+        self._others = others
         self._lock = lock
         self._entries_of = entries_of
         self.figures = HealingFigures()
@@ -77,7 +91,7 @@ class LogHealer(Part):
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Heal what is found, until cancelled."""
         async with trio.open_nursery() as self._nursery:
-            await self._nursery.start(partial(self._peers.run))
+            await self._nursery.start(self._others.run)
             task_status.started()
             await trio.sleep_forever()
 
@@ -107,7 +121,7 @@ class LogHealer(Part):
     async def _run_repair(self, block: Block, repair: _Repair, is_suspect: bool) -> None:
         try:
             async with self._slots:
-                await trio.sleep_until(self._failed_at.get(block.start, 0) + RETRY_S)
+                await trio.sleep_until(self._failed_at.get(block.start, -math.inf) + RETRY_S)
                 with trio.move_on_after(TIMEOUT_S):
                     repair.is_right = await self._heal(block, is_suspect)
         except (FileClosed, FileNotFoundError):
@@ -138,23 +152,34 @@ class LogHealer(Part):
 
         now = await trio.to_thread.run_sync(self._blocks.read, segment, block, is_right)
         self._count(block, now)
+        others: list[Copy] = []
         found = next((data for data in (*now.on_disk, now.in_memory) if is_right(data)), None)
         if found is not None and not is_suspect:
             verdict = Verdict(found, "this broker has the bytes of the block's sum", is_whole=True)
         else:
-            verdict = await self._ask(segment, block, own_sum, now)
+            verdict, others = await self._ask(segment, block, own_sum, now)
         if log.cuts != cuts:
             return False  # other bytes may be there now
         if verdict.right is None or (verdict.undecided and not (now.is_stable and now.is_readable)):
-            await self._give_up(block, now, verdict)
+            await self._keep(block, now, others)
+            self._fail(block, verdict.undecided or verdict.why)
             return False
-        if not await self._apply(segment, block, verdict.right, now, verdict):
+        if not await self._apply(segment, block, now, verdict):
             return False
         if own_sum is not None and crc32(verdict.right) != own_sum.crc and log.cuts == cuts:
             log.sums.replace(whole, crc32(verdict.right), is_attested=False)
-        if not verdict.is_whole:
-            self._fail(block, verdict.undecided or f"no sound record has all of it, and {verdict.why}")
-        return verdict.is_whole
+        if verdict.is_whole:
+            return True
+        if verdict.undecided:
+            await self._keep(block, now, others)
+            self._fail(block, verdict.undecided)
+            return False
+        if now.on_disk != (verdict.right,) or now.in_memory != verdict.right:
+            return True
+        # All replicas have the same bytes. At the end of the log a record is not whole yet.
+        if block == whole:
+            self._fail(block, f"not all of it is of sound records, and {verdict.why}")
+        return False
 
     def _count(self, block: Block, now: Reading) -> None:
         figures = self.figures
@@ -165,18 +190,18 @@ class LogHealer(Part):
             figures.unstable += 1
             logger.error("the disk reads the block at %d of the log otherwise each time: replace it", block.start)
 
-    async def _ask(self, segment: Segment, block: Block, own_sum: BlockSum | None, now: Reading) -> Verdict:
-        """The verdict with the copies of all replicas."""
+    async def _ask(
+        self, segment: Segment, block: Block, own_sum: BlockSum | None, now: Reading
+    ) -> tuple[Verdict, list[Copy]]:
+        """The verdict, and the copies of the other replicas."""
         entries = self._entries_of(block)
-        verdict = Verdict(None, "no replica was asked")
+        verdict, others = Verdict(None, "no replica was asked"), list[Copy]()
         for margin in MARGINS:
             start = max(min([block.start - margin, *(each.start for each in entries)]), segment.base)
             end = max([block.end + margin, *(each.start + each.size for each in entries)])
             end = min(end, segment.end, self._store.log.raw_end)
-            before, after = (
-                await trio.to_thread.run_sync(self._blocks.around, segment, *part) if part[0] < part[1] else b""
-                for part in ((start, block.start), (block.end, end))
-            )
+            before = await trio.to_thread.run_sync(self._blocks.around, segment, start, block.start)
+            after = await trio.to_thread.run_sync(self._blocks.around, segment, block.end, end)
             # What an unstable disk gives counts for nothing unless a sum proves it.
             has_vote = now.is_stable and now.is_readable
             mine = [
@@ -184,10 +209,76 @@ class LogHealer(Part):
             ]
             if now.in_memory not in now.on_disk:
                 mine.append(Copy("memory", start, before + now.in_memory + after, has_vote=False, is_own=True))
-            others = await self._peers.copies(block, mine[0], own_sum)
+            others = await self._others.copies(block, mine[0], own_sum)
             size = self._store.log.chain.segment_bytes
             verdict = await trio.to_thread.run_sync(judge, block, own_sum, [*mine, *others], size, entries)
-            self._others = others
             if verdict.is_whole or (verdict.right is not None and not verdict.undecided) or not others:
                 break
-        return verdict
+        return verdict, others
+
+    async def _apply(self, segment: Segment, block: Block, now: Reading, verdict: Verdict) -> bool:
+        """Let memory and disk have the right bytes; whether they have them now."""
+        right, figures = verdict.right, self.figures
+        assert right is not None
+        if now.on_disk == (right,) and now.in_memory == right:
+            return True
+        async with self._writing:
+            if now.on_disk == (right,) and await trio.to_thread.run_sync(self._blocks.drop, segment, block, right):
+                figures.memory_only += 1
+                logger.warning(
+                    "the block at %d of the log was damaged in memory, not on disk: it was read again (%s)",
+                    block.start,
+                    verdict.why,
+                )
+                self._tell(block)
+                return True
+            kept = await trio.to_thread.run_sync(self._blocks.keep, block, "disk", now.on_disk[0])
+            is_written = await trio.to_thread.run_sync(self._blocks.rewrite, segment, block, right, now)
+            if not is_written and not await self._make_file_anew(segment, block, right):
+                self._fail(block, "the disk does not keep what is written there: replace it")
+                return False
+        wrong = _differing_bytes(now.on_disk[0], right)
+        figures.blocks_repaired += 1
+        figures.bytes_repaired += wrong
+        figures.bad_in_cycle += 1
+        logger.warning(
+            "%d bytes of the block at %d of the log (%s) were damaged and are right again: %s; the bad block: %s",
+            wrong,
+            block.start,
+            segment.path,
+            verdict.why,
+            kept,
+        )
+        self._tell(block)
+        return True
+
+    async def _make_file_anew(self, segment: Segment, block: Block, right: bytes) -> bool:
+        log = self._store.log
+        async with self._lock:
+            if log.chain.at(segment.base) is not segment or segment.end > log.flushed:
+                return False  # it was removed, or is still written to
+            is_made = await trio.to_thread.run_sync(self._blocks.make_file_anew, segment, block, right)
+            segment.let_go()
+        if is_made:
+            self.figures.files_made_anew += 1
+            logger.warning("%s was made anew: its disk did not keep the block at %d", segment.path, block.start)
+        return is_made
+
+    async def _keep(self, block: Block, now: Reading, others: Sequence[Copy]) -> None:
+        for holder, data in (("disk", now.on_disk[0]), *((copy.holder, copy.of(block)) for copy in others)):
+            await trio.to_thread.run_sync(self._blocks.keep, block, holder, data)
+
+    def _fail(self, block: Block, why: str) -> None:
+        if block.start not in self.figures.damaged:
+            self.figures.damaged.add(block.start)
+            self.figures.bad_in_cycle += 1
+            logger.error("the block at %d of the log is damaged, and is not repaired: %s", block.start, why)
+
+    def _tell(self, block: Block) -> None:
+        for tell in self.on_repaired:
+            tell([block])
+
+
+def _differing_bytes(one: bytes, other: bytes) -> int:
+    difference = int.from_bytes(one, "big") ^ int.from_bytes(other, "big")
+    return len(one) - difference.to_bytes(len(one), "big").count(0)

@@ -127,7 +127,11 @@ def _names(copies: Sequence[Copy]) -> str:
 def _entry_by_entry(block: Block, copies: Sequence[Copy], entries: Sequence[EntrySum]) -> bytes:
     """The bytes of the block from copies that match the CRCs of the entries; nothing unless all entries are found."""
     right = bytearray()
+    end = entries[0].start if entries else 0
     for start, size, crc in entries:
+        if start != end:
+            return b""
+        end += size
         parts = (copy.part(start, start + size) for copy in copies if copy.start <= start)
         part = next((part for part in parts if len(part) == size and crc32(part) == crc), None)
         if part is None:

@@ -1,4 +1,4 @@
-"""Asks the other replicas of the set for their bytes of a block (7161), and brokers of RocketMQ for single records (33).
+"""Asks the other replicas of the set for their bytes of a block (7161), RocketMQ's brokers for single records (33).
 
 Each replica is asked at the same time; a replica that does not answer holds nobody up once the others' bytes decide.
 """
@@ -66,8 +66,9 @@ class PeerLogs:
             if own_sum is not None and crc32(copy.of(block)) == own_sum.crc:
                 nursery.cancel_scope.cancel()
 
+        members = await self._members()
         async with trio.open_nursery() as nursery:
-            for addr in await self._members():
+            for addr in members:
                 nursery.start_soon(ask, addr)
         return found
 
@@ -116,7 +117,7 @@ class PeerLogs:
             return answer.body()[: end - start], sum_
 
     async def _records_of(self, addr: str, block: Block, own: Copy) -> Copy:
-        """``own`` with the records that a broker of RocketMQ gives for it. It has no vote: most bytes are this one's."""
+        """``own`` with the records that RocketMQ's broker gives for it. It has no vote: most bytes are this one's."""
         data = bytearray(own.data)
         asked = 0
         for start, end in self._unsound(block, own):
@@ -124,7 +125,9 @@ class PeerLogs:
             while at < end and asked < MAX_RECORDS:
                 asked += 1
                 try:
-                    answer = await call(self._at(addr), VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(at, takes_batches=True))
+                    answer = await call(
+                        self._at(addr), VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(at, takes_batches=True)
+                    )
                 except BrokerError:
                     break  # no record begins there
                 raw = answer.body()

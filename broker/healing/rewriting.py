@@ -80,6 +80,8 @@ class LogBlocks:
 
     def around(self, segment: Segment, start: int, end: int) -> bytes:
         """The bytes from ``start`` to ``end`` of a file; zeros where the disk cannot read. Raises as `read`."""
+        if start >= end:
+            return b""
         try:
             return segment.file.pread(start - segment.base, end - start)
         except OSError as error:

@@ -37,9 +37,7 @@ READERS = 2
 class LogServing(Part):
     """Serves one log. ``limit`` is where its confirmed bytes end; ``suspect`` has blocks compared and healed."""
 
-    def __init__(
-        self, log: CommitLog, limit: Callable[[], int], suspect: Callable[[Sequence[Block]], None]
-    ) -> None:
+    def __init__(self, log: CommitLog, limit: Callable[[], int], suspect: Callable[[Sequence[Block]], None]) -> None:
         self._log = log
         self._limit = limit
         self._suspect = suspect

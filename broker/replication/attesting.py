@@ -12,7 +12,6 @@ Neighbours: healing/serving.py (answers), store/sums/block_sums.py, compared_log
 import logging
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Protocol
 
 import trio
 
@@ -42,15 +41,8 @@ NEWEST_BYTES = 256 * 1024 * 1024
 AGAIN_S = 3_600.0
 
 
-class Suspects(Protocol):
-    """Takes blocks that may be damaged."""
-
-    def suspect(self, blocks: Sequence[Block]) -> None:
-        """Compare ``blocks`` with the other replicas in the background, and heal them."""
-
-
 class Attesting(Part):
-    """Tells this replica's sums to its master while it follows one. ``healer``: gets blocks that differ."""
+    """Tells this replica's sums to its master while it follows one. ``suspect`` has blocks that differ compared."""
 
     def __init__(
         self,
@@ -58,13 +50,13 @@ class Attesting(Part):
         role: RoleMachine,
         known: KnownMaster,
         open_client: OpenClient,
-        healer: Callable[[], Suspects | None],
+        suspect: Callable[[Sequence[Block]], None],
     ) -> None:
         self._sums = sums
         self._role = role
         self._known = known
         self._open_client = open_client
-        self._healer = healer
+        self._suspect = suspect
         # Starts of blocks that the log has named.
         self._differing: set[int] = set()
 
@@ -118,8 +110,8 @@ class Attesting(Part):
             self._differing.update(block.start for block in new)
             text = "%d blocks of the log differ from those of %s, the first one at %d: they are compared byte by byte"
             logger.warning(text, len(new), master, new[0].start)
-        if differing and (healer := self._healer()) is not None:
-            healer.suspect(differing)
+        if differing:
+            self._suspect(differing)
         return end
 
 

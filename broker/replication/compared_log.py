@@ -1,66 +1,81 @@
-"""The log as other replicas get it from this broker: sealed blocks are compared with their sums before they are sent.
+"""The log as slaves get it: sealed blocks are compared with their sums before they are sent.
 
 Without that a master would spread the damage of its disk: only the bodies of records have CRCs. Bytes that this process
 wrote lately are in memory, and are sent without a comparison. Older ones are read by a thread, whole blocks, and then
-sent. A damaged block is repaired first (`Healer`). If no replica has the block, a slave waits for `hold_s`; after that
-the bytes are sent as they are: one lost message must not keep a slave from all later ones.
-Neighbours: master.py (sends), store/sums/block_sums.py, attesting.py (the slave compares what it got).
+sent from the page cache. A damaged block is mended first. If no replica has it, slaves wait until it is given up
+(``damagedHoldMs``), and then get it as it is: one lost message must not keep a slave from all later ones.
+Neighbours: master.py (sends), store/log/compared.py, damage_hold.py, attesting.py (a slave compares what it has got).
 """
 
-import errno
-import logging
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import trio
 
-from skylark.broker.cold_reads import Healer
 from skylark.broker.store.log.commitlog import CommitLog
-from skylark.broker.store.log.residency import Span
+from skylark.broker.store.log.residency import Damaged
+from skylark.broker.store.log.segment import Segment
 from skylark.broker.store.sums.block_sums import Block
 from skylark.mqcommon.errors import FileClosed, StoreCorrupt
-
-logger = logging.getLogger(__name__)
 
 # A block that was compared is sent within this time without another comparison. It is in the page cache then.
 COMPARED_S = 1.0
 # Blocks that were compared and are not sent as a whole yet: a few for each slave.
 MAX_COMPARED = 512
-# The most damaged blocks whose age is kept.
-MAX_DAMAGED = 10_000
+# How long a connection waits until a block is mended. It sends no heartbeats meanwhile.
+MEND_S = 3.0
 
 
 class ComparedLog:
-    """Reads of the log for others: call `ready` before bytes that are not recent are sent.
+    """Call `ready` before bytes of the log are sent that are not recent."""
 
-    ``hold_s``: how long a block that nobody can repair is held back; `math.inf`: for ever.
-    """
-
-    def __init__(self, log: CommitLog, healer: Callable[[], Healer | None], hold_s: Callable[[], float]) -> None:
+    def __init__(self, log: CommitLog) -> None:
         self._log = log
-        self._sums = log.sums
-        self._healer = healer
-        self._hold_s = hold_s
         # By the start of a block: when it was compared, the oldest first.
         self._compared: OrderedDict[int, float] = OrderedDict()
-        # By the start of a block: when its damage was found.
-        self._damaged: dict[int, float] = {}
 
     async def ready(self, start: int, end: int) -> None:
-        """Return when the bytes from ``start`` to ``end`` may be sent. StoreCorrupt when they must be held back."""
+        """Return when the bytes from ``start`` to ``end``, in one file, may be sent.
+
+        StoreCorrupt when they are damaged, and not mended in `MEND_S`.
+        """
         now = trio.current_time()
-        blocks = [block for block in self._sums.blocks(start, end) if not self._was_compared(block, now)]
-        if not blocks:
+        blocks = [block for block in self._log.sums.blocks(start, end) if not self._was_compared(block, now)]
+        segment = self._log.chain.at(start)
+        if not blocks or segment is None:
             return
-        damaged, healer = await self._damaged_of(blocks), self._healer()
-        if damaged and healer is not None and await healer.heal(damaged):
-            damaged = await self._damaged_of(damaged)
-        for block in blocks:
-            if block in damaged:
-                self._check_hold(block)
-            else:
-                self._damaged.pop(block.start, None)
+        try:
+            with trio.move_on_after(MEND_S) as waiting:
+                await self._compare_until_mended(segment, blocks)
+        except Damaged as error:
+            raise self._corrupt(segment, error.blocks[0]) from None
+        if waiting.cancelled_caught:
+            raise self._corrupt(segment, blocks[0])
         self._note_compared(blocks)
+
+    async def _compare_until_mended(self, segment: Segment, blocks: Sequence[Block]) -> None:
+        """Raises Damaged if there is nobody who could mend the blocks."""
+        while True:
+            try:
+                return await trio.to_thread.run_sync(self._compare, segment, blocks)
+            except Damaged as error:
+                damaged = error.with_traceback(None)
+            await damaged.wait()
+
+    def _compare(self, segment: Segment, blocks: Sequence[Block]) -> None:
+        """Blocks. Damaged with the first block that differs from its sum, or cannot be read."""
+        end = self._log.raw_end
+        for block in blocks:
+            try:
+                # The last block of the log is not full yet, and has no sum.
+                readable = Block(block.start, min(block.end, end) - block.start)
+                self._log.blocks.compare(segment.file, segment.base, readable)
+            except FileClosed:
+                return  # the cleaner has removed the file: who sends it sees that
+
+    def _corrupt(self, segment: Segment, block: Block) -> StoreCorrupt:
+        at = block.start - segment.base
+        return StoreCorrupt(segment.path, at, "bytes differ from their sum, and no replica has given them yet")
 
     def _was_compared(self, block: Block, now: float) -> bool:
         at = self._compared.get(block.start)
@@ -73,42 +88,3 @@ class ComparedLog:
             self._compared.move_to_end(block.start)
         while len(self._compared) > MAX_COMPARED:
             self._compared.popitem(last=False)
-
-    async def _damaged_of(self, blocks: Sequence[Block]) -> list[Block]:
-        log = self._log
-        spans = [(block, log.span(block.start, min(block.end, log.raw_end))) for block in blocks]
-        return await trio.to_thread.run_sync(self._read, spans)
-
-    def _read(self, spans: Sequence[tuple[Block, Span]]) -> list[Block]:
-        """The blocks that are not what was sealed, or cannot be read. Blocks."""
-        damaged = []
-        for block, span in spans:
-            try:
-                data = span.file.pread(span.at, span.size)
-            except FileClosed:
-                continue  # the cleaner has removed the file: who sends it sees that
-            except OSError as error:
-                if error.errno != errno.EIO:
-                    raise
-                damaged.append(block)
-                continue
-            # A block that is not full yet has no sum.
-            if span.size == block.size and not self._sums.is_right(block, data):
-                damaged.append(block)
-        return damaged
-
-    def _check_hold(self, block: Block) -> None:
-        now = trio.current_time()
-        if len(self._damaged) >= MAX_DAMAGED:
-            self._damaged.clear()
-        found_at = self._damaged.setdefault(block.start, now)
-        segment = self._log.chain.at(block.start)
-        path, at = ("", 0) if segment is None else (segment.path, block.start - segment.base)
-        if now < found_at + self._hold_s():
-            raise StoreCorrupt(path, at, f"{block.size} bytes do not match their sum, and no replica has given them")
-        logger.error(
-            "%s: the %d bytes from %d on are damaged, and no replica has given them: slaves get them as they are",
-            path,
-            block.size,
-            at,
-        )

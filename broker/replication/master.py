@@ -43,16 +43,9 @@ class HaServer:
     raise ProtocolError. ``rate``: most bytes a second to each slave; 0: no limit.
     """
 
-    def __init__(
-        self,
-        log: CommitLog,
-        compared: ComparedLog,
-        new_session: NewMasterSide,
-        examine: Examine,
-        rate: Callable[[], int],
-    ) -> None:
+    def __init__(self, log: CommitLog, new_session: NewMasterSide, examine: Examine, rate: Callable[[], int]) -> None:
         self._log = log
-        self._compared = compared
+        self._compared = ComparedLog(log)
         self._new_session = new_session
         self._examine = examine
         self._rate = rate

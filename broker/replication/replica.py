@@ -270,7 +270,7 @@ class Replica:
                     if properties_at > at + size or unpack_length(data, topic_end)[0] != at + size - properties_at:
                         raise self._corrupt(start + at, "topic and properties do not end where the record does")
                     if crc32(data[at + _BODY_AT : tail_at]) & CRC_MASK != crc:
-                        raise self._damaged(start + at, size)
+                        self._check_given_up(start + at, size)
                 if physical != start + at or queue_id < 0 or queue_offset < 0:
                     raise self._misplaced(start + at, queue_id, queue_offset, physical)
                 if is_queued(sys_flag):
@@ -354,7 +354,7 @@ class Replica:
         except ProtocolError as error:
             raise self._corrupt(physical, str(error)) from None
         if crc32(record.body) & CRC_MASK != record.body_crc:
-            raise self._damaged(physical, len(raw))
+            self._check_given_up(physical, len(raw))
         return (
             record.queue_id,
             record.queue_offset,
@@ -399,12 +399,15 @@ class Replica:
         place = f"message {offset} of queue {queue_id} at {physical}"
         return self._corrupt(at, f"the record says it is {place}")
 
-    def _damaged(self, physical: int, size: int) -> BadRecord:
-        return self._corrupt(
-            physical,
-            f"the body of the record in bytes {physical} to {physical + size} of the log does not match its CRC",
-            size,
-        )
+    def _check_given_up(self, physical: int, size: int) -> None:
+        """BadRecord for a record whose body is damaged, unless readers skip it: no replica has it."""
+        blocks = self.log.blocks
+        if blocks.hold is None or not blocks.is_given_up(physical):
+            raise self._corrupt(
+                physical,
+                f"the body of the record in bytes {physical} to {physical + size} of the log does not match its CRC",
+                size,
+            )
 
     def _corrupt(self, physical: int, reason: str, size: int = BLANK_BYTES) -> BadRecord:
         segment = self.log.chain.at(physical)

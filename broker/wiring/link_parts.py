@@ -1,13 +1,12 @@
 """What the links of all kinds of sets are made of: plain ones, those with Controllers, and DLedger groups."""
 
-import math
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Protocol
 
+from skylark.broker.healing.healer import EntriesOf, no_entries
 from skylark.broker.options import BrokerOptions
 from skylark.broker.part import Part
-from skylark.broker.replication.compared_log import ComparedLog
 from skylark.broker.replication.copying import CopiedLog
 from skylark.broker.replication.hello import LinkTerms
 from skylark.broker.replication.known_master import KnownMaster
@@ -56,12 +55,13 @@ class Link:
     problem: Callable[[], str] = str
     #: With Controllers: whether this broker is in the SyncStateSet.
     is_in_sync: Callable[[], bool] | None = None
+    #: The entries of a DLedger group that have bytes of a block of the log.
+    entries_of: EntriesOf = no_entries
 
 
 def copied_log(core: Core, replica: Replica) -> CopiedLog:
     sync_flush = core.options.flush_disk_type == "SYNC_FLUSH"
-    flush = core.flusher.flush if sync_flush else None
-    return CopiedLog(replica, core.turn_end, core.flusher.one_at_a_time, flush, lambda: core.cold.healer)
+    return CopiedLog(replica, core.turn_end, core.flusher.one_at_a_time, core.flusher.flush if sync_flush else None)
 
 
 def ha_slaves(
@@ -85,10 +85,7 @@ def ha_port(
     new_session: NewMasterSide,
     examine: Examine,
 ) -> HaPort:
-    log, options = core.store.log, core.options
-    compared = ComparedLog(log, lambda: core.cold.healer, lambda: math.inf)
-    server = HaServer(log, compared, new_session, examine, lambda: _ha_rate(options))
-    return HaPort(server, listeners, listen)
+    return HaPort(HaServer(core.store.log, new_session, examine, lambda: _ha_rate(core.options)), listeners, listen)
 
 
 def link_terms(options: BrokerOptions, tls: DaemonTls) -> LinkTerms:

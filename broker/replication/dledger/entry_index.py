@@ -131,8 +131,7 @@ class EntryIndex:
         # The names in the directory changed since it was synced.
         self._renamed = False
         self._last: IndexedEntry | None = None
-        #: Why entries after the last one that `load` found are damaged, and were not lost by a power loss; "" if it is not
-        #: known that they are.
+        #: Why what follows the last entry that `load` found is damaged; "" if a power loss may have left it so.
         self.damage = ""
         # Files after the last entry that `load` found and that do not fit the chain.
         self._left_over: list[str] = []
@@ -187,6 +186,18 @@ class EntryIndex:
     def end(self, index: int) -> int:
         """Where the commit log goes on after entry ``index``, which may be the one before the first."""
         return self.entry(index).end if index >= self.first else self._files[0].position
+
+    def in_log(self, start: int, end: int) -> list[IndexedEntry]:
+        """The entries with bytes ``start`` to ``end`` of the commit log; none if a slot is not as it was written."""
+        found: list[IndexedEntry] = []
+        index = max(self.last_lost(start), self.first - 1) + 1
+        while index <= self.last and (entry := self.entry(index)).start < end:
+            if not self.is_sound(index):
+                return []
+            if entry.place == IN_LOG:
+                found.append(entry)
+            index += 1
+        return found
 
     def data(self, index: int, size: int) -> bytes:
         """The bytes of an INLINE entry."""

@@ -433,7 +433,7 @@ class LogDisk:
             # The node may have taken another term meanwhile.
             if _conflict(raft, message) == last:
                 raft.forget_after(last)
-                # A power loss must not bring back slots of theirs among those of later entries: they would look damaged.
+                # Else a power loss may bring some of these slots back among later ones, and they look damaged there.
                 await trio.to_thread.run_sync(self.index.sync)
 
     async def _prepare_restart(self, raft: Raft, snapshot: Snapshot) -> bool:

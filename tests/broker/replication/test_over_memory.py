@@ -10,7 +10,6 @@ import pytest
 import trio
 import trio.testing
 
-from skylark.broker.replication.compared_log import ComparedLog
 from skylark.broker.replication.frames import encode_report
 from skylark.broker.replication.hello import MAGIC, MAX_HELLO_BYTES, LinkTerms
 from skylark.broker.replication.master import PEER_CLOSED, HaServer
@@ -19,7 +18,6 @@ from skylark.broker.replication.session import MasterTarget
 from skylark.broker.store.store import MessageStore
 from skylark.broker.writing.waits import AckLedger
 from skylark.remoting.net.transport import Transport
-from tests.broker.replication.healers import unhealed
 from tests.broker.replication.test_replica import assert_same, log_bytes, master, restart
 from tests.broker.replication.test_slave import following
 from tests.broker.store.support import open_store, put
@@ -31,15 +29,11 @@ from tests.support.waiting import until
 class Set:
     """A master on a network, and how the connections to it are made."""
 
-    def __init__(
-        self, store: MessageStore, *, capacity: int = 1 << 20, rate: int = 0, compared: ComparedLog | None = None
-    ) -> None:
+    def __init__(self, store: MessageStore, *, capacity: int = 1 << 20, rate: int = 0) -> None:
         self.store = store
         self.acks = AckLedger(1 << 20)
         sessions = plain_sessions(store.log, self.acks, LinkTerms("c", "b"))
-        self.master = HaServer(
-            store.log, compared or unhealed(store.log), sessions, compare_logs(store.log), lambda: rate
-        )
+        self.master = HaServer(store.log, sessions, compare_logs(store.log), lambda: rate)
         self.network = MemoryNetwork(capacity=capacity)
         self.listener = self.network.listen("127.0.0.1:10912")
         self.target = MasterTarget(self.listener.address, hello=True)

@@ -11,7 +11,6 @@ import pytest
 import trio
 import trio.testing
 
-from skylark.broker.cold_reads import Healer
 from skylark.broker.replication.copying import CopiedLog
 from skylark.broker.replication.frames import ReportReader, encode_header
 from skylark.broker.replication.hello import VERSION, Hello, LinkTerms
@@ -62,7 +61,6 @@ async def following(
     sync_flush: bool = False,
     last_file: bool = False,
     random: Random | None = None,
-    healer: Healer | None = None,
 ) -> AsyncIterator[HaClient]:
     """A slave that follows ``target``, or what that finds, until the end of the block."""
 
@@ -78,7 +76,7 @@ async def following(
         last_file=last_file,
     )  # fmt: skip
     slave = HaClient(
-        CopiedLog(replica, lambda: None, guard, flush if sync_flush else None, lambda: healer),
+        CopiedLog(replica, lambda: None, guard, flush if sync_flush else None),
         MasterAccess(find, dialogue, lambda: None, connect), SlaveProgress(), ManualClock(), random=random,
     )  # fmt: skip
     async with trio.open_nursery() as nursery:

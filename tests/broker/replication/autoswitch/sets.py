@@ -32,7 +32,6 @@ from skylark.broker.tasks.truncate import LogTruncation
 from skylark.broker.writing.admission import Admission
 from skylark.broker.writing.waits import AckLedger, LogWaits
 from skylark.remoting.net.transport import Connect, Transport
-from tests.broker.replication.healers import unhealed
 from tests.broker.store.support import SMALL, open_store, put
 from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles
@@ -81,8 +80,7 @@ class Member:
         self.promised: list[int] = []
         self.followers = Followers(self.acks, self.copies)
         self.registered_replicas = RegisteredReplicas(self._ask, frozenset())
-        log, sessions = self.store.log, switch_sessions(self._end, self.followers)
-        self.master = HaServer(log, unhealed(log), sessions, self._examine, lambda: rate)
+        self.master = HaServer(self.store.log, switch_sessions(self._end, self.followers), self._examine, lambda: rate)
 
     def put(self, body: bytes) -> None:
         put(self.store, "A", 0, body)
