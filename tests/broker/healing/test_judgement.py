@@ -158,6 +158,18 @@ def test_half_of_the_replicas_are_no_majority_and_attested_sums_that_differ_prov
     assert judge(BLOCK, None, [*copies, Copy("fourth", FILE, data)], FILE).right is None
 
 
+@given(files, st.lists(damages(), min_size=1, max_size=3), st.lists(damages(), max_size=2), st.booleans())
+def test_bytes_that_differ_from_the_only_sum_are_not_called_right(
+    data: bytes, own: list[tuple[int, bytes]], peer: list[tuple[int, bytes]], has_peer: bool
+) -> None:
+    copies = [data] * 2
+    for number, each in ((0, own), (1, peer)):
+        for damage in each:
+            copies[number] = damaged(copies[number], damage)
+    found = verdict(copies[0], *copies[1:] * has_peer, own_sum=BlockSum(crc32(of_block(data)), False))
+    assert found.right in (None, of_block(data))
+
+
 def test_copies_of_single_records_have_no_vote() -> None:
     data = whole_file([100] * 40)
     own = damaged(data, (data.index(b"KEYS", BLOCK.start - FILE + 300) + 5, b"\x07"))
