@@ -96,6 +96,7 @@ class CommitLog:
         self._opened_start = self.start
         self.flushed = self.raw_flushed = flushed
         self._copied = 0
+        self.sums.drop_from(end)
         self._use_segment()
 
     def write_again(self, start: int) -> None:
