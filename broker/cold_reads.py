@@ -88,7 +88,7 @@ class ColdReads(Part):
         return None if self.hold is None else self.hold.healer
 
     @healer.setter
-    def healer(self, healer: Healer) -> None:
+    def healer(self, healer: Healer | None) -> None:
         assert self.hold is not None
         self.hold.healer = healer
 
