@@ -1,11 +1,10 @@
 """Queue entries that do not name the queue's messages: they are found when they are used, and made again from the log.
 
-A disk may return other bytes than were written. An entry with a wrong physical offset or size would make a pull return
-another queue's messages, or bytes that are no message. So a read compares the first and the last entry of each run of
-adjacent messages with the records that they name. If both are right, the entries between them are right, too: the log
-has all messages of the queue in order. Entries that this process made lately are right, and are not compared.
-
-Where the log has no sums for its blocks, each message is compared, and its body with the CRC.
+An entry with a wrong physical offset or size would make a pull return another queue's messages. So a read compares the
+first and the last entry of each run of adjacent messages with the records that they name. If both are right, the
+entries between them are right, too: the log has all messages of the queue in order. Entries that this process made
+lately are right, and are not compared. Where the log has no sums for its blocks, each message is compared, and its body
+with the CRC.
 
 A thread finds the right entries: it goes outwards from the wrong ones to the next right ones, and reads the log between
 the two records that these name. The event loop then replaces the entries, unless they have changed meanwhile. A message
