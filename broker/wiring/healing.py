@@ -55,5 +55,7 @@ def wire_healing(core: Core, replicated: Replicated, peers: Peers) -> Healing:
     )
     healer.on_repaired.append(store.log.blocks.repaired)
     core.cold.healer = healer
+    if core.elected is not None:
+        core.elected.has_sound_disk = lambda: not healer.figures.is_disk_failing
     attesting = Attesting(store.log.sums, core.role, replicated.known, core.open_client, healer.suspect)
     return Healing(healer, (LogServing(store.log, lambda: store.safe_end, healer.suspect),), attesting)
