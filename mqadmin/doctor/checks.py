@@ -439,7 +439,7 @@ def sets_have_masters(facts: Facts) -> Iterator[Finding]:
 
 
 def slaves_keep_up(facts: Facts) -> Iterator[Finding]:
-    """Each slave shows all of its log and is close behind its master; each SYNC_MASTER has a slave, and none is away."""
+    """Slaves show all of their logs and are close behind the master; each SYNC_MASTER has a slave, and none is away."""
     for broker in facts.brokers:
         if problem := broker.info.get(_COPY_PROBLEM):
             remedy = "start a replica that has the record; see docs/operate/disk-lies.md"

@@ -5,6 +5,7 @@ import pytest
 from skylark.broker.replication import attesting
 from skylark.broker.store.log import commitlog
 from tests.broker.healing.test_sets import BODIES, damage, fill, master_and_slave, seals_soon, sums_of
+from tests.broker.replication.autoswitch.test_set import controlled, is_in_sync, leads
 from tests.broker.replication.dledger.groups import started
 from tests.broker.replication.sets import SLAVE, Running, broker
 from tests.support.waiting import until
@@ -36,6 +37,16 @@ async def test_a_new_slave_gets_from_a_master_with_damage_what_was_sent(monkeypa
         async with broker(**options) as joined:
             assert await joined.has("topic", len(BODIES)) == BODIES
             assert joined.log() == master.log() == whole
+
+
+@pytest.mark.nightly
+async def test_the_members_of_a_set_with_controllers_attest_their_sums() -> None:
+    async with controlled() as brokers, brokers.broker() as master:
+        await leads(master)
+        async with brokers.broker() as slave:
+            await is_in_sync(master, 1)
+            await fill(master, slave)
+            await until_attested(master, slave)
 
 
 @pytest.mark.nightly
