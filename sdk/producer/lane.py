@@ -729,7 +729,7 @@ class Targets:
             at != addr
             and at not in avoid
             and not faults.weak.is_certain(at, now_ms)
-            and faults.usable(at, now_ms, weak_too=True)
+            and faults.answers(at, now_ms)
             for at in route.writable_at
         )
 
