@@ -108,9 +108,11 @@ async def test_a_slave_that_stops_takes_leave_of_its_master(
         peers.append(peer)
 
     async def left(slave: HaClient) -> None:
+        assert slave._session is not None
+        session, _ = slave._session
         await leave(slave)
         # It is still connected, and has all that was stored; sends do not count on it any more.
-        assert slave.following
+        assert slave.following and session.link.may_leave
         found.append(((await status(master)).in_sync_slave_nums, await code_of_a_send(master)))
 
     monkeypatch.setattr(HaClient, "leave", left)
