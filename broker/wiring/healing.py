@@ -46,10 +46,15 @@ def wire_healing(core: Core, replicated: Replicated, peers: Peers) -> Healing:
         found.pop(core.identity.addr, None)
         return list(found)
 
+    def is_current() -> bool:
+        # What is confirmed by a majority or a SyncStateSet is never cut. Where the configuration names the master, a
+        # slave whose log differs from its master's does not follow it.
+        return core.elected is not None or core.is_master or replicated.is_following()
+
     healer = LogHealer(
         store,
         LogBlocks(core.fs, options.store_path_root_dir),
-        PeerLogs(core.open_client, members, options.mapped_file_size_commit_log),
+        PeerLogs(core.open_client, members, options.mapped_file_size_commit_log, is_current),
         core.flusher.one_at_a_time,
         replicated.entries_of,
     )
@@ -58,4 +63,5 @@ def wire_healing(core: Core, replicated: Replicated, peers: Peers) -> Healing:
     if core.elected is not None:
         core.elected.has_sound_disk = lambda: not healer.figures.is_disk_failing
     attesting = Attesting(store.log.sums, core.role, replicated.known, core.open_client, healer.suspect)
-    return Healing(healer, (LogServing(store.log, lambda: store.safe_end, healer.suspect),), attesting)
+    serving = LogServing(store.log, lambda: store.safe_end, healer.suspect, is_current)
+    return Healing(healer, (serving,), attesting)

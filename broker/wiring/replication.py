@@ -56,6 +56,8 @@ class Replicated:
     heartbeats: Heartbeats | None
     joining: Joining
     entries_of: EntriesOf
+    #: Whether this broker copies a master's log, which has all of its own.
+    is_following: Callable[[], bool]
     #: Called before a master registers.
     prepare: Callable[[RemotingClient], Awaitable[None]] | None
 
@@ -141,9 +143,22 @@ def wire_replication(
             return True
         return 1 + sum(slave.in_sync for slave in stats.slaves()) >= options.in_sync_replicas
 
-    joining = Joining(role, lambda: bool(slaves and slaves[-1].following), has_slaves, link.is_in_sync)
+    def is_following() -> bool:
+        return bool(slaves and slaves[-1].following)
+
+    joining = Joining(role, is_following, has_slaves, link.is_in_sync)
     return Replicated(
-        log, others, known, link.by_namesrv, members, stats, acting.heartbeats, joining, link.entries_of, link.prepare
+        log,
+        others,
+        known,
+        link.by_namesrv,
+        members,
+        stats,
+        acting.heartbeats,
+        joining,
+        link.entries_of,
+        is_following,
+        link.prepare,
     )
 
 
