@@ -47,7 +47,7 @@ from skylark.broker.store.queue.queues import Queues
 from skylark.broker.store.queue.tags import TagCodes
 from skylark.broker.store.reader import GetResult, read_queue
 from skylark.broker.store.recovery import PagesLost, Progress, Recovery, RecoveryReport, StoreFiles
-from skylark.broker.store.sums.sum_file import DerivedRows, QueueRows, read_sums, write_sums
+from skylark.broker.store.sums.sum_file import DerivedRows, IndexRows, QueueRows, read_sums, write_sums
 from skylark.broker.store.truncation.intent import resume_truncation
 from skylark.broker.store.truncation.saved import Survey, prune, save
 from skylark.broker.store.visible import visible_end
@@ -308,6 +308,10 @@ class MessageStore:
             queue = self.queues.find(row.topic, row.queue_id)
             if queue is not None and queue.is_batch == row.is_batch:
                 queue.take_sums(row.first, row.rows)
+        files = {file.name: file for file in self.index.files}
+        for name, first, rows in known.index_files:
+            if (file := files.get(name)) is not None:
+                file.take_sums(first, rows, is_last=file is self.index.files[-1])
 
     def queue_sums(self, queues: Iterable[ConsumeQueue]) -> Iterator[QueueRows]:
         """The sums of these queues, for `write_sums`."""
@@ -317,7 +321,8 @@ class MessageStore:
 
     def write_sums(self, queues: Sequence[QueueRows]) -> None:
         """Write the sums of the queues, and of the index, to disk. Blocks; for any thread, one at a time."""
-        write_sums(self._fs, self._directory, DerivedRows(queues))
+        index_files = [IndexRows(file.name, *file.sums.rows()) for file in self.index.files[:]]
+        write_sums(self._fs, self._directory, DerivedRows(queues, index_files))
 
     # --- writing
 

@@ -139,6 +139,11 @@ class GrowingSums:
         if self.sum_of(number).size:
             self.put(number, PrefixSum(0, 0))
 
+    def forget_to(self, position: int) -> None:
+        """Forget the sums of all blocks that begin before ``position``."""
+        for number in range(self._first, self.number_at(max(position - 1, 0)) + 1):
+            self.forget(number)
+
     def drop_from(self, position: int) -> None:
         """The files were cut at ``position``."""
         number = self.number_at(position)

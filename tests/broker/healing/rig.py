@@ -8,6 +8,7 @@ from typing import TypeVar
 import trio
 
 from skylark.broker.healing.checked_file import CheckedFile
+from skylark.broker.healing.index_files import IndexFiles
 from skylark.broker.healing.other_files import OtherFiles
 from skylark.broker.healing.queue_files import QueueFiles
 from skylark.broker.options import BrokerOptions
@@ -33,7 +34,8 @@ class Rig:
         self.fs = fs
         self.store: MessageStore = open_store(fs, options=options)
         self.flusher = Flusher(self.store, LogWaits(), Admission(None), BrokerOptions(), trio.lowlevel.checkpoint)
-        self.checks = OtherFiles([QueueFiles(fs, self.store, self.flusher)], Random(1))
+        self.index_files = IndexFiles(fs, self.store, self.flusher)
+        self.checks = OtherFiles([QueueFiles(fs, self.store, self.flusher), self.index_files], Random(1))
 
     async def round(self) -> list[CheckedFile]:
         """One round of checks; returns those that found something."""
@@ -53,6 +55,13 @@ class Rig:
             found += [decode_record(result.records, start).body for start in record_starts(result.records)]
             offset = result.next_offset
         return found
+
+    def bodies_with_key(self, topic: str, key: str) -> list[bytes]:
+        """What a query by key gets, newest first."""
+        query = self.store.start_query(topic, key, 64, 0, 1 << 60)
+        while in_loop(query.step):
+            pass
+        return [decode_record(raw).body for raw in query.result.records]
 
 
 def in_loop(read: Callable[[], T]) -> T:
