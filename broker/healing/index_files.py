@@ -26,8 +26,8 @@ from skylark.broker.store.index.index_file import ENTRY_BYTES, SLOT_BYTES, SLOTS
 from skylark.broker.store.index.link_check import LinkCheck
 from skylark.broker.store.log.segment import Segment
 from skylark.broker.store.store import MessageStore
+from skylark.broker.store.sums.derived_sums import DIRECTORY
 from skylark.broker.store.sums.growing_sums import PrefixSum
-from skylark.broker.store.sums.sum_file import DIRECTORY
 from skylark.broker.tasks.flush import Flusher
 from skylark.mqcommon.disk.files import FileSystem
 from skylark.mqcommon.errors import DiskFull, FileClosed, StoreError
@@ -135,10 +135,11 @@ class IndexFiles(Part):
             problem = f"block at byte {block.start}: " + (
                 "it cannot be read" if data is None else "its bytes are not those that were written"
             )
+            data = None
             if known.size and await trio.to_thread.run_sync(self._write_again, file, block.start, size, known):
                 logger.warning("%s: %s on the disk: written again from memory", path, problem)
-                return CheckedFile(path, size, problem, is_mended=True)
-        else:
+                data = await trio.to_thread.run_sync(self._on_medium, path, block.start, size)
+        if data is not None:
             is_other = known.size < size and await trio.to_thread.run_sync(self._is_other, file, block.start, data)
             if is_other:
                 # Nothing tells which bytes are right. Those in memory are used, so they are checked, and written again.

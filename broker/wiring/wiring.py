@@ -74,11 +74,13 @@ from skylark.broker.security.users.guard import Logins, UserExplainer, UserGuard
 from skylark.broker.store.queue.queue_maps import FEW_OPEN_FILES, OTHER_DESCRIPTORS
 from skylark.broker.store.removal import Removal
 from skylark.broker.store.store import MessageStore
+from skylark.broker.tasks.block_sealing import BlockSealing
 from skylark.broker.tasks.clean import Cleaner
 from skylark.broker.tasks.flush import PopulatePages
 from skylark.broker.tasks.watch_clock import WatchClock
 from skylark.broker.unsupported_requests import RefusedHandlers
 from skylark.broker.wiring.core import Core
+from skylark.broker.wiring.healing import wire_healing
 from skylark.broker.wiring.replication import Replicated, wire_replication
 from skylark.broker.writing.send_handlers import SendHandlers
 from skylark.mqcommon.daemons.memory import memory_limit
@@ -150,14 +152,16 @@ def wire(
     runtime = RuntimeInfo(options.store_path_root_dir, runtime_sources)
     delayed = DelayedDelivery(core.background(delivers_delayed), options.delay_levels, core.metadata.delay_offsets)
     core.role.observe(lambda before, now: delayed.forget())
+    peers = Peers(lambda: core.namesrvs.addrs, core.open_client)
+    healing = wire_healing(core, replicated, peers)
     answering = (
         access.guard,
         core.cold,
+        healing.serving,
         *_request_parts(core, replicated, cleaner, transactions, timed, delayed, access, runtime),
         *replicated.others,
     )
     registrar = _registrar(core, replicated)
-    peers = Peers(lambda: core.namesrvs.addrs, core.open_client)
     spread = TopicSpread(core.identity, core.metadata.topics, options, peers)
     logical = LogicalQueues(options.broker_name, store, core.metadata, core.clients, peers, core.role)
     core.metadata.topics.on_created_by_send.append(spread.created)
@@ -234,6 +238,8 @@ def wire(
     )
     parts = (
         replicated.log,
+        # Stops after the flusher: what that has flushed last is sealed, too.
+        BlockSealing(store.log, lambda: store.safe_end),
         core.flusher,
         core.persister,
         core.removal,
@@ -243,6 +249,7 @@ def wire(
         delayed,
         timed,
         peers,
+        healing.healer,
         logical,
         OpenConnections(server),
         *answering,

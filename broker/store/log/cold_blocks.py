@@ -17,6 +17,7 @@ class ColdBlocks(NotResident):
         starts = range(at // BLOCK_BYTES * BLOCK_BYTES, at + size, BLOCK_BYTES)
         spans = [Span(file, start, min(BLOCK_BYTES, file.size - start)) for start in starts]
         super().__init__(spans, on_disk=on_disk)
+        self._file = file
         self._base = base
         self._sums = sums
 
@@ -25,7 +26,7 @@ class ColdBlocks(NotResident):
         sums = self._sums
         # Bytes that the kernel reads ahead would be in memory, and were never compared.
         with suppress(FileClosed):
-            self.spans[0].file.no_read_ahead()
+            self._file.no_read_ahead()
         numbers = {span: sums.number_at(self._base + span.at) for span in self.spans}
         # Before the bytes: the event loop makes the sum of the last block longer while this thread reads.
         known = {span: sums.sum_of(number) for span, number in numbers.items()}

@@ -5,7 +5,7 @@ bytes, as many as are known to be right: bytes that this process wrote, and byte
 
 The log is the judge of these files, so a sum only says where to look. A sum that does not fit has the bytes compared
 with the log; when they are right, the sum was stale (another program wrote the file), and is forgotten.
-Neighbour: sum_file.py (on disk).
+Neighbour: derived_sums.py (on disk).
 """
 
 import struct
