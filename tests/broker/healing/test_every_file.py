@@ -62,6 +62,15 @@ def answers(made: Rig) -> list[object]:
     return [*found, made.metadata.topics.get("t")]
 
 
+async def test_a_new_store_has_no_problem() -> None:
+    with rig(MemoryFiles(), FEW) as made:
+        assert await made.round() == []
+        put(made.store, "t", 0, b"first")
+        assert await made.round() == []
+        made.store.checkpoint(with_ends=True)
+        assert await made.round() == []
+
+
 async def test_a_bit_of_each_file() -> None:
     before = await filled()
     with rig(before.killed(), FEW) as made:
