@@ -1,0 +1,81 @@
+"""The parts that heal the log: they find who else has its bytes, and answer others who ask for them."""
+
+from functools import partial
+from random import Random
+
+import trio
+
+from skylark.broker.healing.healer import LogHealer
+from skylark.broker.healing.index_files import IndexFiles
+from skylark.broker.healing.other_files import OtherFiles
+from skylark.broker.healing.peers import PeerLogs
+from skylark.broker.healing.queue_files import QueueFiles
+from skylark.broker.healing.rewriting import LogBlocks
+from skylark.broker.healing.serving import LogServing
+from skylark.broker.healing.small_files import MetadataFiles, SmallFiles, store_files, write_sums
+from skylark.broker.registration.peers import Peers
+from skylark.broker.wiring.core import Core
+from skylark.broker.wiring.replication import Replicated
+from skylark.mqcommon.disk.small_file import SmallFile
+from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+
+# The others are known without NameServers, too: a slave knows its master, and a master its slaves.
+NAMESRV_S = 0.5
+
+
+@lazy_dataclass(frozen=True)
+class Healing:
+    healer: LogHealer
+    serving: LogServing
+    index_files: IndexFiles
+    #: The checks of all files but the log, for the scrub.
+    other_files: OtherFiles
+
+
+def wire_healing(core: Core, replicated: Replicated, peers: Peers) -> Healing:
+    """Make the parts. ``peers`` asks NameServers for the set's brokers."""
+    store, options = core.store, core.options
+
+    async def members() -> list[str]:
+        found: dict[str, None] = {}
+        if replicated.known.address is not None:
+            found[replicated.known.address.addr] = None
+        # Some masters know their slaves by the numbers of the brokers only.
+        found |= dict.fromkeys(slave.broker_addr for slave in replicated.stats.slaves() if ":" in slave.broker_addr)
+        with trio.move_on_after(NAMESRV_S):
+            try:
+                of_set = (await peers.cluster_info()).broker_addr_table.get(options.broker_name)
+            except RequestRefused:
+                of_set = None
+            found |= dict.fromkeys(of_set.broker_addrs.values() if of_set is not None else ())
+        found.pop(core.identity.addr, None)
+        return list(found)
+
+    healer = LogHealer(
+        store,
+        LogBlocks(core.fs, options.store_path_root_dir),
+        PeerLogs(core.open_client, members, options.mapped_file_size_commit_log),
+        core.flusher.one_at_a_time,
+        replicated.entries_of,
+    )
+    healer.on_repaired.append(store.log.blocks.repaired)
+    core.cold.healer = healer
+    index_files = IndexFiles(core.fs, store, core.flusher)
+    other_files = _other_files(core, replicated, index_files)
+    return Healing(healer, LogServing(store.log, lambda: store.safe_end, healer.suspect), index_files, other_files)
+
+
+def _other_files(core: Core, replicated: Replicated, index_files: IndexFiles) -> OtherFiles:
+    fs, store, flusher = core.fs, core.store, core.flusher
+
+    def small_files() -> list[SmallFile]:
+        return [*store_files(fs, store, flusher), *replicated.small_files()]
+
+    kinds = (
+        SmallFiles(fs, small_files, flusher),
+        MetadataFiles(fs, core.metadata.journal, core.persister),
+        index_files,
+        QueueFiles(fs, store, flusher),
+    )
+    return OtherFiles(kinds, Random(), partial(write_sums, store, flusher))
