@@ -13,7 +13,9 @@ from skylark.broker.healing.queue_files import QueueFiles
 from skylark.broker.healing.rewriting import LogBlocks
 from skylark.broker.healing.serving import LogServing
 from skylark.broker.healing.small_files import MetadataFiles, SmallFiles, store_files, write_sums
+from skylark.broker.part import Part
 from skylark.broker.registration.peers import Peers
+from skylark.broker.replication.attesting import Attesting
 from skylark.broker.wiring.core import Core
 from skylark.broker.wiring.replication import Replicated
 from skylark.mqcommon.disk.small_file import SmallFile
@@ -26,8 +28,11 @@ NAMESRV_S = 0.5
 
 @lazy_dataclass(frozen=True)
 class Healing:
+    """``answering``: the parts with handlers of requests; ``attesting``: what tells the master this log's sums."""
+
     healer: LogHealer
-    serving: LogServing
+    answering: tuple[Part, ...]
+    attesting: Attesting
     index_files: IndexFiles
     #: The checks of all files but the log, for the scrub.
     other_files: OtherFiles
@@ -61,9 +66,13 @@ def wire_healing(core: Core, replicated: Replicated, peers: Peers) -> Healing:
     )
     healer.on_repaired.append(store.log.blocks.repaired)
     core.cold.healer = healer
+    if core.elected is not None:
+        core.elected.has_sound_disk = lambda: not healer.figures.is_disk_failing
+    attesting = Attesting(store.log.sums, core.role, replicated.known, core.open_client, healer.suspect)
+    serving = LogServing(store.log, lambda: store.safe_end, healer.suspect)
     index_files = IndexFiles(core.fs, store, core.flusher)
     other_files = _other_files(core, replicated, index_files)
-    return Healing(healer, LogServing(store.log, lambda: store.safe_end, healer.suspect), index_files, other_files)
+    return Healing(healer, (serving,), attesting, index_files, other_files)
 
 
 def _other_files(core: Core, replicated: Replicated, index_files: IndexFiles) -> OtherFiles:
