@@ -94,6 +94,11 @@ class Flusher(Part):
         return self._slow.stuck(trio.current_time())
 
     @property
+    def is_held_up(self) -> bool:
+        """Whether the disk takes long for a flush at the moment."""
+        return self._slow.is_long(trio.current_time())
+
+    @property
     def slowest_ms(self) -> int:
         """The longest flush of the last minutes."""
         return round(self._slow.slowest_s(trio.current_time()) * 1_000)

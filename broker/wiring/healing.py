@@ -1,13 +1,18 @@
 """The parts that heal the log: they find who else has its bytes, and answer others who ask for them."""
 
+from random import Random
+
 import trio
 
 from skylark.broker.healing.healer import LogHealer
+from skylark.broker.healing.other_files import OtherFiles
 from skylark.broker.healing.peers import PeerLogs
 from skylark.broker.healing.rewriting import LogBlocks
+from skylark.broker.healing.scrub import Scrub
 from skylark.broker.healing.serving import LogServing
 from skylark.broker.part import Part
 from skylark.broker.registration.peers import Peers
+from skylark.broker.tasks.block_sealing import BlockSealing
 from skylark.broker.wiring.core import Core
 from skylark.broker.wiring.replication import Replicated
 from skylark.mqcommon.errors import RequestRefused
@@ -22,10 +27,11 @@ class Healing:
     """``answering``: the parts with handlers of requests."""
 
     healer: LogHealer
+    scrub: Scrub
     answering: tuple[Part, ...]
 
 
-def wire_healing(core: Core, replicated: Replicated, peers: Peers) -> Healing:
+def wire_healing(core: Core, replicated: Replicated, peers: Peers, sealing: BlockSealing) -> Healing:
     """Make the parts. ``peers`` asks NameServers for the set's brokers."""
     store, options = core.store, core.options
 
@@ -53,4 +59,15 @@ def wire_healing(core: Core, replicated: Replicated, peers: Peers) -> Healing:
     )
     healer.on_repaired.append(store.log.blocks.repaired)
     core.cold.healer = healer
-    return Healing(healer, (LogServing(store.log, lambda: store.safe_end, healer.suspect),))
+    scrub = Scrub(
+        core.fs,
+        options,
+        store,
+        healer,
+        OtherFiles((), Random()),
+        core.clock,
+        sealed_to=lambda: min(sealing.sealed_to, store.safe_end),
+        is_held_up=lambda: bool(core.cold) or core.flusher.is_held_up,
+    )
+    serving = LogServing(store.log, lambda: store.safe_end, healer.suspect)
+    return Healing(healer, scrub, (serving, scrub))
