@@ -97,6 +97,8 @@ class _Round:
 
     asked_ms: int = 0
     bytes_per_s: int = 0
+    #: The bytes of the log in a cycle that has ended.
+    checked_bytes: int = 0
     problems: int = 0
     mended: int = 0
     texts: tuple[str, ...] = ()
@@ -183,7 +185,7 @@ class Scrub(Part):
     def present(self) -> ScrubStatus:
         """The state of the scrub now."""
         cycle, start, found = self._cycle, self._store.log.start, self._round
-        total = max(cycle.stop - start, 0) if cycle else 0
+        total = max(cycle.stop - start, 0) if cycle else found.checked_bytes
         return ScrubStatus(
             enabled=self._options.scrub_enable,
             running=cycle is not None,
@@ -191,7 +193,7 @@ class Scrub(Part):
             asked_ms=found.asked_ms,
             began_ms=cycle.began_ms if cycle else self._last_began_ms,
             bytes_per_second=round(self._rate()),
-            checked_bytes=max(total - cycle.left_bytes(start), 0) if cycle else 0,
+            checked_bytes=max(total - (cycle.left_bytes(start) if cycle else 0), 0),
             total_bytes=total,
             percent=self.percent,
             problem_count=found.problems,
@@ -275,7 +277,7 @@ class Scrub(Part):
             self._store.log.start, cycle.stop, found.problems, found.mended, self._healer.figures.unrepaired,
             (now_ms - cycle.began_ms) // 1000,
         )  # fmt: skip
-        self._round.bytes_per_s = 0
+        found.bytes_per_s, found.checked_bytes = 0, cycle.stop - self._store.log.start
 
     def _stop(self) -> int:
         """The end of the blocks that are checked: only whole ones that nobody changes any more."""

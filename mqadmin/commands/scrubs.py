@@ -64,6 +64,8 @@ def _text(one: StoreScrub) -> str:
         )
     else:
         text = "no scrub is running" + ("" if one.enabled else ", and scrubEnable is false")
+        if one.total_bytes:
+            text += f", the last one read {one.total_bytes >> 20:,} MiB of log"
     last = f"last whole scrub {seconds_text(one.last_ended_ms)}" if one.last_ended_ms else "never checked as a whole"
     damage = f"{one.problem_count:,} problems, {one.mended_count:,} repaired" if one.problem_count else "no damage"
     suspects = f", {one.suspects:,} blocks of the log are damaged now" if one.suspects else ""
