@@ -84,11 +84,10 @@ class IndexFiles(Part):
 
     async def _seal_slots(self, file: IndexFile) -> None:
         """This process has filled the file: let header and slots have sums, as its entries do."""
-        found = await trio.to_thread.run_sync(self._slot_sums, file)
+        found = await trio.to_thread.run_sync(file.slot_sums)
         # In the meantime the log may have been cut, and the file be the last one again.
         if any(each is file for each in self._index.files[:-1]):
-            for number, known in found.items():
-                file.sums.put(number, known)
+            file.add_sums(found)
 
     def jobs(self, random: Random) -> Iterator[Job]:
         """The checks of all files that there are now, from a random one on."""
@@ -199,16 +198,6 @@ class IndexFiles(Part):
         return CheckedFile(file.file.path, 0)
 
     # --- in threads
-
-    def _slot_sums(self, file: IndexFile) -> dict[int, PrefixSum]:
-        found: dict[int, PrefixSum] = {}
-        at = 0
-        while at < file.entries_at:
-            number = file.sums.number_at(at)
-            block = file.sums.block(number)
-            found[number] = PrefixSum.of(file.file.pread(at, min(block.end, file.used_bytes) - at))
-            at = block.end
-        return found
 
     def _on_medium(self, path: str, at: int, size: int) -> bytes | None:
         """The bytes that the medium has; None if it cannot be read."""

@@ -253,6 +253,7 @@ def wire(
         timed,
         peers,
         healing.healer,
+        healing.index_files,
         logical,
         OpenConnections(server),
         *answering,

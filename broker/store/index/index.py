@@ -82,6 +82,11 @@ class Index:
         self.is_being_cut = False
         self.files: list[IndexFile] = []
 
+    @property
+    def is_held(self) -> bool:
+        """Whether nothing may be built now: the last file is being changed, or is damaged."""
+        return self.is_being_cut or bool(self.files and self.files[-1].sums.suspects)
+
     def use_columns(self, np: Any) -> None:
         """Use numpy from now on: many entries are made at once, with the same bytes as before."""
         self._np = self._keys.np = np

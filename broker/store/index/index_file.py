@@ -83,18 +83,33 @@ class IndexFile:
         """Where the entries end."""
         return self.entries_at + self.count * ENTRY_BYTES
 
-    def take_sums(self, first: int, rows: bytes, *, is_last: bool) -> None:
-        """Use the sums of an earlier process. The last file gets more entries, and its header and slots change."""
+    def take_sums(self, first: int, rows: bytes, *, may_have_changed: bool) -> None:
+        """Use the sums of an earlier process. ``may_have_changed``: header and slots, since the sums were written."""
         self.sums.take_rows(first, rows, self.used_bytes)
-        if is_last:
+        if may_have_changed:
             self.sums.forget_to(self.entries_at)
+
+    def slot_sums(self) -> dict[int, PrefixSum]:
+        """The sums of header and slots as they are in memory. Blocks; while nothing is added."""
+        found: dict[int, PrefixSum] = {}
+        at = 0
+        while at < self.entries_at:
+            number = self.sums.number_at(at)
+            block = self.sums.block(number)
+            found[number] = PrefixSum.of(self.file.pread(at, min(block.end, self.used_bytes) - at))
+            at = block.end
+        return found
+
+    def add_sums(self, sums: Mapping[int, PrefixSum]) -> None:
+        """Use these sums of blocks."""
+        for number, known in sums.items():
+            self.sums.put(number, known)
 
     def take_repair(self, sums: Mapping[int, PrefixSum]) -> None:
         """The file was made again, and its blocks have these ``sums``: a search may use them."""
         self.read_header()
         self.sums = GrowingSums(self.file.size)
-        for number, known in sums.items():
-            self.sums.put(number, known)
+        self.add_sums(sums)
 
     def is_sound(self, after: int, log_end: int) -> bool:
         """Whether the header is possible: its messages are between the physical offsets ``after`` and ``log_end``.
@@ -273,8 +288,13 @@ class IndexFile:
     def _check_slots(self) -> None:
         """NotResident if the slots are on disk only, as they may be after a start: a new entry may change any slot."""
         if not self._slots_resident:
+            if bytes_got() is not None and self.sums.needs_look(0, self.entries_at):
+                raise ColdBlocks(self.file, 0, 0, self.entries_at, self.sums, on_disk=True)
             check_resident(self.file, 0, self.entries_at)
             self._slots_resident = True
+        # From now on header and slots change.
+        if self.sums.sum_of(0).size:
+            self.sums.forget_to(self.entries_at)
 
     def close(self) -> None:
         self._slots.release()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from random import Random
 from typing import TypeVar
 
@@ -11,17 +12,21 @@ from skylark.broker.healing.checked_file import CheckedFile
 from skylark.broker.healing.index_files import IndexFiles
 from skylark.broker.healing.other_files import OtherFiles
 from skylark.broker.healing.queue_files import QueueFiles
+from skylark.broker.healing.small_files import MetadataFiles, SmallFiles, store_files, write_sums
+from skylark.broker.meta.metadata import Metadata
 from skylark.broker.options import BrokerOptions
 from skylark.broker.store.filter import ALL, Filter
 from skylark.broker.store.log.residency import NotResident, resident_only, warm
 from skylark.broker.store.reader import GetStatus, read_queue
 from skylark.broker.store.store import MessageStore, StoreOptions
 from skylark.broker.tasks.flush import Flusher
+from skylark.broker.tasks.persist import Persister
 from skylark.broker.writing.admission import Admission
 from skylark.broker.writing.waits import LogWaits
 from skylark.mqcommon.message.columns import record_starts
 from skylark.mqcommon.message.record import decode_record
 from tests.broker.store.support import SMALL, open_store
+from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles
 
 T = TypeVar("T")
@@ -34,8 +39,19 @@ class Rig:
         self.fs = fs
         self.store: MessageStore = open_store(fs, options=options)
         self.flusher = Flusher(self.store, LogWaits(), Admission(None), BrokerOptions(), trio.lowlevel.checkpoint)
+        self.metadata = Metadata(fs, "/store/config", ManualClock(), BrokerOptions())
+        self.metadata.open()
         self.index_files = IndexFiles(fs, self.store, self.flusher)
-        self.checks = OtherFiles([QueueFiles(fs, self.store, self.flusher), self.index_files], Random(1))
+        self.checks = OtherFiles(
+            [
+                SmallFiles(fs, lambda: store_files(fs, self.store, self.flusher), self.flusher),
+                MetadataFiles(fs, self.metadata.journal, Persister(self.metadata, BrokerOptions())),
+                self.index_files,
+                QueueFiles(fs, self.store, self.flusher),
+            ],
+            Random(1),
+            partial(write_sums, self.store, self.flusher),
+        )
 
     async def round(self) -> list[CheckedFile]:
         """One round of checks; returns those that found something."""
@@ -81,4 +97,5 @@ def rig(fs: MemoryFiles, options: StoreOptions = SMALL) -> Iterator[Rig]:
     """Closed in the end, as a stop does."""
     made = Rig(fs, options)
     yield made
+    made.metadata.journal.close()
     made.store.close()

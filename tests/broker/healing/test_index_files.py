@@ -100,8 +100,8 @@ async def test_each_byte_of_the_last_file() -> None:
         fs = before.killed()
         with rig(fs, FEW) as made:
             fs.damage(path, at, bytes([sound[at] ^ 1 << at % 8]), in_memory=False, on_disk=True)
-            (found,) = await made.round() or [None]
-            assert found is not None and found.path == path and found.is_mended and not is_misled(made), at
+            (found,) = await made.round()
+            assert found.path == path and found.is_mended and not is_misled(made), at
             assert await made.round() == []
             assert fs.read_direct(path, 0, len(sound)) == sound
 
