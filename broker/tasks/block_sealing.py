@@ -10,6 +10,7 @@ Neighbours: store/sums/ (the sums), flush.py (its checkpoints write them).
 
 import logging
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 from zlib import crc32
 
 import trio
@@ -28,17 +29,27 @@ STEP_BYTES = 256 * 1024 * 1024
 _PIECE_BYTES = 64 * 1024
 
 
+class SealingWork(NamedTuple):
+    """Blocks to seal; ``cuts``: `BlockSums.cuts` when they were chosen."""
+
+    blocks: list[Block]
+    cuts: int
+
+
 class BlockSealing(Part):
     """Seals the blocks of one log. ``safe_end``: where the bytes end that are on disk and confirmed."""
 
     def __init__(self, log: CommitLog, safe_end: Callable[[], int]) -> None:
         self._log = log
         self._safe_end = safe_end
-        self._cuts = log.sums.cuts
         # Work of its own, and one at a time: it must not take a thread from work that somebody waits for.
         self._thread = trio.CapacityLimiter(1)
-        #: Blocks before this offset are not sealed here any more.
-        self.sealed_to = self._block_after(log.raw_end)
+        log.sums.next_to_seal = log.sums.first_block_after(log.raw_end)
+
+    @property
+    def sealed_to(self) -> int:
+        """Blocks before this offset are not sealed here any more."""
+        return max(self._log.sums.next_to_seal, self._log.start)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Seal at intervals, until cancelled."""
@@ -53,43 +64,32 @@ class BlockSealing(Part):
 
     async def seal(self) -> None:
         """Seal the blocks that may be sealed now, up to `STEP_BYTES`."""
-        sums, cuts = self._log.sums, self._log.sums.cuts
-        blocks = self._due()
-        if not blocks:
-            return
-        crcs = await trio.to_thread.run_sync(self._crcs, blocks, limiter=self._thread)
-        for block, crc in zip(blocks, crcs, strict=True):
-            if crc is not None:
-                sums.seal(block, crc, cuts=cuts)
-        self._follow_cuts()
-        if sums.cuts == cuts:
-            self.sealed_to = max(self.sealed_to, blocks[-1].end)
+        if work := self.due():
+            self.keep(work, await trio.to_thread.run_sync(self.crcs, work, limiter=self._thread))
 
-    def _due(self) -> list[Block]:
-        """The next blocks that may be sealed."""
-        self._follow_cuts()
-        at, end, blocks = self.sealed_to, self._safe_end(), list[Block]()
-        stop = min(end, at + STEP_BYTES)
+    # --- the steps of `seal`; the second one blocks, and is for a thread
+
+    def due(self) -> SealingWork | None:
+        """The next blocks that may be sealed; None when there are none."""
+        at, blocks = self.sealed_to, list[Block]()
+        stop = min(self._safe_end(), at + STEP_BYTES)
         while (block := self._log.sums.block_at(at)).end <= stop:
             blocks.append(block)
             at = block.end
-        return blocks
+        return SealingWork(blocks, self._log.sums.cuts) if blocks else None
 
-    def _follow_cuts(self) -> None:
-        """After a cut, go on at the first block whose bytes were all appended after it."""
-        log, cuts = self._log, self._log.sums.cuts
-        if cuts != self._cuts:
-            self._cuts = cuts
-            self.sealed_to = min(self.sealed_to, self._block_after(log.raw_end))
-        if log.start > self.sealed_to:
-            self.sealed_to = log.start
+    def crcs(self, work: SealingWork) -> list[int | None]:
+        """The CRC of each block; None for a block whose bytes are not in memory any more."""
+        return [self._crc(block) for block in work.blocks]
 
-    def _block_after(self, offset: int) -> int:
-        block = self._log.sums.block_at(offset)
-        return offset if block.start == offset else block.end
-
-    def _crcs(self, blocks: Sequence[Block]) -> list[int | None]:
-        return [self._crc(block) for block in blocks]
+    def keep(self, work: SealingWork, crcs: Sequence[int | None]) -> None:
+        """Seal the blocks, unless the log was cut meanwhile."""
+        sums = self._log.sums
+        if sums.cuts == work.cuts:
+            for block, crc in zip(work.blocks, crcs, strict=True):
+                if crc is not None and block.start >= self._log.start:
+                    sums.seal(block, crc)
+            sums.next_to_seal = max(sums.next_to_seal, work.blocks[-1].end)
 
     def _crc(self, block: Block) -> int | None:
         """The CRC of a block's bytes; None if they are not in memory any more."""

@@ -275,7 +275,7 @@ class Flusher(Part):
                 self.unwritten
                 or self._store.queues.must_remove_files
                 or log.flushed != done
-                or (log.flushed != log.end and trio.current_time() >= self._next_ends)
+                or ((log.flushed != log.end or log.sums.has_changed) and trio.current_time() >= self._next_ends)
             ):
                 # Read before the checkpoint: bytes that are flushed during it are left to the next checkpoint.
                 flushed = log.flushed

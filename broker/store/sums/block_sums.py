@@ -78,16 +78,28 @@ class BlockSums:
         #: How often sums were dropped because the log was cut: a CRC of bytes that were read before such a cut must not
         #: be sealed after it.
         self.cuts = 0
+        #: Where the sealing of appended blocks goes on; earlier blocks without a sum are a scrub's.
+        self.next_to_seal = 0
 
     def __len__(self) -> int:
         """How many blocks are sealed."""
         return self._count
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether `take_changed` has something to return."""
+        return bool(self._changed)
 
     def block_at(self, offset: int) -> Block:
         """The block that holds ``offset``."""
         base = offset // self._segment_bytes * self._segment_bytes
         start = base + (offset - base) // BLOCK_BYTES * BLOCK_BYTES
         return Block(start, min(BLOCK_BYTES, base + self._segment_bytes - start))
+
+    def first_block_after(self, offset: int) -> int:
+        """Where the first block begins that has no bytes before ``offset``."""
+        block = self.block_at(offset)
+        return offset if block.start == offset else block.end
 
     def blocks(self, start: int, end: int) -> Iterator[Block]:
         """The blocks that hold bytes from ``start`` to ``end``."""
@@ -161,6 +173,8 @@ class BlockSums:
     def drop_from(self, offset: int) -> None:
         """Forget the sums of all blocks with bytes from ``offset`` on: the log is cut there."""
         self.cuts += 1
+        # The block of the cut keeps bytes of before it, so sealing goes on after that block.
+        self.next_to_seal = min(self.next_to_seal, self.first_block_after(offset))
         for base in [base for base in self._files if base + self._segment_bytes > offset]:
             self._keep(base, lambda each: each.end <= offset)
 
