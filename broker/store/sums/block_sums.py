@@ -8,7 +8,7 @@ Neighbours: sum_files.py (on disk), tasks/block_sealing.py (seals what was appen
 """
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 from zlib import crc32
 
@@ -183,11 +183,10 @@ class BlockSums:
         for base in [base for base in self._files if base < offset]:
             self._keep(base, lambda each: each.start >= offset)
 
-    def load(self, files: Iterable[FileSums]) -> None:
+    def load(self, file: FileSums) -> None:
         """Take over sums as they are on disk."""
-        for file in files:
-            self._files[file.base] = _Sums(file.crcs, file.states)
-            self._count += len(file.states) - file.states.count(0)
+        self._files[file.base] = _Sums(file.crcs, file.states)
+        self._count += len(file.states) - file.states.count(0)
 
     def take_changed(self) -> Iterator[FileSums]:
         """The sums of files that have changed since the last call, to be written. For any thread, one at a time."""
