@@ -201,9 +201,12 @@ class BlockSums:
                 states = bytes(sums.states)
                 yield FileSums(base, sums.crcs.tobytes(), states)
 
-    def put_back(self, file: FileSums) -> None:
-        """Have the next `take_changed` return this file again: it could not be written. For any thread."""
-        self._changed.add(file.base)
+    def write_again(self, base: int) -> None:
+        """Have the next `take_changed` return the sums of the log file at ``base``: on disk they are not right.
+
+        For any thread.
+        """
+        self._changed.add(base)
 
     def _keep(self, base: int, is_kept: Callable[[Block], bool]) -> None:
         """Forget the sums of this file's blocks that are not kept."""

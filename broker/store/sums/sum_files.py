@@ -98,7 +98,7 @@ class SumFiles:
                     self._fs.mkdirs(self._directory)
                     write_with_crc(self._fs, path_in(self._root, file.base), self._encoded(file))
             except BaseException:
-                self._sums.put_back(file)
+                self._sums.write_again(file.base)
                 raise
 
     def cut(self, offset: int) -> None:
