@@ -71,8 +71,8 @@ class LogRepair(Healer, Protocol):
     figures: HealingFigures
 
 
-class OtherFiles(Protocol):
-    """Checks, and mends, the files beside the log."""
+class FileChecks(Protocol):
+    """Checks, and mends, the files beside the log; see `OtherFiles`."""
 
     async def check_next(self) -> CheckedFile | None:
         """Check the next file, or a part of it; None when all are checked. The call after that begins anew."""
@@ -113,7 +113,7 @@ class Scrub(Part):
         options: BrokerOptions,
         store: MessageStore,
         healer: LogRepair,
-        others: OtherFiles,
+        others: FileChecks,
         clock: Clock,
         *,
         sealed_to: Callable[[], int],

@@ -251,6 +251,7 @@ def _scrub(sources: Sources) -> list[Column]:
     age_ms = sources.clock.now_ms() - figures.last_ended_ms
     return [
         single(table.SCRUB_CHECKED, figures.blocks_checked),
+        single(table.SCRUB_SEALED, figures.blocks_sealed),
         single(table.SCRUB_PROGRESS, scrub.percent / 100),
         column(table.SCRUB_AGE, [((), max(age_ms, 0))] if figures.last_ended_ms else []),
         column(table.SCRUB_PROBLEMS, [(("mended",), figures.mended), (("left",), figures.problems - figures.mended)]),

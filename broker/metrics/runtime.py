@@ -156,8 +156,11 @@ class RuntimeInfo:
             "scrubProblems": str(scrub.figures.problems),
             "scrubProblemsMended": str(scrub.figures.mended),
             "blocksRepaired": str(healing.blocks_repaired),
+            "bytesRepaired": str(healing.bytes_repaired),
             "blocksDamaged": str(healing.unrepaired),
+            "blocksUnreadable": str(healing.unreadable),
             "blocksUnstable": str(healing.unstable),
+            "logFilesMadeAnew": str(healing.files_made_anew),
             "badBlocksInCycle": str(healing.bad_in_cycle),
             "diskIsFailing": str(healing.is_disk_failing).lower(),
         }

@@ -124,6 +124,9 @@ MESSAGES_SKIPPED = Metric(
     "skylark_damaged_messages_total", "counter", "", (), "Stored messages that are damaged, and that readers skip"
 )
 SCRUB_CHECKED = Metric("skylark_scrub_blocks_total", "counter", "", (), "Blocks of the log that were checked")
+SCRUB_SEALED = Metric(
+    "skylark_scrub_blocks_sealed_total", "counter", "", (), "Old blocks that got a sum, as their records are sound"
+)
 SCRUB_PROGRESS = Metric("skylark_scrub_progress_ratio", "gauge", "", (), "Checked part of the log: 0 to 1")
 SCRUB_AGE = Metric(
     "skylark_scrub_age", "gauge", _MS, (), "Time since all of the store was checked last; absent before the first time"
@@ -159,8 +162,8 @@ BROKER_METRICS = (
     TIMER_ENQUEUE_LATENCY, TIMER_DEQUEUE_LAG, REVIVE_IN, REVIVE_RETRY, REVIVE_LATENCY, POP_CHECKPOINTS, PUT_LATENCY,
     FLUSH_LATENCY, REPLICATION_LATENCY, SLAVE_BEHIND, SLAVE_BEHIND_TIME, SLAVE_IN_SYNC, PUT_FAILURES, CONNECTIONS,
     TLS_HANDSHAKES, REFUSALS, LIMITS, WRITABLE, DISK_USED, ENTRIES_MENDED, DIVIDED,
-    MESSAGES_SKIPPED, SCRUB_CHECKED, SCRUB_PROGRESS, SCRUB_AGE, SCRUB_PROBLEMS, BLOCKS_REPAIRED, BLOCKS_DAMAGED,
-    BLOCKS_IN_MEMORY, BLOCKS_UNSTABLE, DROPPED, SET_BACK, TIME_AHEAD, ROLE, REGISTERED,
+    MESSAGES_SKIPPED, SCRUB_CHECKED, SCRUB_SEALED, SCRUB_PROGRESS, SCRUB_AGE, SCRUB_PROBLEMS, BLOCKS_REPAIRED,
+    BLOCKS_DAMAGED, BLOCKS_IN_MEMORY, BLOCKS_UNSTABLE, DROPPED, SET_BACK, TIME_AHEAD, ROLE, REGISTERED,
 )  # fmt: skip
 
 _BROKER = ("brokerIP", "broker")
