@@ -30,6 +30,7 @@ from skylark.broker.replication.watch_metadata import MetadataWatch
 from skylark.broker.wiring.core import Core
 from skylark.broker.wiring.link_parts import Copier, Link, ha_port, ha_slaves, link_terms
 from skylark.broker.writing.admission import Reason
+from skylark.mqcommon.disk.small_file import SmallFile
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.polling import poll_until
 from skylark.remoting.net.client import RemotingClient
@@ -58,6 +59,8 @@ class Replicated:
     entries_of: EntriesOf
     #: Whether this broker copies a master's log, which has all of its own.
     is_following: Callable[[], bool]
+    #: Files of this kind of set that the scrub checks.
+    small_files: Callable[[], list[SmallFile]]
     #: Called before a master registers.
     prepare: Callable[[RemotingClient], Awaitable[None]] | None
 
@@ -158,6 +161,7 @@ def wire_replication(
         joining,
         link.entries_of,
         is_following,
+        link.small_files,
         link.prepare,
     )
 
