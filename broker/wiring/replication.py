@@ -119,6 +119,7 @@ def wire_replication(
             members.renumbered(now.broker_id)
 
     stats.problem = link.problem
+    stats.copy_problem = lambda: slaves[-1].problem if slaves and role.now.follows else ""
     role.observe(role_changed)
     role.observe(log.role_changed)
     known.on_change += [link.changed, sync.master_moved]
