@@ -1,7 +1,7 @@
 """``broker rebuildMetadata``: makes the topics and groups anew that the messages of a stopped broker's store name.
 
-For a store whose metadata is lost or damaged: its broker refuses to start, since it would look like a new broker. Topics
-and groups that exist stay as they are.
+For a store whose metadata is lost or damaged: its broker refuses to start, since it would look like a new broker.
+Topics and groups that exist stay as they are.
 Neighbours: meta/metadata.py, offline.py, cli.py.
 """
 
