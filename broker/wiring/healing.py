@@ -58,10 +58,15 @@ def wire_healing(core: Core, replicated: Replicated, peers: Peers, sealing: Bloc
         found.pop(core.identity.addr, None)
         return list(found)
 
+    def is_current() -> bool:
+        # What is confirmed by a majority or a SyncStateSet is never cut. Where the configuration names the master, a
+        # slave whose log differs from its master's does not follow it.
+        return core.elected is not None or core.is_master or replicated.is_following()
+
     healer = LogHealer(
         store,
         LogBlocks(core.fs, options.store_path_root_dir),
-        PeerLogs(core.open_client, members, options.mapped_file_size_commit_log),
+        PeerLogs(core.open_client, members, options.mapped_file_size_commit_log, is_current),
         core.flusher.one_at_a_time,
         replicated.entries_of,
     )
@@ -81,7 +86,7 @@ def wire_healing(core: Core, replicated: Replicated, peers: Peers, sealing: Bloc
         sealed_to=lambda: min(sealing.sealed_to, store.safe_end),
         is_held_up=lambda: bool(core.cold) or core.flusher.is_held_up,
     )
-    serving = LogServing(store.log, lambda: store.safe_end, healer.suspect)
+    serving = LogServing(store.log, lambda: store.safe_end, healer.suspect, is_current)
     return Healing(healer, scrub, index_files, (serving, scrub), attesting)
 
 
