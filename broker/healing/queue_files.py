@@ -46,7 +46,7 @@ class _Place(NamedTuple):
     size: int
 
 
-class QueueFiles:
+class QueueChecks:
     """The check of all queues of one store."""
 
     def __init__(self, fs: FileSystem, store: MessageStore, flusher: Flusher) -> None:
