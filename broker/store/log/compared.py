@@ -133,18 +133,11 @@ class ComparedBlocks:
 
     # --- in any thread
 
-    def read(self, start: int, size: int) -> bytes:
-        """``size`` bytes of the log, which must be in one file, after all their blocks were compared. Blocks.
-
-        Raises Damaged, OSError, FileClosed; empty if the file is gone.
-        """
-        segment = self._chain.at(start)
-        if segment is None:
-            return b""
-        return self.read_file(segment.file, segment.base, start, min(start + size, segment.end))
-
     def read_file(self, file: MappedFile, base: int, start: int, end: int) -> bytes:
-        """As `read`, of a file that begins at ``base`` of the log."""
+        """The bytes of the log from ``start`` to ``end``, after all their blocks were compared. Blocks.
+
+        ``file`` begins at ``base`` of the log, and holds them all. Raises Damaged, OSError, FileClosed.
+        """
         if self.hold is None:
             return file.pread(start - base, end - start)
         blocks = list(self._sums.blocks(start, end))
@@ -297,7 +290,7 @@ class ComparedFile(NamedTuple):
         return self.blocks.at_hand(self.file, self.base, *self._range(at, size))
 
     def pread(self, at: int, size: int) -> bytes:
-        """As `ComparedBlocks.read`, from byte ``at`` of the file."""
+        """As `ComparedBlocks.read_file`, from byte ``at`` of the file."""
         return self.blocks.read_file(self.file, self.base, *self._range(at, size))
 
     def copy(self, at: int, size: int) -> bytes:
