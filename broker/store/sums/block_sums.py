@@ -176,12 +176,15 @@ class BlockSums:
         # The block of the cut keeps bytes of before it, so sealing goes on after that block.
         self.next_to_seal = min(self.next_to_seal, self.first_block_after(offset))
         for base in [base for base in self._files if base + self._segment_bytes > offset]:
-            self._keep(base, lambda each: each.end <= offset)
+            if base < offset:
+                self._keep(base, lambda each: each.end <= offset)
+            else:
+                self._forget(base)
 
     def remove_before(self, offset: int) -> None:
-        """Forget the sums of all blocks before ``offset``: their files were removed."""
+        """Forget the sums of all files before ``offset``, where one begins: they were removed."""
         for base in [base for base in self._files if base < offset]:
-            self._keep(base, lambda each: each.start >= offset)
+            self._forget(base)
 
     def load(self, file: FileSums) -> None:
         """Take over sums as they are on disk."""
@@ -206,6 +209,11 @@ class BlockSums:
 
         For any thread.
         """
+        self._changed.add(base)
+
+    def _forget(self, base: int) -> None:
+        states = self._files.pop(base).states
+        self._count -= len(states) - states.count(0)
         self._changed.add(base)
 
     def _keep(self, base: int, is_kept: Callable[[Block], bool]) -> None:
