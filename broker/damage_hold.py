@@ -68,7 +68,10 @@ class DamageHold:
         async with trio.open_nursery() as self._nursery:
             for held in self._held.values():
                 self._nursery.start_soon(self._mend, held)
-            await trio.sleep_forever()
+            try:
+                await trio.sleep_forever()
+            finally:
+                self._nursery = None
 
     def _hold(self, block: Block) -> _Held:
         held = self._held.get(block.start)
@@ -89,7 +92,8 @@ class DamageHold:
                     return
                 is_late = trio.current_time() >= held.until
                 if is_late and self._options.damaged_policy == "skip" and not held.over.is_set():
-                    log.blocks.give_up(block)
+                    wrong = await trio.to_thread.run_sync(log.blocks.suspects, block)
+                    log.blocks.give_up(block, wrong)
                     logger.error(
                         "%s, and nobody could mend it in %d ms: readers skip the damaged messages until it is mended",
                         self._name(block),

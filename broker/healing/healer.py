@@ -15,7 +15,7 @@ from zlib import crc32
 
 import trio
 
-from skylark.broker.healing.figures import HealingFigures
+from skylark.broker.healing.figures import MAX_REPAIRED_A_CYCLE, HealingFigures
 from skylark.broker.healing.judgement import Copy, EntrySum, Verdict, judge
 from skylark.broker.healing.rewriting import LogBlocks, Reading
 from skylark.broker.part import Part
@@ -129,6 +129,9 @@ class LogHealer(Part):
             repair.is_right = True
         except (OSError, StoreError) as error:
             self._fail(block, f"it cannot be written: {error}")
+        except Exception:
+            # A fault of the repair must not end the broker, whose other blocks are sound.
+            logger.exception("the repair of the block at %d of the log failed", block.start)
         finally:
             del self._repairs[block.start]
             if repair.is_right:
@@ -166,7 +169,7 @@ class LogHealer(Part):
             return False
         if not await self._apply(segment, block, now, verdict):
             return False
-        if own_sum is not None and crc32(verdict.right) != own_sum.crc and log.cuts == cuts:
+        if own_sum is not None and verdict.is_whole and crc32(verdict.right) != own_sum.crc and log.cuts == cuts:
             log.sums.replace(whole, crc32(verdict.right), is_attested=False)
         if verdict.is_whole:
             return True
@@ -212,7 +215,7 @@ class LogHealer(Part):
             others = await self._others.copies(block, mine[0], own_sum)
             size = self._store.log.chain.segment_bytes
             verdict = await trio.to_thread.run_sync(judge, block, own_sum, [*mine, *others], size, entries)
-            if verdict.is_whole or (verdict.right is not None and not verdict.undecided) or not others:
+            if not verdict.lacks_records or not others:
                 break
         return verdict, others
 
@@ -240,15 +243,10 @@ class LogHealer(Part):
         wrong = _differing_bytes(now.on_disk[0], right)
         figures.blocks_repaired += 1
         figures.bytes_repaired += wrong
-        figures.bad_in_cycle += 1
-        logger.warning(
-            "%d bytes of the block at %d of the log (%s) were damaged and are right again: %s; the bad block: %s",
-            wrong,
-            block.start,
-            segment.path,
-            verdict.why,
-            kept,
-        )
+        if block.start not in figures.damaged:
+            self._count_bad()
+        text = "the block at %d of the log (%s) was damaged, and is right again: %s; wrong bytes: %d; the bad block: %s"
+        logger.warning(text, block.start, segment.path, verdict.why, wrong, kept)
         self._tell(block)
         return True
 
@@ -271,8 +269,15 @@ class LogHealer(Part):
     def _fail(self, block: Block, why: str) -> None:
         if block.start not in self.figures.damaged:
             self.figures.damaged.add(block.start)
-            self.figures.bad_in_cycle += 1
             logger.error("the block at %d of the log is damaged, and is not repaired: %s", block.start, why)
+            self._count_bad()
+
+    def _count_bad(self) -> None:
+        was_failing = self.figures.is_disk_failing
+        self.figures.bad_in_cycle += 1
+        if self.figures.is_disk_failing and not was_failing:
+            text = "more than %d blocks of the log were damaged: replace the disk. Controllers do not elect this broker"
+            logger.error(text, MAX_REPAIRED_A_CYCLE)
 
     def _tell(self, block: Block) -> None:
         for tell in self.on_repaired:

@@ -46,6 +46,8 @@ class Copy(NamedTuple):
     """The bytes of the log from the physical offset ``start`` on, as ``holder`` has them; they cover the block.
 
     ``sum``: the holder's own sum of the block. ``has_vote``: the copy counts for rule 4, as the one of its replica.
+    Without ``is_current`` the holder may have bytes that were cut from the set's log: only a sum of another replica, or
+    an entry, proves them.
     """
 
     holder: str
@@ -54,6 +56,7 @@ class Copy(NamedTuple):
     sum: BlockSum | None = None
     has_vote: bool = True
     is_own: bool = False
+    is_current: bool = True
 
     def part(self, start: int, end: int) -> bytes:
         """The bytes from ``start`` to ``end``."""
@@ -69,12 +72,14 @@ class Verdict(NamedTuple):
 
     ``is_whole``: a sum or entries prove all bytes, or all of them are of sound records.
     ``undecided``: where nobody can say, and why; there ``right`` has the bytes of the first copy.
+    ``lacks_records``: bytes that differ are of no sound record; one may be that reaches beyond the copies.
     """
 
     right: bytes | None
     why: str
     is_whole: bool = False
     undecided: str = ""
+    lacks_records: bool = False
 
 
 def judge(
@@ -88,36 +93,44 @@ def judge(
 
     ``entries``: those with bytes of the block, without gaps; none outside of a DLedger group.
     """
-    crc, why = _proven_sum(own_sum, copies)
-    # Bytes that only this replica vouches for do not beat those of others: the block may have been sealed when it was
-    # damaged already.
+    known = _sum_to_match(own_sum, copies)
     others = [copy for copy in copies if not copy.is_own]
-    if crc is not None:
-        for copy in copies:
-            if crc32(copy.of(block)) == crc:
-                return Verdict(copy.of(block), f"{copy.holder} matches the {why}", is_whole=True)
-    elif own_sum is not None:
-        for copy in others or copies:
-            if crc32(copy.of(block)) == own_sum.crc:
-                return Verdict(copy.of(block), f"{copy.holder} matches the sum sealed here", is_whole=True)
-    if crc is None and (of_entries := _entry_by_entry(block, copies, entries)):
+    # This replica's bytes and its own sum are one witness: the block may have been sealed when it was wrong already.
+    for copy in copies if known.is_proven else others or copies:
+        if crc32(copy.of(block)) == known.crc:
+            return Verdict(copy.of(block), f"{copy.holder} matches the {known.name}", is_whole=True)
+    if not known.is_proven and (of_entries := _entry_by_entry(block, copies, entries)):
         return Verdict(of_entries, f"the entries of the group match their CRCs, of {_names(copies)}", is_whole=True)
-    made = _record_by_record(block, copies, segment_bytes)
-    if crc is None and own_sum is not None and made.right is not None and crc32(made.right) == own_sum.crc:
-        return Verdict(made.right, "put together, the copies match the sum sealed here", is_whole=True)
-    if crc is None:
+    current = [copy for copy in copies if copy.is_current]
+    made = _record_by_record(block, current, segment_bytes)
+    if known.crc is None:
         return made
-    if made.right is not None and crc32(made.right) == crc:
-        return Verdict(made.right, f"put together, the copies match the {why}", is_whole=True)
-    return Verdict(None, f"no copy matches the {why}, of {_names(copies)}")
+    if made.right is not None and crc32(made.right) == known.crc:
+        return Verdict(made.right, f"put together, the copies match the {known.name}", is_whole=True)
+    # Two others must contradict this replica's sum: equal bytes of two replicas may be damage that one has sent to the
+    # other.
+    agreeing = sum(copy.has_vote and copy.of(block) == made.right for copy in current if not copy.is_own)
+    if not known.is_proven and not made.undecided and agreeing >= 2:
+        return made._replace(is_whole=True)
+    why = f"no copy matches the {known.name}, of {_names(copies)}"
+    return Verdict(None, why, lacks_records=made.lacks_records)
 
 
-def _proven_sum(own_sum: BlockSum | None, copies: Sequence[Copy]) -> tuple[int | None, str]:
-    """The sum that two replicas had when the block was sealed; None without one, or when others disagree about it."""
+class _SumToMatch(NamedTuple):
+    """``is_proven``: two replicas had this sum when the block was sealed. ``crc`` is None when there is no sum."""
+
+    crc: int | None
+    name: str
+    is_proven: bool
+
+
+def _sum_to_match(own_sum: BlockSum | None, copies: Sequence[Copy]) -> _SumToMatch:
     if own_sum is not None and own_sum.is_attested:
-        return own_sum.crc, "attested sum"
-    attested = {copy.sum.crc for copy in copies if copy.sum is not None and copy.sum.is_attested}
-    return (attested.pop(), "sum that others have attested") if len(attested) == 1 else (None, "")
+        return _SumToMatch(own_sum.crc, "attested sum", True)
+    attested = {copy.sum.crc for copy in copies if copy.is_current and copy.sum is not None and copy.sum.is_attested}
+    if len(attested) == 1:
+        return _SumToMatch(attested.pop(), "sum that others have attested", True)
+    return _SumToMatch(None if own_sum is None else own_sum.crc, "sum sealed here", False)
 
 
 def _names(copies: Sequence[Copy]) -> str:
@@ -156,7 +169,7 @@ def _record_by_record(block: Block, copies: Sequence[Copy], segment_bytes: int) 
     found = [list(sound_records(copy.start, copy.data, segment_bytes)) for copy in copies]
     starts = [[each.start for each in sound] for sound in found]
     reasons: list[str] = []
-    undecided = ""
+    undecided, lacks_records = "", False
     at = block.start
     while (at := _next_difference(block, copies, at)) < block.end:
         versions: list[_Sound] = []
@@ -178,6 +191,7 @@ def _record_by_record(block: Block, copies: Sequence[Copy], segment_bytes: int) 
             if not part:
                 several = f"{len(versions)} versions are sound" if versions else "none is sound"
                 undecided = undecided or f"bytes differ at {at}, {several} and there is no majority"
+                lacks_records = lacks_records or not versions
                 at = end
                 continue
         right[start - block.start : end - block.start] = part
@@ -185,10 +199,10 @@ def _record_by_record(block: Block, copies: Sequence[Copy], segment_bytes: int) 
             reasons.append(reason)
         at = end
     if undecided and not reasons:
-        return Verdict(None, f"{undecided}, of {_names(copies)}", undecided=undecided)
+        return Verdict(None, f"{undecided}, of {_names(copies)}", undecided=undecided, lacks_records=lacks_records)
     why = f"{'; '.join(reasons) or 'all copies are equal'}, of {_names(copies)}"
     is_whole = not undecided and _covers(block, bytes(right), copies, found)
-    return Verdict(bytes(right), why, is_whole, undecided)
+    return Verdict(bytes(right), why, is_whole, undecided, lacks_records)
 
 
 def _next_difference(block: Block, copies: Sequence[Copy], at: int) -> int:

@@ -175,7 +175,8 @@ class StoreCheckpoint:
 
     def is_whole(self, data: bytes) -> bool:
         """Whether ``data`` are the bytes of the file, as far as they count. No write may run meanwhile."""
-        if len(data) != CHECKPOINT_BYTES or any(_read_slot(data, at) is None for at in _SLOTS_AT):
+        written = sum(_read_slot(data, at) is not None for at in _SLOTS_AT) if len(data) == CHECKPOINT_BYTES else 0
+        if written < min(self._sequence, len(_SLOTS_AT)):
             return False
         state, sequence = _parse(data)
         is_same = (state.log_offset, state.clean, sequence) == (self.state.log_offset, self.state.clean, self._sequence)

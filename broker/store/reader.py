@@ -212,7 +212,8 @@ def _read_plain(
         # Where the bytes were compared with the sums of their blocks, only the ends of each run are compared with the
         # queue. Elsewhere each message is, and its body with the CRC, unless an earlier reader did that.
         is_checked = _is_checked(log, queue, offset, end, ranges)
-        if not (are_own if is_checked else are_sound)(queue, offset, entries, ranges, records):
+        is_suspect = bool(log.blocks.given_up) and any(log.blocks.may_be_wrong(*each) for each in ranges)
+        if is_suspect or not (are_own if is_checked else are_sound)(queue, offset, entries, ranges, records):
             raise EntriesDamaged(log, queue, offset, end, bodies=True)
         if not is_checked:
             queue.note_checked(offset, end)
@@ -221,7 +222,8 @@ def _read_plain(
 
 def _is_trusted(log: CommitLog, queue: ConsumeQueue, offset: int, physical: int) -> bool:
     """Whether this process made the entry at ``offset``, whose message is at ``physical``, lately. It is right then."""
-    return offset >= queue.loaded_to and log.is_recent(physical)
+    # A slave may have copied a damaged record that was given up.
+    return offset >= queue.loaded_to and log.is_recent(physical) and not log.blocks.given_up
 
 
 def _is_checked(log: CommitLog, queue: ConsumeQueue, offset: int, end: int, ranges: list[Range]) -> bool:
@@ -296,7 +298,9 @@ def _read_matching(
         # In the event loop NotResident, until a thread has read and compared them.
         data, base = log.read(first, end - first), first
     if not is_trusted and not all(
-        names_message(queue, number, physical, size, data, physical - base) and has_sound_body(data, physical - base)
+        names_message(queue, number, physical, size, data, physical - base)
+        and has_sound_body(data, physical - base)
+        and not log.blocks.may_be_wrong(physical, physical + size)
         for number, (physical, size, _) in enumerate(entries, offset)
         if size != BLANK_SIZE
     ):
@@ -509,8 +513,10 @@ def _records(log: CommitLog, ranges: list[Range], pieces: list[Range], size: int
     """The bytes of the ranges, cut out of the pieces that a thread has read. NotResident if a thread must read them."""
     spans = [log.compared(start, end) for start, end in pieces]
     if not all(span in got for span in spans):
-        on_disk = not all(span.file.resident(span.at, span.size) for span in spans)
-        if on_disk or size >= THREAD_BYTES:
+        if size >= THREAD_BYTES or not all(span.file.resident(span.at, span.size) for span in spans):
+            # What is in memory but was not compared does not count as read from disk.
+            places = [log.span(start, end) for start, end in pieces]
+            on_disk = not all(file.resident(at, bytes_) for file, at, bytes_ in places)
             raise NotResident(spans, on_disk=on_disk)
         return _copied(log, ranges)
     if len(ranges) == 1:

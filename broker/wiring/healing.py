@@ -16,6 +16,7 @@ from skylark.broker.healing.serving import LogServing
 from skylark.broker.healing.small_files import MetadataFiles, SmallFiles, store_files, write_sums
 from skylark.broker.part import Part
 from skylark.broker.registration.peers import Peers
+from skylark.broker.replication.attesting import Attesting
 from skylark.broker.tasks.block_sealing import BlockSealing
 from skylark.broker.wiring.core import Core
 from skylark.broker.wiring.replication import Replicated
@@ -29,12 +30,13 @@ NAMESRV_S = 0.5
 
 @lazy_dataclass(frozen=True)
 class Healing:
-    """``answering``: the parts with handlers of requests."""
+    """``answering``: the parts with handlers of requests; ``attesting``: what tells the master this log's sums."""
 
     healer: LogHealer
     scrub: Scrub
     index_files: IndexFiles
     answering: tuple[Part, ...]
+    attesting: Attesting
 
 
 def wire_healing(core: Core, replicated: Replicated, peers: Peers, sealing: BlockSealing) -> Healing:
@@ -56,15 +58,23 @@ def wire_healing(core: Core, replicated: Replicated, peers: Peers, sealing: Bloc
         found.pop(core.identity.addr, None)
         return list(found)
 
+    def is_current() -> bool:
+        # What is confirmed by a majority or a SyncStateSet is never cut. Where the configuration names the master, a
+        # slave whose log differs from its master's does not follow it.
+        return core.elected is not None or core.is_master or replicated.is_following()
+
     healer = LogHealer(
         store,
         LogBlocks(core.fs, options.store_path_root_dir),
-        PeerLogs(core.open_client, members, options.mapped_file_size_commit_log),
+        PeerLogs(core.open_client, members, options.mapped_file_size_commit_log, is_current),
         core.flusher.one_at_a_time,
         replicated.entries_of,
     )
     healer.on_repaired.append(store.log.blocks.repaired)
     core.cold.healer = healer
+    if core.elected is not None:
+        core.elected.has_sound_disk = lambda: not healer.figures.is_disk_failing
+    attesting = Attesting(store.log.sums, core.role, replicated.known, core.open_client, healer.suspect)
     index_files = IndexFiles(core.fs, store, core.flusher)
     scrub = Scrub(
         core.fs,
@@ -76,8 +86,8 @@ def wire_healing(core: Core, replicated: Replicated, peers: Peers, sealing: Bloc
         sealed_to=lambda: min(sealing.sealed_to, store.safe_end),
         is_held_up=lambda: bool(core.cold) or core.flusher.is_held_up,
     )
-    serving = LogServing(store.log, lambda: store.safe_end, healer.suspect)
-    return Healing(healer, scrub, index_files, (serving, scrub))
+    serving = LogServing(store.log, lambda: store.safe_end, healer.suspect, is_current)
+    return Healing(healer, scrub, index_files, (serving, scrub), attesting)
 
 
 def _other_files(core: Core, replicated: Replicated, index_files: IndexFiles) -> OtherFiles:

@@ -254,6 +254,7 @@ def wire(
         peers,
         healing.healer,
         healing.index_files,
+        healing.attesting,
         logical,
         OpenConnections(server),
         *answering,

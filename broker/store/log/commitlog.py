@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from skylark.broker.store.log.compared import ComparedBlocks, ComparedFile
-from skylark.broker.store.log.residency import Span, bytes_got, check_resident
+from skylark.broker.store.log.residency import NotResident, Span, bytes_got
 from skylark.broker.store.log.segment import Segment, SegmentChain, file_names
 from skylark.broker.store.log.valid_record import valid_record
 from skylark.broker.store.sums.block_sums import BlockSums
@@ -61,6 +61,8 @@ class CommitLog:
         self.syncs = 0
         # The number of wrong queue entries that were made again, and of damaged messages that are skipped.
         self.entries_mended = self.messages_skipped = 0
+        #: Why bytes that the start after a power loss has cut were damaged, and not lost by it; "" if they were not.
+        self.tail_damage = ""
         #: How many times bytes were cut from the end of the open log.
         self.cuts = 0
         # Where the damaged batches are that were logged.
@@ -188,7 +190,8 @@ class CommitLog:
         if got is not None:
             if (data := got.get(Span(file, at, size))) is not None:
                 return data
-            check_resident(file, at, size)
+            if not file.resident(at, size):
+                raise NotResident([Span(file, at, size)], on_disk=not file.file.resident(at, size))
         return file.copy(at, size)
 
     def copy(self, offset: int, size: int) -> bytes:
@@ -246,7 +249,7 @@ class CommitLog:
         if magic not in (MAGIC_V1, MAGIC_V2) or offset + size > self.end:
             return None
         record = self.read(offset, size)
-        return record if len(record) == size else None
+        return record if len(record) == size and not self.blocks.may_be_wrong(offset, offset + size) else None
 
     def holds_something_at(self, offset: int) -> bool:
         """Whether there are bytes other than zeros at ``offset``, which may be past the log's end."""

@@ -1,7 +1,9 @@
 """Whole brokers of a set: a read of a damaged block is answered whole, and the block is right again."""
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -16,6 +18,7 @@ from skylark.broker.tasks import block_sealing
 from skylark.mqcommon.errors import BrokerError, RequestRefused
 from skylark.remoting.net.call import Remote, call
 from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.client import open_client
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.requests.healing import (
     LOG_SUMS,
@@ -23,8 +26,11 @@ from skylark.remoting.protocol.requests.healing import (
     LogSumsRequestHeader,
     ReadLogRequestHeader,
 )
+from skylark.remoting.protocol.signature import Credentials
+from tests.broker.replication.autoswitch.test_set import controlled, is_in_sync, leads
 from tests.broker.replication.dledger.groups import started
 from tests.broker.replication.sets import SLAVE, Running, broker, namesrv
+from tests.broker.security.accounts.acl_files import ADMIN, SECRET, write
 from tests.support.memory_files import MemoryFiles
 from tests.support.waiting import until
 
@@ -99,6 +105,40 @@ async def test_a_member_of_a_group_is_healed_by_the_others() -> None:
         assert leader.log() == log
 
 
+async def test_a_master_that_controllers_elected_is_healed_by_its_slave() -> None:
+    async with controlled() as brokers, brokers.broker() as master:
+        await leads(master)
+        async with brokers.broker() as slave:
+            await is_in_sync(master, 1)
+            log = await fill(master, slave)
+            damage(master)
+            assert await master.bodies("topic") == BODIES
+            assert master.log() == log == slave.log()
+
+
+async def test_brokers_with_access_control_ask_with_their_inner_credentials(tmp_path: Path) -> None:
+    root = Credentials("admin-account", SECRET)
+    accounts: dict[str, Any] = {
+        "acl_enable": True,
+        "acl_file": write(tmp_path / "plain_acl.yml", ADMIN),
+        "inner_client_authentication_credentials": json.dumps(
+            {"accessKey": root.access_key, "secretKey": root.secret_key}
+        ),
+    }
+    async with (
+        namesrv() as addr,
+        broker(namesrv_addr=addr, **accounts) as master,
+        broker(namesrv_addr=addr, **accounts, **SLAVE) as slave,
+        open_client(credentials=root) as client,
+    ):
+        for running in (master, slave):
+            running.client = client
+        log = await fill(master, slave)
+        damage(master)
+        assert await master.bodies("topic") == BODIES
+        assert master.log() == log
+
+
 async def test_a_replica_attests_the_sums_of_another_and_gives_no_damaged_bytes() -> None:
     async with master_and_slave() as (master, slave):
         log = await fill(master, slave)
@@ -114,6 +154,23 @@ async def test_a_replica_attests_the_sums_of_another_and_gives_no_damaged_bytes(
         with pytest.raises(BrokerError, match="0 is damaged here, too"):
             await call(server, READ_LOG, ReadLogRequestHeader(0, FILE, 0))
         await until(lambda: master.log() == log, "what was asked for is healed")
+
+
+async def test_a_slave_that_follows_nobody_says_that_its_log_may_not_be_the_sets() -> None:
+    async with master_and_slave() as (master, slave):
+        await fill(master, slave)
+
+        async def is_current(running: Running) -> bool:
+            server = Remote(running.client, running.addr, 5_000)
+            return (await call(server, READ_LOG, ReadLogRequestHeader(0, 8, -1))).header().is_current
+
+        assert await is_current(master) and await is_current(slave)
+        master.kill()
+
+        async def is_alone() -> bool:
+            return not await is_current(slave)
+
+        await until(is_alone, "the slave has lost its master")
 
 
 @pytest.mark.parametrize(
@@ -139,7 +196,7 @@ async def test_sums_that_are_none_are_refused(start: int, end: int, rows: bytes)
 
 async def test_who_asks_too_often_is_told_to_wait(mock_clock: trio.testing.MockClock) -> None:
     log = CommitLog(MemoryFiles(), "/log", FILE)
-    serving = LogServing(log, lambda: 0, lambda blocks: None)
+    serving = LogServing(log, lambda: 0, lambda blocks: None, lambda: True)
     one, other = (cast(Channel, SimpleNamespace(remote=f"10.0.0.{number}:5")) for number in (1, 2))
     request = LOG_SUMS.command(LogSumsRequestHeader(0, FILE))
     for _ in range(REQUESTS_A_SECOND):
