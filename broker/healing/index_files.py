@@ -370,7 +370,7 @@ class _Building:
             if self._index.position <= at:
                 return
 
-    def replace(self, is_last: bool) -> "dict[int, PrefixSum] | None":
+    def replace(self, is_last: bool) -> dict[int, PrefixSum] | None:
         """Write what differs to the damaged file. Returns its sums; None if the log does not have what was in it."""
         files, old = self._index.files, self._file
         if len(files) != 1 or files[0].end_physical < self._file.end_physical:
@@ -391,13 +391,15 @@ class _Building:
         return sums
 
     def _write_differing(self, old: IndexFile, at: int, data: bytes) -> None:
+        if not self._differs(old, at, data):
+            return
         for start in range(0, len(data), PAGE_BYTES):
             page = data[start : start + PAGE_BYTES]
             if self._differs(old, at + start, page):
                 old.file.pwrite(at + start, memoryview(page))
 
     def _differs(self, old: IndexFile, at: int, page: bytes) -> bool:
-        """Whether memory or the medium has other bytes there."""
+        """Whether memory or the medium has other bytes than ``page`` there."""
         try:
             return old.file.pread(at, len(page)) != page or self._fs.read_direct(old.file.path, at, len(page)) != page
         except OSError:
