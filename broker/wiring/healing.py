@@ -9,7 +9,7 @@ from skylark.broker.healing.healer import LogHealer
 from skylark.broker.healing.index_files import IndexFiles
 from skylark.broker.healing.other_files import OtherFiles
 from skylark.broker.healing.peers import PeerLogs
-from skylark.broker.healing.queue_files import QueueFiles
+from skylark.broker.healing.queue_files import QueueChecks
 from skylark.broker.healing.rewriting import LogBlocks
 from skylark.broker.healing.scrub import Scrub
 from skylark.broker.healing.serving import LogServing
@@ -100,6 +100,6 @@ def _other_files(core: Core, replicated: Replicated, index_files: IndexFiles) ->
         SmallFiles(fs, small_files, flusher),
         MetadataFiles(fs, core.metadata.journal, core.persister),
         index_files,
-        QueueFiles(fs, store, flusher),
+        QueueChecks(fs, store, flusher),
     )
     return OtherFiles(kinds, Random(), partial(write_sums, store, flusher))
