@@ -37,7 +37,6 @@ from skylark.broker.store.inventory import FILE_NAME as INVENTORY
 from skylark.broker.store.inventory import Inventory
 from skylark.broker.store.log.commitlog import CommitLog, refuse_other_size
 from skylark.broker.store.log.log_files import HEAD_BYTES, stored_ms
-from skylark.broker.store.log.residency import check_resident
 from skylark.broker.store.log.segment import file_path
 from skylark.broker.store.query import KeyQuery, QueryResult, WantedKey, first_store_time, offset_by_time, store_time
 from skylark.broker.store.queue.batch_records import Batch, RecordPlace
@@ -618,16 +617,10 @@ class MessageStore:
         return -1 if queue is None else first_store_time(self.log, queue)
 
     def earliest_store_time(self) -> int:
-        """When the oldest message of the log was stored (ms); -1 when there is none.
-
-        The bytes are not compared: brokerStatus must not wait for the repair of damage.
-        """
+        """When the oldest message of the log was stored (ms); -1 when there is none."""
         log = self.log
-        size = min(HEAD_BYTES, log.end - log.start)
-        if size <= 0:
-            return -1
-        check_resident(*log.span(log.start, log.start + size))
-        return stored_ms(log.copy(log.start, size)) or -1
+        time_ms = stored_ms(log.glance(log.start, HEAD_BYTES)) if log.end - log.start >= HEAD_BYTES else None
+        return -1 if time_ms is None else time_ms
 
     def record_at(self, physical_offset: int) -> bytes | None:
         """The stored message that starts at ``physical_offset``; None when none does."""
