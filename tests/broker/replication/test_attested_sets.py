@@ -2,7 +2,7 @@
 
 import pytest
 
-from skylark.broker.replication import attesting
+from skylark.broker.replication import attesting, compared_log
 from skylark.broker.store.log import commitlog
 from tests.broker.healing.test_sets import BODIES, damage, fill, master_and_slave, seals_soon, sums_of
 from tests.broker.replication.autoswitch.test_set import controlled, is_in_sync, leads
@@ -29,6 +29,7 @@ async def until_attested(*brokers: Running) -> None:
 
 async def test_a_new_slave_gets_from_a_master_with_damage_what_was_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commitlog, "RECENT_BYTES", 0)
+    monkeypatch.setattr(compared_log, "COMPARED_S", 0)
     async with master_and_slave() as (master, slave):
         whole = await fill(master, slave)
         await until_attested(master, slave)
