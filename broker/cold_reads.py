@@ -280,14 +280,6 @@ def reading(read: Callable[[], T]) -> Steps[T]:
     return read()
 
 
-def time_of(read: Callable[[], int]) -> Steps[int]:
-    """As `reading`, for the time of a message that a figure shows; -1 when its bytes are damaged."""
-    try:
-        return (yield from reading(read))
-    except Damaged:
-        return -1
-
-
 async def from_disk(read: Callable[[], T]) -> T:
     """The result of ``read``; bytes that are only on disk are read in a thread. ``read`` may run more than once.
 

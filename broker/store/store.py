@@ -36,6 +36,7 @@ from skylark.broker.store.index.index import Index
 from skylark.broker.store.inventory import FILE_NAME as INVENTORY
 from skylark.broker.store.inventory import Inventory
 from skylark.broker.store.log.commitlog import CommitLog, refuse_other_size
+from skylark.broker.store.log.log_files import HEAD_BYTES, stored_ms
 from skylark.broker.store.log.segment import file_path
 from skylark.broker.store.query import KeyQuery, QueryResult, WantedKey, first_store_time, offset_by_time, store_time
 from skylark.broker.store.queue.batch_records import Batch, RecordPlace
@@ -60,7 +61,7 @@ from skylark.mqcommon.errors import DiskFull, OutOfDescriptors, RequestRefused, 
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.message.flags import WRAPPED
 from skylark.mqcommon.message.layout import MAX_PROPERTIES
-from skylark.mqcommon.message.record import BatchHead, decode_record, encode_record, record_physical_offset
+from skylark.mqcommon.message.record import BatchHead, encode_record, record_physical_offset
 
 
 class PutResult(NamedTuple):
@@ -617,8 +618,9 @@ class MessageStore:
 
     def earliest_store_time(self) -> int:
         """When the oldest message of the log was stored (ms); -1 when there is none."""
-        raw = self.log.record_at(self.log.start)
-        return -1 if raw is None else decode_record(raw, check_crc=False).store_timestamp
+        log = self.log
+        time_ms = stored_ms(log.glance(log.start, HEAD_BYTES)) if log.end - log.start >= HEAD_BYTES else None
+        return -1 if time_ms is None else time_ms
 
     def record_at(self, physical_offset: int) -> bytes | None:
         """The stored message that starts at ``physical_offset``; None when none does."""

@@ -14,6 +14,7 @@ from skylark.broker.wiring.core import Core, make_core
 from skylark.remoting.net.client import RemotingClient
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.requests.brokers import GET_BROKER_RUNTIME_INFO
 from skylark.remoting.protocol.requests.consuming import CONSUMER_SEND_MSG_BACK
 from skylark.remoting.protocol.requests.pops import PEEK_MESSAGE, POP_MESSAGE
 from skylark.remoting.protocol.requests.query import QUERY_MESSAGE, VIEW_MESSAGE_BY_ID
@@ -147,6 +148,9 @@ async def test_a_reader_is_told_to_wait_while_nobody_can_mend_and_others_are_ser
         after = await client.invoke(addr, pull_request("t", COUNT - 1))
         assert after.code == 0 and messages(after)[0].body.startswith(b"%03d" % (COUNT - 1))
         assert (await client.invoke(addr, send_request("t", b"more"))).code == 0
+        # Figures are there all the same, also of messages of the damaged block.
+        assert (await client.invoke(addr, Command(GET_BROKER_RUNTIME_INFO.code))).code == 0
+        assert core.store.first_store_time("t", 0) > 0
         mender.can_mend.set()
         await until(lambda: not core.cold.hold or not core.cold.hold.blocks, "it is mended")
         assert messages(await client.invoke(addr, pull_request("t", 17)))[0].body.startswith(b"017")
