@@ -119,7 +119,8 @@ async def _when_mended(read: Callable[[], T]) -> T:
             except Damaged as error:
                 damaged = error.with_traceback(None)
             await damaged.wait()
-    raise ProtocolError(str(damaged))
+    block = damaged.blocks[0]
+    raise ProtocolError(f"bytes {block.start} to {block.end} of this broker's log are damaged, and not mended yet")
 
 
 def tails_of(log: CommitLog, start: int, end: int) -> tuple[PieceCrc, ...]:

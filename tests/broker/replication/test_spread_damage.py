@@ -1,5 +1,6 @@
 """Damage of one replica's disk does not get to the others, and keeps no slave from the messages after it."""
 
+import errno
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from random import Random
@@ -8,12 +9,14 @@ from zlib import crc32
 import pytest
 import trio
 
-from skylark.broker.replication import compared_log, copying, plain_dialogue
+from skylark.broker.replication import compared_log, copying, plain_dialogue, replica
 from skylark.broker.replication.compared_log import ComparedLog
 from skylark.broker.replication.slave import HaClient
 from skylark.broker.store.log.commitlog import CommitLog
+from skylark.broker.store.log.residency import NotResident, Span, bytes_got
 from skylark.broker.store.store import MessageStore
 from skylark.broker.store.sums.block_sums import Block
+from skylark.mqcommon.disk.files import MappedFile
 from skylark.mqcommon.message.layout import HEAD_V4
 from tests.broker.replication.test_over_memory import Set
 from tests.broker.replication.test_replica import assert_same, entries, log_bytes, master, restart
@@ -155,6 +158,26 @@ async def test_a_damaged_record_does_not_keep_the_log_from_being_copied(caplog: 
         await until(lambda: store.log.end == whole.log.end and not slave.problem, "the end of the log")
     assert_same(store, whole)
     assert caplog.text.count("cannot become the master") == 1 and "whole again" in caplog.text
+
+
+async def test_a_sector_that_a_slave_cannot_read_is_mended(monkeypatch: pytest.MonkeyPatch) -> None:
+    its_master, whole = old()
+    failures = [OSError(errno.EIO, "injected")]
+
+    def on_disk_only(file: MappedFile, at: int, size: int) -> None:
+        if failures and bytes_got() is not None:
+            raise NotResident([Span(file, at, size)])
+
+    def fail(cold: NotResident) -> None:
+        raise failures.pop()
+
+    monkeypatch.setattr(replica, "check_resident", on_disk_only)
+    monkeypatch.setattr(copying, "warm", fail)
+    async with joining(its_master) as (store, _, mender):
+        mender.go_on(source=whole.log)
+        await until(lambda: store.log.end == whole.log.end, "the end of the log")
+    assert mender.asked and not failures
+    assert_same(store, whole)
 
 
 async def test_a_damaged_record_that_was_given_up_keeps_no_queue_from_the_messages_after_it() -> None:
