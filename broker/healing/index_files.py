@@ -67,8 +67,6 @@ class IndexFiles(Part):
         self._flusher = flusher
         self._index = store.index
         self._making = trio.Lock()
-        #: Files that were made again.
-        self.made_again = 0
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Make files again that a query has found damaged, until cancelled."""
@@ -311,7 +309,6 @@ class IndexFiles(Part):
             logger.error("%s is damaged, and the log does not have what was in it", file.file.path)
             return False
         file.take_repair(sums)
-        self.made_again += 1
         logger.warning("%s was damaged, and was made again from the log", file.file.path)
         return True
 

@@ -445,7 +445,7 @@ class Scrub(Part):
     async def _check_suspect(self, start: int) -> None:
         log, damaged = self._store.log, self._healer.figures.damaged
         block, segment = log.sums.block_at(start), log.chain.at(start)
-        if segment is None or block.start != start or block.end > self._stop():
+        if segment is None or block.start != start or start >= log.raw_end:
             damaged.discard(start)  # the file was removed, or the log was cut
         elif log.sums.sum_of(block) is not None:
             read = await self._read(segment, [block], None)
@@ -456,6 +456,7 @@ class Scrub(Part):
             self.figures.blocks_checked += 1
             await self._seal_and_heal(segment, read)
         elif start in damaged:
+            # It has no sum, or is not full yet: readers have found the damage, or the pass over records has.
             await self._heal(segment, [block], start, "holds a record that is not sound")
 
     # --- the note

@@ -67,8 +67,8 @@ def _text(one: StoreScrub) -> str:
         if one.total_bytes:
             text += f", the last one read {one.total_bytes >> 20:,} MiB of log"
     last = f"last whole scrub {seconds_text(one.last_ended_ms)}" if one.last_ended_ms else "never checked as a whole"
-    damage = f"{one.problem_count:,} problems, {one.mended_count:,} repaired" if one.problem_count else "no damage"
-    suspects = f", {one.suspects:,} blocks of the log are damaged now" if one.suspects else ""
+    damage = f"problems: {one.problem_count:,}, repaired: {one.mended_count:,}" if one.problem_count else "no damage"
+    suspects = f", damaged blocks of the log now: {one.suspects:,}" if one.suspects else ""
     return f"{text}; {last}; {damage}{suspects}"
 
 

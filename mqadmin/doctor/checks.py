@@ -362,14 +362,14 @@ def stores_are_sound(facts: Facts) -> Iterator[Finding]:
             remedy = f"look at {disk}; replace the disk, and let the broker copy its store from another one of its set"
             yield Finding(FAIL, broker.where, text, remedy)
         elif damaged:
-            text = f"{damaged} blocks of its log are damaged, and no other broker could say what they should be"
+            text = f"damaged blocks of its log: {damaged}; no other broker could say what they should be"
             remedy = (
                 "start the other brokers of its set; mqadmin scrub --status names the places, docs/operate/disk-lies.md"
                 " says more"
             )
             yield Finding(FAIL, broker.where, text, remedy)
         elif bad:
-            text = f"its disk has damaged {bad} blocks of the log since its scrub began; all are repaired"
+            text = f"blocks of the log that its disk has damaged since its scrub began: {bad}; all are repaired"
             yield Finding(WARN, broker.where, text, f"look at {disk}: if it happens again, replace the disk")
         else:
             yield _last_scrub(broker, facts.now_ms)

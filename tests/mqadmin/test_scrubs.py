@@ -43,7 +43,7 @@ async def test_a_scrub_now_says_what_it_has_found_and_each_mistake_is_one_line(t
         done = await run("scrub", "-b", at.broker, "--now", "--rate", "1000")
         assert done.exit_code == 1 and done.stderr == ""
         assert f"{at.broker}: {log}: offset {BLOCK_BYTES}: does not match its sum; NOT repaired\n" in done.stdout
-        assert "; 1 problems, 0 repaired, 1 blocks of the log are damaged now\n" in done.stdout
+        assert "; problems: 1, repaired: 0, damaged blocks of the log now: 1\n" in done.stdout
         again = await run("scrub", "-b", at.broker, "--status")
         assert again.exit_code == 1 and "NOT repaired" in again.stdout
         for words, text in (

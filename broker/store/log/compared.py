@@ -228,9 +228,7 @@ class ComparedBlocks:
             data = segment.file.pread(before - segment.base, block.end - before)
         except FileClosed:
             return []
-        except OSError as error:
-            # The sectors are read as zeros, which show themselves, or are in the properties of some record.
-            self._refuse_other(error)
+        except OSError:
             return [(block.start, block.end)]
         return suspects(data, before, block.start, own.crc)
 

@@ -267,6 +267,18 @@ async def test_what_cannot_be_repaired_is_tried_again_first_of_all_and_is_one_pr
         assert len(at.healer.asked) == asked
 
 
+async def test_damage_after_the_last_whole_block_is_not_forgotten(autojump_clock: MockClock) -> None:
+    """Readers find it there; only its removal ends it."""
+    at = Scrubbed()
+    at.healer.can = False
+    log = at.store.log
+    tail = log.sums.block_at(log.end)
+    at.healer.figures.damaged |= {tail.start, tail.start + FILE_BYTES}
+    async with at.running():
+        await trio.sleep(REST_S + 5)
+        assert at.healer.figures.damaged == {tail.start} and at.healer.asked == [tail]
+
+
 async def test_suspects_and_the_place_are_kept_over_a_restart(autojump_clock: MockClock) -> None:
     at = Scrubbed()
     at.healer.can = False

@@ -228,8 +228,13 @@ NOW_MS = 1_800_000_000_000
         ({"bootTimestamp": str(NOW_MS - 29 * DAY_MS)}, {}, WARN, "its store was not read as a whole for 29 days"),
         ({"lastScrubEndMs": str(NOW_MS - 29 * DAY_MS)}, {"scrubCycleDays": "15"}, OK, "no damage"),
         ({}, {"scrubEnable": "false"}, INFO, "it does not read its store by itself"),
-        ({"badBlocksInCycle": "2"}, {}, WARN, "its disk has damaged 2 blocks of the log since its scrub began; all"),
-        ({"blocksDamaged": "1", "badBlocksInCycle": "1"}, {}, FAIL, "1 blocks of its log are damaged"),
+        (
+            {"badBlocksInCycle": "2"},
+            {},
+            WARN,
+            "blocks of the log that its disk has damaged since its scrub began: 2; all",
+        ),
+        ({"blocksDamaged": "1", "badBlocksInCycle": "1"}, {}, FAIL, "damaged blocks of its log: 1; no other"),
         ({"badBlocksInCycle": "17", "diskIsFailing": "true"}, {}, FAIL, "its disk has damaged 17 blocks"),
     ],
 )

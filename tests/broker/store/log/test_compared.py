@@ -387,3 +387,16 @@ def test_bytes_of_an_earlier_process_in_the_last_block_are_compared_with_their_c
     with pytest.raises(Damaged):
         read(store, "t")
     store.close()
+
+
+def test_all_of_a_block_that_cannot_be_read_may_be_wrong() -> None:
+    fs, store = filled()
+    (block, *_) = store.log.sums.blocks(0, store.log.end)
+
+    def fail(path: str) -> None:
+        raise OSError(errno.EIO, "Input/output error", path)
+
+    fs.cold.before_read = fail
+    assert store.log.blocks.suspects(block) == [(block.start, block.end)]
+    fs.cold.before_read = None
+    store.close()
