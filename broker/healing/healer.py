@@ -64,13 +64,18 @@ class _Repair:
 
 
 class LogHealer(Part):
-    """Heals the blocks of one store. ``lock`` is held while a file of the log is replaced, so that none is removed."""
+    """Heals the blocks of one store.
+
+    ``writing`` is held while a block is written again, so that the log is not cut meanwhile; ``lock`` while a file of
+    the log is replaced, so that none is removed either.
+    """
 
     def __init__(
         self,
         store: MessageStore,
         blocks: LogBlocks,
         others: OtherReplicas,
+        writing: trio.Lock,
         lock: trio.Lock,
         entries_of: EntriesOf = no_entries,
     ) -> None:
@@ -85,7 +90,7 @@ class LogHealer(Part):
         self._repairs: dict[int, _Repair] = {}
         self._failed_at: dict[int, float] = {}
         self._slots = trio.CapacityLimiter(AT_ONCE)
-        self._writing = trio.Lock()
+        self._writing = writing
         self._nursery: trio.Nursery | None = None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -167,7 +172,7 @@ class LogHealer(Part):
             await self._keep(block, now, others)
             self._fail(block, verdict.undecided or verdict.why)
             return False
-        if not await self._apply(segment, block, now, verdict):
+        if not await self._apply(segment, block, now, verdict, cuts):
             return False
         if own_sum is not None and verdict.is_whole and crc32(verdict.right) != own_sum.crc and log.cuts == cuts:
             log.sums.replace(whole, crc32(verdict.right), is_attested=False)
@@ -219,13 +224,18 @@ class LogHealer(Part):
                 break
         return verdict, others
 
-    async def _apply(self, segment: Segment, block: Block, now: Reading, verdict: Verdict) -> bool:
-        """Let memory and disk have the right bytes; whether they have them now."""
+    async def _apply(self, segment: Segment, block: Block, now: Reading, verdict: Verdict, cuts: int) -> bool:
+        """Let memory and disk have the right bytes; whether they have them now.
+
+        ``cuts``: `CommitLog.cuts` when the block was read. After a cut other bytes may be there.
+        """
         right, figures = verdict.right, self.figures
         assert right is not None
         if now.on_disk == (right,) and now.in_memory == right:
             return True
         async with self._writing:
+            if self._store.log.cuts != cuts:
+                return False
             if now.on_disk == (right,) and await trio.to_thread.run_sync(self._blocks.drop, segment, block, right):
                 figures.memory_only += 1
                 logger.warning(
@@ -237,9 +247,10 @@ class LogHealer(Part):
                 return True
             kept = await trio.to_thread.run_sync(self._blocks.keep, block, "disk", now.on_disk[0])
             is_written = await trio.to_thread.run_sync(self._blocks.rewrite, segment, block, right, now)
-            if not is_written and not await self._make_file_anew(segment, block, right):
-                self._fail(block, "the disk does not keep what is written there: replace it")
-                return False
+        # Not within ``writing``, as a cut waits for both locks in the other order.
+        if not is_written and not await self._make_file_anew(segment, block, right, cuts):
+            self._fail(block, "the disk does not keep what is written there: replace it")
+            return False
         wrong = _differing_bytes(now.on_disk[0], right)
         figures.blocks_repaired += 1
         figures.bytes_repaired += wrong
@@ -250,11 +261,11 @@ class LogHealer(Part):
         self._tell(block)
         return True
 
-    async def _make_file_anew(self, segment: Segment, block: Block, right: bytes) -> bool:
+    async def _make_file_anew(self, segment: Segment, block: Block, right: bytes, cuts: int) -> bool:
         log = self._store.log
         async with self._lock:
-            if log.chain.at(segment.base) is not segment or segment.end > log.flushed:
-                return False  # it was removed, or is still written to
+            if log.cuts != cuts or log.chain.at(segment.base) is not segment or segment.end > log.flushed:
+                return False  # it was cut or removed, or is still written to
             is_made = await trio.to_thread.run_sync(self._blocks.make_file_anew, segment, block, right)
             segment.let_go()
         if is_made:

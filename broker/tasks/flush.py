@@ -75,6 +75,8 @@ class Flusher(Part):
         self._flushing = trio.Lock()
         # Held while files of queues or the index are written, synced, moved or removed.
         self.one_at_a_time = trio.Lock()
+        #: Held while damaged bytes of the log are written again.
+        self.repairing = trio.Lock()
         self._waiting = Signal()
         self._busy = False
         self._may_be_behind = MAX_INDEX_BEHIND_BYTES
@@ -227,8 +229,8 @@ class Flusher(Part):
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
-        """Let nothing be flushed, and no file of queues or index be written or removed."""
-        async with self.one_at_a_time, self._flushing:
+        """Let nothing be flushed or repaired, and no file of queues or index be written or removed."""
+        async with self.one_at_a_time, self._flushing, self.repairing:
             yield
 
     def log_ends_at(self, end: int) -> None:

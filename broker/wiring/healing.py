@@ -67,6 +67,7 @@ def wire_healing(core: Core, replicated: Replicated, peers: Peers, sealing: Bloc
         store,
         LogBlocks(core.fs, options.store_path_root_dir),
         PeerLogs(core.open_client, members, options.mapped_file_size_commit_log, is_current),
+        core.flusher.repairing,
         core.flusher.one_at_a_time,
         replicated.entries_of,
     )

@@ -89,7 +89,7 @@ async def healing(
         store = open_store(fs)  # all of it is known to be on disk
     log = b"".join(fs.read(f"/store/commitlog/{name}") for name in fs.listdir("/store/commitlog"))
     others = Others()
-    made = LogHealer(store, LogBlocks(fs, "/store"), others, trio.Lock(), entries)
+    made = LogHealer(store, LogBlocks(fs, "/store"), others, trio.Lock(), trio.Lock(), entries)
     async with trio.open_nursery() as nursery:
         await nursery.start(made.run)
         yield Healing(fs, store, others, made, log)
@@ -124,6 +124,25 @@ async def test_a_block_that_is_right_is_not_touched_and_nobody_is_asked() -> Non
         before = one.fs.calls["sync"]
         assert await one.healer.heal([BLOCK])
         assert one.healer.figures == HealingFigures() and not one.others.asked and one.fs.calls["sync"] == before
+
+
+async def test_a_log_that_was_cut_before_the_write_keeps_its_bytes() -> None:
+    """Messages may have been appended since where the block was read."""
+    async with healing() as one:
+        one.seal()
+        one.damage(700)
+        one.others.logs = [one.log]
+        before, healed = one.fs.read(PATH), list[bool]()
+
+        async def heal() -> None:
+            healed.append(await one.healer.heal([BLOCK]))
+
+        async with trio.open_nursery() as nursery, one.healer._writing:
+            nursery.start_soon(heal)
+            await until(lambda: one.healer._writing.statistics().tasks_waiting == 1)
+            one.store.log.cuts += 1
+        assert healed == [False] and one.fs.read(PATH) == before
+        assert await one.healer.heal([BLOCK]) and one.is_right
 
 
 async def test_damage_in_memory_only_ends_without_a_write() -> None:
