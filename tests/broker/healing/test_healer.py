@@ -21,6 +21,7 @@ from skylark.broker.store.store import MessageStore
 from skylark.broker.store.sums.block_sums import Block, BlockSum
 from tests.broker.store.support import open_store, put
 from tests.support.memory_files import MemoryFiles
+from tests.support.waiting import until
 
 FILE = 4096
 PATH = f"/store/commitlog/{0:020d}"
