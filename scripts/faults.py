@@ -17,6 +17,7 @@ from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 from textwrap import shorten
+from types import FrameType
 
 import pytest
 
@@ -36,10 +37,10 @@ UNTIL = "FAULTS_UNTIL"
 ROUNDS, DEFAULT_ROUNDS = "TEST_ROUNDS", "3"
 AMOUNTS, MOST = ("rounds", "seconds", "count"), 10
 SINGLE_FAULTS = "tests/e2e/faults/"
-# pytest's exit codes: all passed, and some failed.
-PASSED, FAILED = 0, 1
+# pytest's exit codes: all passed, some failed, and not all were tried.
+PASSED, FAILED, INTERRUPTED = 0, 1, 2
 REASON_CHARS = 200
-MARK = "@pytest.mark.fault("
+MARK = "pytest.mark.fault("
 
 # mode, how it was set, what an acknowledged message survives, when sends go on
 CLAIMS = (
@@ -87,10 +88,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = sorted(kept, key=lambda item: not item.nodeid.startswith(SINGLE_FAULTS))
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Let the first Ctrl-C end the run after the present test: a test that is interrupted would count as failed."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        os.environ[UNTIL] = "0"
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        sys.stdout.write("\nends after this test; Ctrl-C again ends it now\n")
+
+    signal.signal(signal.SIGINT, interrupt)
+
+
 def pytest_runtest_logfinish(nodeid: str) -> None:
     """No test begins when the hours are over."""
     if time.time() >= float(os.environ.get(UNTIL, "inf")):
-        pytest.exit("the hours are over", returncode=PASSED)
+        pytest.exit("the time is over", returncode=INTERRUPTED)
 
 
 # --- the page
@@ -212,7 +225,7 @@ def _duration(hours: float) -> str:
 
 def run_once(seed: int, folder: Path, arguments: Sequence[str]) -> int:
     """One pass over the faults: one test at a time, as a busy machine would make pauses longer."""
-    options = ("-n", "0", "-p", "scripts.faults", "--nightly", "--rounds", str(folder), "-v", "--no-header", "-rN")
+    options = ("-n", "0", "-p", "scripts.faults", "--nightly", "--rounds", str(folder), "-vv", "--no-header", "-rN")
     command = [sys.executable, "-m", "pytest", *options, "--tb", "short", *arguments, *_files()]
     return subprocess.run(command, cwd=ROOT, env={**os.environ, NIGHTLY_SEED: str(seed)}).returncode
 
@@ -237,7 +250,7 @@ def main() -> None:
         if value:
             os.environ[name] = value
     seed = int(os.environ.get(NIGHTLY_SEED) or Random().randrange(1 << 32))
-    # The tests end by themselves at Ctrl-C, and say what they have; then the page is written.
+    # At Ctrl-C the tests end by themselves, and say what they have; then the page is written.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if options.list:
         sys.exit(run_once(seed, Path("build/faults"), ["--collect-only", "-q"]))
