@@ -74,6 +74,7 @@ from skylark.broker.security.users.guard import Logins, UserExplainer, UserGuard
 from skylark.broker.store.queue.queue_maps import FEW_OPEN_FILES, OTHER_DESCRIPTORS
 from skylark.broker.store.removal import Removal
 from skylark.broker.store.store import MessageStore
+from skylark.broker.tasks.block_sealing import BlockSealing
 from skylark.broker.tasks.clean import Cleaner
 from skylark.broker.tasks.flush import PopulatePages
 from skylark.broker.tasks.watch_clock import WatchClock
@@ -234,6 +235,8 @@ def wire(
     )
     parts = (
         replicated.log,
+        # Stops after the flusher: what that has flushed last is sealed, too.
+        BlockSealing(store.log, lambda: store.safe_end),
         core.flusher,
         core.persister,
         core.removal,

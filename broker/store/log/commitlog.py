@@ -10,6 +10,7 @@ from collections.abc import Callable
 from skylark.broker.store.log.residency import Span, check_resident
 from skylark.broker.store.log.segment import Segment, SegmentChain, file_names
 from skylark.broker.store.log.valid_record import valid_record
+from skylark.broker.store.sums.block_sums import BlockSums
 from skylark.mqcommon.disk.files import FileSystem
 from skylark.mqcommon.disk.write_again import write_again
 from skylark.mqcommon.errors import ConfigError, StoreError
@@ -36,6 +37,8 @@ class CommitLog:
 
     def __init__(self, fs: FileSystem, directory: str, segment_bytes: int) -> None:
         self.chain = SegmentChain(fs, directory, segment_bytes, durable_files=True)
+        #: The sums of its blocks; a cut drops those of its bytes.
+        self.sums = BlockSums(segment_bytes)
         # The largest record (or batch) that fits into one segment.
         self.max_record_bytes = segment_bytes - BLANK_BYTES
         self.end = 0
@@ -81,6 +84,7 @@ class CommitLog:
         self._opened_start = self.start
         self.flushed = self.raw_flushed = flushed
         self._copied = 0
+        self.sums.drop_from(end)
         self._use_segment()
 
     def write_again(self, start: int) -> None:
@@ -243,6 +247,7 @@ class CommitLog:
         self.end, self._copied = min(self.end, offset), min(self._copied, offset)
         self.flushed, self.raw_flushed = min(self.flushed, offset), min(self.raw_flushed, offset)
         self._opened_at = min(self._opened_at, offset)
+        self.sums.drop_from(offset)
         self._populated = self.populate_at = min(self._populated, offset)
         self._use_segment()
         return left
