@@ -8,15 +8,16 @@ Neighbour: store/log/residency.py. ``reads_disk`` of a part lists the handlers t
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import trio
 
 from skylark.broker.part import Part
 from skylark.broker.store.log.residency import NotResident, Span, resident_only, warm
+from skylark.broker.store.sums.block_sums import Block
 from skylark.mqcommon.errors import OutOfDescriptors
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.remoting.net.channel import BULK_BYTES, Channel
@@ -39,6 +40,13 @@ T = TypeVar("T")
 
 # Handles a request, or raises NotResident.
 Attempt = Callable[[], Command | None]
+
+
+class Healer(Protocol):
+    """Mends damaged blocks of the log."""
+
+    async def heal(self, blocks: Sequence[Block]) -> bool:
+        """Whether all ``blocks`` are right now, so that they may be read again at once. Ends when it is cancelled."""
 
 
 @lazy_dataclass(slots=True, eq=False)

@@ -11,6 +11,7 @@ from contextlib import suppress
 from contextvars import ContextVar
 from typing import NamedTuple
 
+from skylark.broker.store.sums.block_sums import Block
 from skylark.mqcommon.disk.files import MappedFile
 from skylark.mqcommon.errors import FileClosed, SkylarkError
 
@@ -44,6 +45,14 @@ class NotResident(SkylarkError):
             with suppress(FileClosed):  # the file was removed: the repeated read will see that
                 got[span] = span.file.pread(span.at, span.size)
         return got
+
+
+class Damaged(SkylarkError):
+    """``blocks`` of the log do not have the bytes that were written. Raised in the thread that reads them."""
+
+    def __init__(self, blocks: Sequence[Block]) -> None:
+        super().__init__(f"{len(blocks)} blocks of the commit log are damaged, the first one at {blocks[0].start}")
+        self.blocks = blocks
 
 
 # None outside of `resident_only`.
