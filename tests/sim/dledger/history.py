@@ -223,11 +223,14 @@ class History:
 
     #: With ASYNC_FLUSH members are killed, and lose no power: what they promised survives that.
     sync_flush = True
+    member_class: type[Member] = Member
+    #: How many members a group has: one of these.
+    sizes = (1, 3, 3, 3, 5)
 
     def __init__(self, seed: int) -> None:
         self.random = random = Random(seed)
         self.trace: list[str] = []
-        names = [f"n{number}" for number in range(random.choice((1, 3, 3, 3, 5)))]
+        names = [f"n{number}" for number in range(random.choice(self.sizes))]
         self.members = Members(dict.fromkeys(names, ""))
         self.disks = {name: MemoryFiles() for name in names}
         self.alive: dict[str, Member] = {}
@@ -385,7 +388,7 @@ class History:
 
     async def _start(self, name: str) -> None:
         self._note(f"{name} starts")
-        member = Member(self, name, self.disks[name])
+        member = self.member_class(self, name, self.disks[name])
         await member.start()
         self.alive[name] = member
 
