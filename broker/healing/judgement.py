@@ -13,7 +13,7 @@ Copies reach beyond the block, since records do. Neighbours: healer.py (asks, an
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 from zlib import crc32
 
@@ -33,9 +33,13 @@ _MAGICS = tuple(magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2))
 _BLANK = BLANK_MAGIC.to_bytes(4, "big")
 _MAGIC_AT = HEAD_V4.starts["magic"]
 
-#: Whether all entries of a DLedger group that have bytes of the block match their CRCs, in a log that has the given
-#: bytes from a physical offset on; None if that cannot be told.
-EntryCheck = Callable[[Block, int, bytes], bool | None]
+
+class EntrySum(NamedTuple):
+    """The bytes of an entry of a DLedger group in the log, and their CRC-32, as the entries of this member have it."""
+
+    start: int
+    size: int
+    crc: int
 
 
 class Copy(NamedTuple):
@@ -78,9 +82,12 @@ def judge(
     own_sum: BlockSum | None,
     copies: Sequence[Copy],
     segment_bytes: int,
-    entries: EntryCheck | None = None,
+    entries: Sequence[EntrySum] = (),
 ) -> Verdict:
-    """Which bytes of ``block`` are right. ``copies``: of this replica, which come first, and of others."""
+    """Which bytes of ``block`` are right. ``copies``: of this replica, which come first, and of others.
+
+    ``entries``: those with bytes of the block, without gaps; none outside of a DLedger group.
+    """
     crc, why = _proven_sum(own_sum, copies)
     # Bytes that only this replica vouches for do not beat those of others: the block may have been sealed when it was
     # damaged already.
@@ -93,10 +100,8 @@ def judge(
         for copy in others or copies:
             if crc32(copy.of(block)) == own_sum.crc:
                 return Verdict(copy.of(block), f"{copy.holder} matches the sum sealed here", is_whole=True)
-    if crc is None and entries is not None:
-        for copy in copies:
-            if entries(block, copy.start, copy.data):
-                return Verdict(copy.of(block), f"{copy.holder} matches the CRCs of the entries", is_whole=True)
+    if crc is None and (of_entries := _entry_by_entry(block, copies, entries)):
+        return Verdict(of_entries, f"the entries of the group match their CRCs, of {_names(copies)}", is_whole=True)
     made = _record_by_record(block, copies, segment_bytes)
     if crc is None and own_sum is not None and made.right is not None and crc32(made.right) == own_sum.crc:
         return Verdict(made.right, "put together, the copies match the sum sealed here", is_whole=True)
@@ -117,6 +122,22 @@ def _proven_sum(own_sum: BlockSum | None, copies: Sequence[Copy]) -> tuple[int |
 
 def _names(copies: Sequence[Copy]) -> str:
     return ", ".join(copy.holder for copy in copies)
+
+
+def _entry_by_entry(block: Block, copies: Sequence[Copy], entries: Sequence[EntrySum]) -> bytes:
+    """The bytes of the block from copies that match the CRCs of the entries; nothing unless all entries are found."""
+    right = bytearray()
+    end = entries[0].start if entries else 0
+    for start, size, crc in entries:
+        if start != end:
+            return b""
+        end += size
+        parts = (copy.part(start, start + size) for copy in copies if copy.start <= start)
+        part = next((part for part in parts if len(part) == size and crc32(part) == crc), None)
+        if part is None:
+            return b""
+        right += part[max(block.start - start, 0) : max(block.end - start, 0)]
+    return bytes(right) if len(right) == block.size else b""
 
 
 class _Sound(NamedTuple):

@@ -80,6 +80,7 @@ from skylark.broker.tasks.flush import PopulatePages
 from skylark.broker.tasks.watch_clock import WatchClock
 from skylark.broker.unsupported_requests import RefusedHandlers
 from skylark.broker.wiring.core import Core
+from skylark.broker.wiring.healing import wire_healing
 from skylark.broker.wiring.replication import Replicated, wire_replication
 from skylark.broker.writing.send_handlers import SendHandlers
 from skylark.mqcommon.daemons.memory import memory_limit
@@ -151,14 +152,16 @@ def wire(
     runtime = RuntimeInfo(options.store_path_root_dir, runtime_sources)
     delayed = DelayedDelivery(core.background(delivers_delayed), options.delay_levels, core.metadata.delay_offsets)
     core.role.observe(lambda before, now: delayed.forget())
+    peers = Peers(lambda: core.namesrvs.addrs, core.open_client)
+    healing = wire_healing(core, replicated, peers)
     answering = (
         access.guard,
         core.cold,
+        healing.serving,
         *_request_parts(core, replicated, cleaner, transactions, timed, delayed, access, runtime),
         *replicated.others,
     )
     registrar = _registrar(core, replicated)
-    peers = Peers(lambda: core.namesrvs.addrs, core.open_client)
     spread = TopicSpread(core.identity, core.metadata.topics, options, peers)
     logical = LogicalQueues(options.broker_name, store, core.metadata, core.clients, peers, core.role)
     core.metadata.topics.on_created_by_send.append(spread.created)
@@ -246,6 +249,7 @@ def wire(
         delayed,
         timed,
         peers,
+        healing.healer,
         logical,
         OpenConnections(server),
         *answering,

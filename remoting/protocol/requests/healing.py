@@ -7,7 +7,7 @@ from skylark.remoting.protocol.rights import UPDATE_CLUSTER
 from skylark.remoting.protocol.scalars import read_flag, read_long
 
 #: Limits of one request.
-MAX_SUMS = 4_096
+MAX_SUMS = 1_024
 MAX_READ_BYTES = 1024 * 1024
 
 
@@ -31,17 +31,21 @@ class LogLimitHeader(Header):
 
 @lazy_dataclass(slots=True)
 class ReadLogRequestHeader(Header):
-    """7161: ``size`` bytes of the log from the physical offset ``start`` on, at most `MAX_READ_BYTES`."""
+    """7161: ``size`` bytes of the log from the physical offset ``start`` on, at most `MAX_READ_BYTES` of one file.
+
+    ``summed``: where the block begins whose sum is wanted, too.
+    """
 
     start: int = required(read_long)
     size: int = required(read_long)
+    summed: int = required(read_long)
 
 
 @lazy_dataclass(slots=True)
 class ReadLogHeader(Header):
-    """The answer to 7161, with the bytes, fewer at the limit. ``crc``: the block's sum, if exactly one is asked for.
+    """The answer to 7161, with the bytes: fewer at the limit of 7160, or before a block that is damaged there.
 
-    ``limit`` is that of 7160. Bytes that do not match a sum of the answering replica are not sent.
+    ``crc``: the sum of the block, if it has one there; ``is_attested``: another replica has the same.
     """
 
     limit: int = required(read_long)

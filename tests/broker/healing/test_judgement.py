@@ -2,11 +2,10 @@
 
 from zlib import crc32
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skylark.broker.healing.judgement import Copy, Verdict, judge, sound_records
+from skylark.broker.healing.judgement import Copy, EntrySum, Verdict, judge, sound_records
 from skylark.broker.store.sums.block_sums import Block, BlockSum
 from skylark.mqcommon.message.layout import BLANK_MAGIC, SIZE_MAGIC
 from skylark.mqcommon.message.record import encode_record, topic_field
@@ -153,13 +152,17 @@ def test_copies_of_single_records_have_no_vote() -> None:
     assert verdict(own, data, data, votes=False).right is None
 
 
-@pytest.mark.parametrize(("check", "right"), [(True, True), (False, False), (None, False)])
-def test_entries_of_a_group_decide_without_a_sum(check: bool | None, right: bool) -> None:
+def test_entries_of_a_group_decide_without_a_sum() -> None:
     data = whole_file([100] * 40)
     bad = damaged(data, (data.index(b"KEYS", BLOCK.start - FILE + 300) + 5, b"\x07"))
     copies = [Copy("own", FILE, bad, is_own=True), Copy("peer", FILE, data)]
-    found = judge(BLOCK, None, copies, FILE, lambda block, start, held: check if held == data else False)
-    assert (found.right == of_block(data)) is right
+    entries = [EntrySum(FILE + at, 512, crc32(data[at : at + 512])) for at in range(512, 2560, 512)]
+    for given_, right in ((entries[1:3], of_block(data)), (entries[1:2], None), (entries[2:], None), ([], None)):
+        assert judge(BLOCK, None, copies, FILE, given_).right == right
+    across = [EntrySum(FILE + 700, 700, crc32(data[700:1400])), EntrySum(FILE + 1400, 900, crc32(data[1400:2300]))]
+    assert judge(BLOCK, None, copies, FILE, across).right == of_block(data)
+    wrong = [across[0], EntrySum(FILE + 1400, 900, 1)]
+    assert judge(BLOCK, None, copies, FILE, wrong).right is None
 
 
 def test_sound_records_are_found_after_damage_and_a_filler_ends_a_file() -> None:
