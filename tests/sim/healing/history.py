@@ -8,24 +8,57 @@ no byte that was right.
 In the end, after scrubs without new damage: all disks and all memories have the committed bytes.
 """
 
-from collections.abc import Sequence
-from random import Random
+from typing import Any
 from zlib import crc32
 
 import trio
+from trio.testing import MockClock
 
-from skylark.broker.healing.judgement import Copy
+from skylark.broker.healing.healer import LogHealer
+from skylark.broker.healing.judgement import Copy, EntrySum, sound_records
+from skylark.broker.healing.rewriting import LogBlocks
+from skylark.broker.replication.dledger.group_store import LostDisk
 from skylark.broker.store.sums.block_sums import Block, BlockSum
 from skylark.broker.tasks.block_sealing import BlockSealing
-from skylark.mqcommon.errors import SkylarkError
-from tests.sim.dledger.history import History, Member
-from tests.sim.healing.medic import Medic
+from skylark.mqcommon.errors import StoreCorrupt
+from tests.broker.store.support import SMALL
+from tests.sim.dledger.history import TOPIC, History, Member
 from tests.support.bad_medium import SECTOR_BYTES
 from tests.support.memory_files import MemoryFiles
 
 LOG = "/store/commitlog"
+SEGMENT_BYTES = SMALL.commitlog_segment_bytes
 # Rounds of scrub and attestation at the end; a repair may need the repair of another member's block first.
 LAST_ROUNDS = 4
+
+
+class OtherLogs:
+    """The logs of the other members, for a healer: as `PeerLogs`, without sockets."""
+
+    def __init__(self, history: "HealingHistory", own: "Patient") -> None:
+        self._history = history
+        self._own = own
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        task_status.started()
+
+    async def copies(self, block: Block, own: Copy, own_sum: BlockSum | None) -> list[Copy]:
+        """What members that are heard have there; none of them gives a block that does not match its own sum."""
+        found = []
+        for other in self._history.others_heard(self._own):
+            log = other.store.log
+            end = min(own.start + len(own.data), other.safe_end)
+            segment = log.chain.at(own.start)
+            if segment is None or end < block.end:
+                continue
+            try:
+                data = segment.file.pread(own.start - segment.base, end - own.start)
+            except OSError:
+                continue
+            copy = Copy(other.name, own.start, data, log.sums.sum_of(block))
+            if log.sums.is_right(block, copy.of(block)):
+                found.append(copy)
+        return found
 
 
 class Patient(Member):
@@ -35,9 +68,43 @@ class Patient(Member):
 
     async def start(self) -> None:
         await super().start()
-        log = self.store.log
+        history, log = self._history, self.store.log
         self.sealing = BlockSealing(log, lambda: self.safe_end)
-        self.medic = Medic(log, self.fs, self._copies_of_others)
+        self.blocks = LogBlocks(self.fs, "/store")
+        others: Any = OtherLogs(history, self)
+
+        def entries_of(block: Block) -> list[EntrySum]:
+            found = self.disk.index.in_log(block.start, block.end) if history.has_entries else ()
+            return [EntrySum(each.start, each.size, each.crc) for each in found]
+
+        self.healer = LogHealer(self.store, self.blocks, others, self.flusher.one_at_a_time, entries_of)
+        self.life = trio.CancelScope()
+        await history.nursery.start(self._live)
+
+    async def _live(self, *, task_status: trio.TaskStatus[None]) -> None:
+        with self.life:
+            await self.healer.run(task_status=task_status)
+
+    @property
+    def safe_end(self) -> int:
+        """Up to where the log is on disk and committed."""
+        return min(self.store.log.flushed, self.confirmed)
+
+    def in_memory(self, block: Block) -> bytes:
+        segment = self.store.log.chain.at(block.start)
+        return b"" if segment is None else segment.file.pread(block.start - segment.base, block.size)
+
+    def is_right(self, block: Block) -> bool:
+        """Whether memory and two reads of the medium have the bytes of the block's sum."""
+        segment = self.store.log.chain.at(block.start)
+        assert segment is not None
+        try:
+            reads = [self.fs.read_direct(segment.path, block.start - segment.base, block.size) for _ in range(2)]
+        except OSError:
+            return False
+        return all(self.store.log.sums.is_right(block, data) for data in (self.in_memory(block), *reads))
+
+    # --- events
 
     async def seal(self) -> None:
         await self.build()
@@ -46,11 +113,10 @@ class Patient(Member):
 
     async def attest(self) -> None:
         """Compare sums with another member's."""
-        history = self._history
-        others = [each for each in history.alive.values() if each is not self and history.hear(self, each)]
+        others = self._history.others_heard(self)
         if not others:
             return
-        other = history.random.choice(others)
+        other = self._history.random.choice(others)
         ours, theirs = self.store.log.sums, other.store.log.sums
         for block in list(ours.newest()):
             own, found = ours.sum_of(block), theirs.sum_of(block)
@@ -60,77 +126,70 @@ class Patient(Member):
                 ours.attest(block, found.crc)
                 theirs.attest(block, own.crc)
             else:
-                await self.heal(block)
-                await other.heal(block)
-
-    @property
-    def safe_end(self) -> int:
-        """Up to where the log is on disk and committed."""
-        return min(self.store.log.flushed, self.confirmed)
+                for each in (self, other):
+                    before = each.in_memory(block)
+                    each.healer.suspect([block])
+                    while each.healer._repairs:
+                        await trio.sleep(0.1)
+                    each.check_repair(block, before)
 
     async def scrub(self) -> None:
-        """Compare all blocks with the medium and with memory; a block without a sum gets one if its records are sound."""
-        sums = self.store.log.sums
+        """Compare all blocks with the medium and with memory. A block without a sum gets one if its records are sound."""
+        sums, size = self.store.log.sums, self.store.log.chain.segment_bytes
         for block in list(sums.blocks(0, self.safe_end)):
-            if sums.sum_of(block) is None and block.end <= min(self.sealing.sealed_to, self.safe_end):
-                if self.medic.has_sound_records(block):
-                    sums.seal(block, crc32(self.medic.in_memory(block)))
-                else:
+            if block.end > min(self.sealing.sealed_to, self.safe_end):
+                continue
+            if sums.sum_of(block) is not None:
+                if not self.is_right(block):
                     await self.heal(block)
-            elif not self.medic.is_right(block):
+                continue
+            data = self.in_memory(block)
+            if sum(len(each.data) for each in sound_records(block.start, data, size)) == block.size:
+                sums.seal(block, crc32(data))
+            else:
                 await self.heal(block)
 
     async def read(self) -> None:
-        """Read an acknowledged message, as a cold read does: no byte of a block before it is compared."""
+        """Read an acknowledged message as a cold read does: no byte of a block before the block is compared."""
         history = self._history
         if not history.acked:
             return
         queue_id, offset, body = history.random.choice(history.acked)
-        queue = self.store.queues.find("topic", queue_id)
+        queue = self.store.queues.find(TOPIC, queue_id)
         if queue is None or not queue.min_offset <= offset < queue.next_offset:
             return
         physical, size, _ = queue.entry(offset)
-        log = self.store.log
-        blocks = list(log.sums.blocks(physical, physical + size))
-        if any(log.sums.sum_of(block) is None for block in blocks):
+        sums = self.store.log.sums
+        blocks = list(sums.blocks(physical, physical + size))
+        if not all(history.is_vouched_for(self, block) for block in blocks):
             return
         for block in blocks:
-            if not self.medic.is_right_in_memory(block) and not await self.heal(block):
+            if not sums.is_right(block, self.in_memory(block)) and not await self.heal(block):
                 history.refused += 1
                 return
-        found = b"".join(self.medic.in_memory(block) for block in blocks)
-        at = physical - blocks[0].start
-        assert found[at : at + size] == history.truth[physical : physical + size], f"{self.name} serves a wrong message"
-        assert body in found[at : at + size]
+        data = b"".join(self.in_memory(block) for block in blocks)
+        found = data[physical - blocks[0].start :][:size]
+        assert found == history.truth[physical : physical + size], f"{self.name} serves a wrong message"
+        assert body in found
 
     async def heal(self, block: Block) -> bool:
         """Heal a block, and check that no right byte was changed."""
         history = self._history
-        before = self.medic.in_memory(block)
-        is_healed = await self.medic.heal(block)
-        after = self.medic.in_memory(block)
+        before = self.in_memory(block)
+        is_healed = await self.healer.heal([block])
+        self.check_repair(block, before)
         truth = history.truth[block.start : block.end]
-        spoilt = [
-            at for at, (b, a, t) in enumerate(zip(before, after, truth, strict=False), block.start) if b == t != a
-        ]
-        assert spoilt == [], f"{self.name}: a repair of {block} has changed {len(spoilt)} right bytes"
-        if is_healed and len(truth) == block.size:
-            assert after == truth, f"{self.name} takes {block} for healed"
+        if is_healed and history.is_vouched_for(self, block) and len(truth) == block.size:
+            assert self.in_memory(block) == truth, f"{self.name} takes {block} for healed"
             history.healed += 1
         return is_healed
 
-    async def _copies_of_others(self, block: Block) -> Sequence[Copy]:
-        """The block as members that are heard have it; none of them gives bytes that do not match its own sum."""
-        copies = []
-        for other in self._history.alive.values():
-            if other is self or not self._history.hear(self, other) or other.confirmed < block.end:
-                continue
-            sums = other.store.log.sums
-            data = other.medic.in_memory(block)
-            if len(data) == block.size and sums.is_right(block, data):
-                own: BlockSum | None = sums.sum_of(block)
-                copies.append(Copy(other.name, block.start, data, own))
-        return copies
+    def check_repair(self, block: Block, before: bytes) -> None:
+        """No byte that was right ``before`` is another now."""
+        truth = self._history.truth[block.start : block.end]
+        now = self.in_memory(block)
+        spoilt = [at for at, (b, a, t) in enumerate(zip(before, now, truth, strict=False)) if b == t != a]
+        assert spoilt == [], f"{self.name}: a repair of {block} has changed {len(spoilt)} right bytes"
 
 
 class HealingHistory(History):
@@ -146,35 +205,89 @@ class HealingHistory(History):
         self.truth = bytearray()
         #: By block: the members that were damaged there, at any time.
         self._damaged: dict[Block, set[str]] = {}
-        self.damages = self.healed = self.refused = 0
+        self.damages = self.healed = self.refused = self.restored = 0
+        # Whether the entries' CRCs help, as in a DLedger group; with Controllers there are none.
+        self.has_entries = self.random.random() < 0.5
         # By member: up to where it had the log on disk and committed when it was alive.
         self._safe_ends = dict.fromkeys(self.disks, 0)
 
-    def hear(self, one: Member, other: Member) -> bool:
-        """Whether requests of one member reach the other one."""
-        return not {(one.name, other.name), (other.name, one.name)} & self._cut
+    def run(self) -> None:
+        try:
+            # Nothing waits for a thread here, so the clock may jump.
+            trio.run(self._run, clock=MockClock(autojump_threshold=0))
+        except BaseExceptionGroup as group:
+            raise group.exceptions[0] from None
+
+    def is_vouched_for(self, member: Patient, block: Block) -> bool:
+        """Whether the block has a sum that is right.
+
+        A block that was damaged before it was sealed may have a wrong one, until another member is asked.
+        """
+        own = member.store.log.sums.sum_of(block)
+        return own is not None and (own.is_attested or member.name not in self._damaged.get(block, ()))
+
+    def others_heard(self, member: Patient) -> list[Patient]:
+        """The other members that answer its requests."""
+        return [
+            other
+            for name, other in self.alive.items()
+            if other is not member and not {(member.name, name), (name, member.name)} & self._cut
+        ]
+
+    async def _run(self) -> None:
+        async with trio.open_nursery() as self.nursery:
+            for name in self.disks:
+                await self._start(name)
+            await super()._run()
+            self.nursery.cancel_scope.cancel()
+
+    def _ended(self, member: Member, left: MemoryFiles) -> None:
+        super()._ended(member, left)
+        assert isinstance(member, Patient)
+        member.life.cancel()
+
+    async def _start(self, name: str) -> None:
+        before = self.disks[name].killed()
+        try:
+            await super()._start(name)
+        except (StoreCorrupt, LostDisk):
+            # The start met damage. An administrator has the log copied from another member.
+            self.disks[name] = disk = before
+            committed = self.truth[: self._safe_ends[name]]
+            for base in range(0, len(committed), SEGMENT_BYTES):
+                path = f"{LOG}/{base:020d}"
+                right = committed[base : base + SEGMENT_BYTES]
+                old = disk.read(path) if disk.exists(path) else bytes(SEGMENT_BYTES)
+                disk.overwrite(path, bytes(right) + old[len(right) :])
+            self.restored += 1
+            await super()._start(name)
 
     def next_body(self) -> bytes:
         # Longer ones, so that histories fill more blocks.
         return super().next_body() + bytes(self.random.choice((0, 300, 900)))
 
     async def _step(self) -> None:
+        random = self.random
         await super()._step()
+        if random.random() < 0.03:
+            # Without such times hardly a block would be full and committed before the end.
+            for _ in range(random.choice((1, 3, 8))):
+                await self._quiet_step(0)
+            for member in list(self.alive.values()):
+                await member.seal()
         for member in list(self.alive.values()):
             self._learn(member)
-            self._safe_ends[member.name] = member.safe_end
-        random = self.random
-        if random.random() < 0.02:
+        if random.random() < 0.05:
             self._damage()
         if self.alive and random.random() < 0.12:
             member = random.choice(list(self.alive.values()))
-            await self._event(
-                member, random.choice((member.seal, member.attest, member.scrub, member.read, member.read))
-            )
+            what = random.choice((member.seal, member.attest, member.scrub, member.read, member.read))
+            await self._event(member, what)
         self._check_sums()
 
     def _learn(self, member: Patient) -> None:
         """Keep the bytes that were committed just now, before anything can damage them."""
+        self._safe_ends[member.name] = max(self._safe_ends[member.name], member.safe_end)
         log = member.store.log
         while len(self.truth) < min(member.confirmed, log.end):
             segment = log.chain.at(len(self.truth))
@@ -264,7 +377,7 @@ class HealingHistory(History):
         self._check_sums()
         for member in members:
             for block in member.store.log.sums.newest():
-                assert member.medic.is_right(block), f"{member.name} has left {block} damaged"
+                assert member.is_right(block), f"{member.name} has left {block} damaged"
                 if self._damaged.get(block):
-                    assert member.medic.in_memory(block) == self.truth[block.start : block.end]
+                    assert member.in_memory(block) == self.truth[block.start : block.end]
         await super()._check_end()
