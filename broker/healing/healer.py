@@ -8,14 +8,15 @@ Neighbours: peers.py (asks), rewriting.py (the disk), serving.py (what others as
 """
 
 import logging
+import math
 from collections.abc import Callable, Sequence
+from typing import Protocol
 from zlib import crc32
 
 import trio
 
 from skylark.broker.healing.figures import HealingFigures
 from skylark.broker.healing.judgement import Copy, EntrySum, Verdict, judge
-from skylark.broker.healing.peers import PeerLogs
 from skylark.broker.healing.rewriting import LogBlocks, Reading
 from skylark.broker.part import Part
 from skylark.broker.store.log.segment import Segment
@@ -45,6 +46,15 @@ def no_entries(block: Block) -> Sequence[EntrySum]:
     return ()
 
 
+class OtherReplicas(Protocol):
+    """The logs of the other replicas: `PeerLogs`."""
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None: ...
+
+    async def copies(self, block: Block, own: Copy, own_sum: BlockSum | None) -> list[Copy]:
+        """What the others have where ``own`` has its bytes; ``own_sum``: as soon as a copy matches, it is enough."""
+
+
 @lazy_dataclass(slots=True, eq=False)
 class _Repair:
     """A repair of one block, and those who wait for it."""
@@ -60,13 +70,13 @@ class LogHealer(Part):
         self,
         store: MessageStore,
         blocks: LogBlocks,
-        peers: PeerLogs,
+        others: OtherReplicas,
         lock: trio.Lock,
         entries_of: EntriesOf = no_entries,
     ) -> None:
         self._store = store
         self._blocks = blocks
-        self._peers = peers
+        self._others = others
         self._lock = lock
         self._entries_of = entries_of
         self.figures = HealingFigures()
@@ -81,7 +91,7 @@ class LogHealer(Part):
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Heal what is found, until cancelled."""
         async with trio.open_nursery() as self._nursery:
-            await self._nursery.start(self._peers.run)
+            await self._nursery.start(self._others.run)
             task_status.started()
             await trio.sleep_forever()
 
@@ -111,7 +121,7 @@ class LogHealer(Part):
     async def _run_repair(self, block: Block, repair: _Repair, is_suspect: bool) -> None:
         try:
             async with self._slots:
-                await trio.sleep_until(self._failed_at.get(block.start, 0) + RETRY_S)
+                await trio.sleep_until(self._failed_at.get(block.start, -math.inf) + RETRY_S)
                 with trio.move_on_after(TIMEOUT_S):
                     repair.is_right = await self._heal(block, is_suspect)
         except (FileClosed, FileNotFoundError):
@@ -199,7 +209,7 @@ class LogHealer(Part):
             ]
             if now.in_memory not in now.on_disk:
                 mine.append(Copy("memory", start, before + now.in_memory + after, has_vote=False, is_own=True))
-            others = await self._peers.copies(block, mine[0], own_sum)
+            others = await self._others.copies(block, mine[0], own_sum)
             size = self._store.log.chain.segment_bytes
             verdict = await trio.to_thread.run_sync(judge, block, own_sum, [*mine, *others], size, entries)
             if verdict.is_whole or (verdict.right is not None and not verdict.undecided) or not others:

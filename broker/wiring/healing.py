@@ -6,6 +6,7 @@ from skylark.broker.healing.healer import LogHealer
 from skylark.broker.healing.peers import PeerLogs
 from skylark.broker.healing.rewriting import LogBlocks
 from skylark.broker.healing.serving import LogServing
+from skylark.broker.part import Part
 from skylark.broker.registration.peers import Peers
 from skylark.broker.wiring.core import Core
 from skylark.broker.wiring.replication import Replicated
@@ -18,8 +19,10 @@ NAMESRV_S = 0.5
 
 @lazy_dataclass(frozen=True)
 class Healing:
+    """``answering``: the parts with handlers of requests."""
+
     healer: LogHealer
-    serving: LogServing
+    answering: tuple[Part, ...]
 
 
 def wire_healing(core: Core, replicated: Replicated, peers: Peers) -> Healing:
@@ -48,4 +51,6 @@ def wire_healing(core: Core, replicated: Replicated, peers: Peers) -> Healing:
         core.flusher.one_at_a_time,
         replicated.entries_of,
     )
-    return Healing(healer, LogServing(store.log, lambda: store.safe_end, healer.suspect))
+    healer.on_repaired.append(store.log.blocks.repaired)
+    core.cold.healer = healer
+    return Healing(healer, (LogServing(store.log, lambda: store.safe_end, healer.suspect),))

@@ -7,7 +7,7 @@ answers, flush the store, send the rest of the log to slaves.
 
 import logging
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from skylark.broker.admin.access_control import ExplainHandlers, PolicyHandlers, UserHandlers
 from skylark.broker.admin.accounts import AccountHandlers
@@ -154,12 +154,12 @@ def wire(
     core.role.observe(lambda before, now: delayed.forget())
     peers = Peers(lambda: core.namesrvs.addrs, core.open_client)
     healing = wire_healing(core, replicated, peers)
+    others = (*replicated.others, *healing.answering)
     answering = (
         access.guard,
         core.cold,
-        healing.serving,
-        *_request_parts(core, replicated, cleaner, transactions, timed, delayed, access, runtime),
-        *replicated.others,
+        *_request_parts(core, replicated, cleaner, transactions, timed, delayed, access, runtime, others),
+        *others,
     )
     registrar = _registrar(core, replicated)
     spread = TopicSpread(core.identity, core.metadata.topics, options, peers)
@@ -307,8 +307,9 @@ def _request_parts(
     delayed: DelayedDelivery,
     access: Access,
     runtime: RuntimeInfo,
+    others: Sequence[Part],
 ) -> list[Part]:
-    """The parts that answer clients and administrators."""
+    """The parts that answer clients and administrators, but for ``others``, which answer members of the set."""
     options, store, stats, clients = core.options, core.store, core.stats, core.clients
     topics, groups = core.metadata.topics, core.metadata.groups
     in_memory_bytes = memory_limit().limit_bytes * options.access_message_in_memory_max_ratio // 100
@@ -409,7 +410,7 @@ def _request_parts(
         OwnRoutes(core.identity, topics, options),
         *access.handlers,
     ]
-    answered = {code for part in (*parts, *replicated.others) for code in _codes(part)}
+    answered = {code for part in (*parts, *others) for code in _codes(part)}
     return [*parts, RefusedHandlers(clients, answered)]
 
 
