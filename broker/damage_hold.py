@@ -89,7 +89,8 @@ class DamageHold:
                     return
                 is_late = trio.current_time() >= held.until
                 if is_late and self._options.damaged_policy == "skip" and not held.over.is_set():
-                    log.blocks.give_up(block)
+                    wrong = await trio.to_thread.run_sync(log.blocks.suspects, block)
+                    log.blocks.give_up(block, wrong)
                     logger.error(
                         "%s, and nobody could mend it in %d ms: readers skip the damaged messages until it is mended",
                         self._name(block),

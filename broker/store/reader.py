@@ -212,7 +212,8 @@ def _read_plain(
         # Where the bytes were compared with the sums of their blocks, only the ends of each run are compared with the
         # queue. Elsewhere each message is, and its body with the CRC, unless an earlier reader did that.
         is_checked = _is_checked(log, queue, offset, end, ranges)
-        if not (are_own if is_checked else are_sound)(queue, offset, entries, ranges, records):
+        is_suspect = bool(log.blocks.given_up) and any(log.blocks.may_be_wrong(*each) for each in ranges)
+        if is_suspect or not (are_own if is_checked else are_sound)(queue, offset, entries, ranges, records):
             raise EntriesDamaged(log, queue, offset, end, bodies=True)
         if not is_checked:
             queue.note_checked(offset, end)
@@ -296,7 +297,9 @@ def _read_matching(
         # In the event loop NotResident, until a thread has read and compared them.
         data, base = log.read(first, end - first), first
     if not is_trusted and not all(
-        names_message(queue, number, physical, size, data, physical - base) and has_sound_body(data, physical - base)
+        names_message(queue, number, physical, size, data, physical - base)
+        and has_sound_body(data, physical - base)
+        and not log.blocks.may_be_wrong(physical, physical + size)
         for number, (physical, size, _) in enumerate(entries, offset)
         if size != BLANK_SIZE
     ):

@@ -246,7 +246,7 @@ class CommitLog:
         if magic not in (MAGIC_V1, MAGIC_V2) or offset + size > self.end:
             return None
         record = self.read(offset, size)
-        return record if len(record) == size else None
+        return record if len(record) == size and not self.blocks.may_be_wrong(offset, offset + size) else None
 
     def holds_something_at(self, offset: int) -> bool:
         """Whether there are bytes other than zeros at ``offset``, which may be past the log's end."""

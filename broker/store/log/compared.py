@@ -6,7 +6,8 @@ block whole and compares it. This process then keeps the block in memory of its 
 reads are copies of the kept bytes. The last second of the log, which is not sealed yet, and old files that no scrub has
 sealed yet are read as they are.
 A block that differs raises `Damaged`. `hold` has it mended; after a while it may give the block up, and then the block
-is read as it is: each record is compared with its body's CRC, and readers skip what is damaged (entry_repair.py).
+is read as it is: each record is compared with its body's CRC, and readers skip what is damaged (entry_repair.py), or
+may be (suspects.py).
 Neighbours: store/sums/ (the sums), residency.py (how reads wait for a thread), damage_hold.py (the wait for repair).
 """
 
@@ -19,8 +20,10 @@ from zlib import crc32
 
 from skylark.broker.store.log.residency import Damaged, Hold
 from skylark.broker.store.log.segment import SegmentChain
-from skylark.broker.store.sums.block_sums import Block, BlockSums
+from skylark.broker.store.log.suspects import suspects
+from skylark.broker.store.sums.block_sums import BLOCK_BYTES, Block, BlockSums
 from skylark.mqcommon.disk.files import MappedFile
+from skylark.mqcommon.errors import FileClosed
 
 # Compared blocks that this process keeps: 16 MiB.
 KEPT_BLOCKS = 64
@@ -52,26 +55,27 @@ class ComparedBlocks:
         self._kept: OrderedDict[int, _Kept] = OrderedDict()
         # Threads and the event loop keep blocks.
         self._lock = threading.Lock()
-        #: Where the blocks start that differ from their sums, and that nobody could mend in time.
-        self.given_up: set[int] = set()
+        #: Where the blocks start that nobody could mend in time, and the ranges of the log in them that may be wrong.
+        self.given_up: dict[int, list[tuple[int, int]]] = {}
         self.hold: Hold | None = None
 
     # --- in the event loop
 
-    def give_up(self, block: Block) -> None:
-        """From now on read the block as it is, record by record."""
-        self.given_up.add(block.start)
+    def give_up(self, block: Block, wrong: list[tuple[int, int]]) -> None:
+        """From now on read the block as it is, record by record. ``wrong``: what `suspects` has found."""
+        self.given_up[block.start] = wrong
 
     def repaired(self, blocks: Iterable[Block]) -> None:
         """``blocks`` have the right bytes on disk again: messages that were skipped in them are read again."""
         for block in blocks:
-            self.given_up.discard(block.start)
+            self.given_up.pop(block.start, None)
             with self._lock:
                 self._kept.pop(block.start, None)
 
     def cut_at(self, offset: int) -> None:
         """The log is cut at ``offset``: what was damaged after it is gone."""
-        self.given_up = {start for start in self.given_up if self._sums.block_at(start).end <= offset}
+        for start in [start for start in self.given_up if self._sums.block_at(start).end > offset]:
+            del self.given_up[start]
 
     def is_sealed(self, offset: int) -> bool:
         """Whether the block of ``offset`` has a sum, with which reads of it are compared."""
@@ -87,6 +91,14 @@ class ComparedBlocks:
     def is_given_up(self, offset: int) -> bool:
         """Whether damage at ``offset`` is skipped: nobody could mend it, or there is nobody who could."""
         return self.hold is None or self._sums.block_at(offset).start in self.given_up
+
+    def may_be_wrong(self, start: int, end: int) -> bool:
+        """Whether bytes from ``start`` to ``end``, of blocks that were given up, may be wrong without a sign of it."""
+        return bool(self.given_up) and any(
+            first < end and start < last
+            for block in self._sums.blocks(start, end)
+            for first, last in self.given_up.get(block.start, ())
+        )
 
     def at_hand(self, file: MappedFile, base: int, start: int, end: int) -> bool:
         """Whether these bytes can be read without waiting. ``file`` begins at ``base`` of the log."""
@@ -182,6 +194,23 @@ class ComparedBlocks:
             data = self._as_it_is(file, base, block)
             if own is not None and crc32(data) != own.crc and not self._is_other_now(block, own.crc):
                 raise Damaged([block], self.hold)
+
+    def suspects(self, block: Block) -> list[tuple[int, int]]:
+        """The ranges of a damaged block that may be wrong without a sign of it. Blocks, and takes some 100 ms."""
+        segment, own = self._chain.at(block.start), self._sums.sum_of(block)
+        if segment is None or own is None:
+            return []
+        # A record that begins in the block before may show the damage.
+        before = max(segment.base, block.start - BLOCK_BYTES)
+        try:
+            data = segment.file.pread(before - segment.base, block.end - before)
+        except FileClosed:
+            return []
+        except OSError as error:
+            # The sectors are read as zeros, which show themselves, or are in the properties of some record.
+            self._refuse_other(error)
+            return [(block.start, block.end)]
+        return suspects(data, before, block.start, own.crc)
 
     # --- inside
 

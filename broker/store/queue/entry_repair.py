@@ -200,7 +200,8 @@ def whole_batches(log: CommitLog, queue: BatchConsumeQueue, batches: list[BatchA
     """
     at, sound, parts = 0, [], []
     for batch in batches:
-        if has_sound_body(data, at):
+        may_be_wrong = log.blocks.may_be_wrong(batch.physical, batch.physical + batch.size)
+        if has_sound_body(data, at) and not may_be_wrong:
             sound.append(batch)
             parts.append(data[at : at + batch.size])
         elif not log.blocks.is_given_up(batch.physical):
@@ -423,7 +424,8 @@ class _Search:
         right = bytearray(_BLANK * (last - first))
         for record in found:
             is_whole = not self._bodies or crc32(record.body) & CRC_MASK == record.body_crc
-            if not is_whole:
+            if not is_whole or self._log.may_be_wrong(record.physical_offset, record.size):
+                is_whole = False
                 self._log.note_damage(record)
             if first <= record.queue_offset < last and is_whole:
                 at = (record.queue_offset - first) * size
@@ -473,7 +475,7 @@ class _Search:
         if size == BLANK_SIZE:
             return True
         record = self._log.record(physical, size, check_crc=self._bodies)
-        return record is not None and self._is_own(record, place)
+        return record is not None and self._is_own(record, place) and not self._log.may_be_wrong(physical, size)
 
     def _is_own(self, record: Record, offset: int) -> bool:
         return is_in(record, self._queue.topic, self._queue.queue_id, offset)
@@ -533,8 +535,12 @@ class _LogPart:
                 self._blocks.compare(self._maps[file.base], file.base, block)
                 self._compared.add(block.start)
 
+    def may_be_wrong(self, physical: int, size: int) -> bool:
+        """Whether the record at ``physical`` may be wrong although it looks sound."""
+        return self._blocks.may_be_wrong(physical, physical + size)
+
     def note_damage(self, record: Record) -> None:
-        """Note that the body of ``record`` is damaged."""
+        """Note that ``record`` is damaged, or may be."""
         self._note_damage(record.physical_offset, record.physical_offset + record.size)
 
     def _note_damage(self, start: int, end: int) -> None:

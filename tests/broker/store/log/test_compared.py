@@ -86,6 +86,11 @@ def read(store: MessageStore, topic: str, count: int = 10, wanted: Filter = ALL)
     return found
 
 
+def give_up(store: MessageStore, blocks: Sequence[Block]) -> None:
+    for block in blocks:
+        store.log.blocks.give_up(block, store.log.blocks.suspects(block))
+
+
 def numbers(records: list[Record]) -> list[int]:
     """The numbers of the messages, whose bodies and properties must be as they were sent."""
     found = [int(record.body[-3:]) for record in records]
@@ -158,12 +163,31 @@ def test_messages_of_a_block_that_was_given_up_are_skipped_in_memory_until_it_is
     mend = flip(fs, b"body-050")
     with pytest.raises(Damaged) as damaged:
         read(store, "t")
-    store.log.blocks.give_up(damaged.value.blocks[0])
+    give_up(store, damaged.value.blocks)
     for _ in range(2):
         assert numbers(read(store, "t")) == [number for number in range(COUNT) if number != 50]
     assert queue.entry(50)[1] == BLANK_SIZE and store.log.messages_skipped == 1
     assert "from offset 50 to 50, are damaged or gone" in caplog.text and "until they are mended" in caplog.text
     assert {path: fs.read(path) for path in before} == before
+    mend()
+    store.log.blocks.repaired(damaged.value.blocks)
+    assert numbers(read(store, "t")) == list(range(COUNT))
+    store.close()
+
+
+@pytest.mark.parametrize("wanted", WANTED)
+@pytest.mark.parametrize("count", [1, 300])
+def test_only_the_message_with_a_damaged_property_is_skipped(wanted: str, count: int) -> None:
+    fs, store = filled()
+    mend = flip(fs, b"key-050")
+    with pytest.raises(Damaged) as damaged:
+        read(store, "t")
+    give_up(store, damaged.value.blocks)
+    queue = store.queues.find("t", 0)
+    assert queue is not None and store.record_at(queue.entry(50)[0]) is None
+    for _ in range(2):
+        left = numbers(read(store, "t", count, WANTED[wanted]))
+        assert left == [number for number in range(COUNT) if number != 50]
     mend()
     store.log.blocks.repaired(damaged.value.blocks)
     assert numbers(read(store, "t")) == list(range(COUNT))
@@ -177,7 +201,7 @@ def test_a_damaged_batch_is_skipped_until_it_is_mended(sealed: bool) -> None:
     mend = flip(fs, b"batch-050-1")
     with pytest.raises(Damaged) as damaged:
         read(store, "b")
-    store.log.blocks.give_up(damaged.value.blocks[0])
+    give_up(store, damaged.value.blocks)
     for _ in range(2):
         assert len(read(store, "b")) == 27
     mend()
@@ -196,7 +220,7 @@ def test_a_damaged_head_is_not_taken_for_a_message_that_is_gone() -> None:
     with pytest.raises(Damaged) as damaged:
         read(store, "t")
     assert damaged.value.blocks[0].start == physical // 4096 * 4096
-    store.log.blocks.give_up(damaged.value.blocks[0])
+    give_up(store, damaged.value.blocks)
     assert len(read(store, "t")) == COUNT - 1
     fs.flip(f"/store/commitlog/{physical // 4096 * 4096:020d}", physical % 4096 + 4)
     store.log.blocks.repaired(damaged.value.blocks)
@@ -226,7 +250,7 @@ def test_a_cut_log_is_read_as_it_was_written_anew() -> None:
     _, store = filled()
     assert numbers(read(store, "t")) == list(range(COUNT))
     block = store.log.sums.block_at(0)
-    store.log.blocks.give_up(block)
+    store.log.blocks.give_up(block, [])
     store.log.end_at(0)
     assert not store.log.blocks.is_given_up(0) and not store.log.blocks.is_sealed(0)
     store.log.write(0, b"x" * 4096)
@@ -275,7 +299,7 @@ def test_a_sector_that_cannot_be_read_is_damage_and_zeros_when_it_was_given_up(
             blocks.read_file(file, 0, 100, 600_000)  # type: ignore[arg-type]
         (block,) = damaged.value.blocks
         assert block == Block(262_144, 262_144)
-        blocks.give_up(block)
+        blocks.give_up(block, [])
         wanted = sound[100:270_336] + bytes(4096) + sound[274_432:600_000]
         found = blocks.read_file(file, 0, 100, 600_000)  # type: ignore[arg-type]
         assert (
