@@ -8,7 +8,7 @@ no byte that was right.
 In the end, after scrubs without new damage: all disks and all memories have the committed bytes.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 from zlib import crc32
 
 import trio
@@ -30,10 +30,15 @@ LOG = "/store/commitlog"
 SEGMENT_BYTES = SMALL.commitlog_segment_bytes
 # Rounds of scrub and attestation at the end; a repair may need the repair of another member's block first.
 LAST_ROUNDS = 4
+# Of the log before anything goes wrong: some full blocks.
+FIRST_CALMS, FIRST_BYTES = 8, 4 * SEGMENT_BYTES
 
 
 class OtherLogs:
     """The logs of the other members, for a healer: as `PeerLogs`, without sockets."""
+
+    #: Whether a member gives only bytes that match its own sum; for mutants.
+    is_careful: ClassVar[bool] = True
 
     def __init__(self, history: "HealingHistory", own: "Patient") -> None:
         self._history = history
@@ -56,7 +61,7 @@ class OtherLogs:
             except OSError:
                 continue
             copy = Copy(other.name, own.start, data, log.sums.sum_of(block))
-            if log.sums.is_right(block, copy.of(block)):
+            if not self.is_careful or log.sums.is_right(block, copy.of(block)):
                 found.append(copy)
         return found
 
@@ -126,12 +131,23 @@ class Patient(Member):
                 ours.attest(block, found.crc)
                 theirs.attest(block, own.crc)
             else:
-                for each in (self, other):
-                    before = each.in_memory(block)
-                    each.healer.suspect([block])
-                    while each.healer._repairs:
-                        await trio.sleep(0.1)
-                    each.check_repair(block, before)
+                await self.suspect(block)
+                await other.suspect(block)
+
+    async def suspect(self, block: Block) -> None:
+        """Compare a block, which may be right here, with other members."""
+        self._history.note_masters()
+        before = self.in_memory(block)
+        self.healer.suspect([block])
+        while self.healer._repairs:
+            await trio.sleep(0.1)
+        self.check_repair(block, before)
+
+    async def suspect_any(self) -> None:
+        """As `suspect`, of a block that is damaged at some member, perhaps at another one."""
+        damaged = [each for each in self._history.damaged if each.end <= self.safe_end]
+        if damaged:
+            await self.suspect(self._history.random.choice(damaged))
 
     async def scrub(self) -> None:
         """Compare all blocks with the medium and with memory. A block without a sum gets one if its records are sound."""
@@ -175,6 +191,7 @@ class Patient(Member):
     async def heal(self, block: Block) -> bool:
         """Heal a block, and check that no right byte was changed."""
         history = self._history
+        history.note_masters()
         before = self.in_memory(block)
         is_healed = await self.healer.heal([block])
         self.check_repair(block, before)
@@ -196,7 +213,11 @@ class HealingHistory(History):
     """One seed."""
 
     member_class = Patient
-    sizes = (3, 3, 5)
+    #: The members that lead now, of the history that runs; for mutants.
+    masters: ClassVar[set[str]] = set()
+    sizes = (3, 3, 3, 5)
+    steps = 120
+    settle_steps = 21
     alive: dict[str, Patient]  # type: ignore[assignment]
 
     def __init__(self, seed: int) -> None:
@@ -204,7 +225,7 @@ class HealingHistory(History):
         #: The committed bytes of the log, from its start on.
         self.truth = bytearray()
         #: By block: the members that were damaged there, at any time.
-        self._damaged: dict[Block, set[str]] = {}
+        self.damaged: dict[Block, set[str]] = {}
         self.damages = self.healed = self.refused = self.restored = 0
         # Whether the entries' CRCs help, as in a DLedger group; with Controllers there are none.
         self.has_entries = self.random.random() < 0.5
@@ -218,13 +239,16 @@ class HealingHistory(History):
         except BaseExceptionGroup as group:
             raise group.exceptions[0] from None
 
+    def note_masters(self) -> None:
+        HealingHistory.masters = {name for name, member in self.alive.items() if member.leads}
+
     def is_vouched_for(self, member: Patient, block: Block) -> bool:
         """Whether the block has a sum that is right.
 
         A block that was damaged before it was sealed may have a wrong one, until another member is asked.
         """
         own = member.store.log.sums.sum_of(block)
-        return own is not None and (own.is_attested or member.name not in self._damaged.get(block, ()))
+        return own is not None and (own.is_attested or member.name not in self.damaged.get(block, ()))
 
     def others_heard(self, member: Patient) -> list[Patient]:
         """The other members that answer its requests."""
@@ -238,6 +262,9 @@ class HealingHistory(History):
         async with trio.open_nursery() as self.nursery:
             for name in self.disks:
                 await self._start(name)
+            for _ in range(FIRST_CALMS):
+                if min(self._safe_ends.values()) < FIRST_BYTES:
+                    await self._calm(10)
             await super()._run()
             self.nursery.cancel_scope.cancel()
 
@@ -269,21 +296,27 @@ class HealingHistory(History):
     async def _step(self) -> None:
         random = self.random
         await super()._step()
-        if random.random() < 0.03:
-            # Without such times hardly a block would be full and committed before the end.
-            for _ in range(random.choice((1, 3, 8))):
-                await self._quiet_step(0)
-            for member in list(self.alive.values()):
-                await member.seal()
+        if random.random() < 0.02:
+            await self._calm(random.choice((1, 3, 8)))
         for member in list(self.alive.values()):
             self._learn(member)
-        if random.random() < 0.05:
+        if random.random() < 0.08:
             self._damage()
-        if self.alive and random.random() < 0.12:
+        if self.alive and random.random() < 0.2:
             member = random.choice(list(self.alive.values()))
-            what = random.choice((member.seal, member.attest, member.scrub, member.read, member.read))
+            what = random.choice(
+                (member.seal, member.attest, member.scrub, member.suspect_any, member.read, member.read)
+            )
             await self._event(member, what)
-        self._check_sums()
+            self._check_sums()
+
+    async def _calm(self, steps: int) -> None:
+        """Without such times hardly a block would be full and committed before the end."""
+        for _ in range(steps):
+            await self._quiet_step(0)
+        for member in list(self.alive.values()):
+            await member.seal()
+            self._learn(member)
 
     def _learn(self, member: Patient) -> None:
         """Keep the bytes that were committed just now, before anything can damage them."""
@@ -308,7 +341,7 @@ class HealingHistory(History):
         path = f"{LOG}/{block.start // block.size * block.size:020d}"
         if not disk.exists(path):
             return
-        self._damaged.setdefault(block, set()).add(name)
+        self.damaged.setdefault(block, set()).add(name)
         at = random.randrange(block.size - SECTOR_BYTES)
         kind = random.choice((self._flip, self._zero, self._misdirect, self._unstable, self._unreadable))
         kind(disk, path, at)
@@ -323,13 +356,11 @@ class HealingHistory(History):
         sums = next(iter(self.alive.values())).store.log.sums
         blocks = [block for block in sums.blocks(0, end) if block.end <= end]
         most = (len(self.disks) - 1) // 2
-        fit = [block for block in blocks if len(self._damaged.get(block, set()) | {name}) <= most]
+        fit = [block for block in blocks if len(self.damaged.get(block, set()) | {name}) <= most]
         return self.random.choice(fit) if fit else None
 
     def _sides(self) -> dict[str, bool]:
-        return self.random.choice(
-            ({"in_memory": True}, {"in_memory": False}, {"in_memory": True, "on_disk": False})
-        )
+        return self.random.choice(({"in_memory": True}, {"in_memory": False}, {"in_memory": True, "on_disk": False}))
 
     def _flip(self, disk: MemoryFiles, path: str, at: int) -> None:
         for _ in range(self.random.choice((1, 1, 8))):
@@ -378,6 +409,6 @@ class HealingHistory(History):
         for member in members:
             for block in member.store.log.sums.newest():
                 assert member.is_right(block), f"{member.name} has left {block} damaged"
-                if self._damaged.get(block):
+                if self.damaged.get(block):
                     assert member.in_memory(block) == self.truth[block.start : block.end]
         await super()._check_end()
