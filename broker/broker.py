@@ -239,6 +239,8 @@ class Broker:
         if report.rebuilt:
             names = ", ".join(report.rebuilt[:10]) + (" ..." if len(report.rebuilt) > 10 else "")
             logger.warning("%d consume queues lacked messages and were rebuilt: %s", len(report.rebuilt), names)
+        if report.sums_dropped:
+            logger.warning("block sums were dropped, a scrub makes them again: %s", report.sums_dropped)
         # Store times never go back within a log, or a search by time would miss messages.
         if report.ahead_ms >= CLOCK_WARNING_MS and self.role.now.is_master:
             logger.warning(

@@ -212,6 +212,17 @@ class BrokerOptions(
         5_000, "SYNC_FLUSH: a send is answered FLUSH_DISK_TIMEOUT after this time", unit="ms", minimum=1, mutable=True
     )
 
+    damaged_policy: str = option(
+        "skip",
+        "a message that is damaged on disk, and that no replica can mend within damagedHoldMs: skip: readers skip it"
+        " until it is mended; hold: they wait",
+        choices=("skip", "hold"),
+        mutable=True,
+    )
+    damaged_hold_ms: int = option(
+        60_000, "how long readers of a damaged message wait until it is mended", unit="ms", minimum=0, mutable=True
+    )
+
     # --- replication: copies that a SYNC_MASTER waits for
     in_sync_replicas: int = option(
         2,

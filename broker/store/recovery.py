@@ -87,6 +87,8 @@ class RecoveryReport:
     ahead_ms: int = 0
     # Why the checkpoint after the recovery could not write queue entries, which stay in memory; "" if it could.
     unwritten: str = ""
+    # Why sums of the log's blocks were dropped, which may have been stale; "" if none were.
+    sums_dropped: str = ""
 
     @property
     def clean(self) -> bool:

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from skylark.broker.store.checkpoint import (
     CheckpointMark,
+    CheckpointState,
     LastStop,
     NotedEnd,
     StoreCheckpoint,
@@ -46,6 +47,8 @@ from skylark.broker.store.queue.queues import Queues
 from skylark.broker.store.queue.tags import TagCodes
 from skylark.broker.store.reader import GetResult, read_queue
 from skylark.broker.store.recovery import PagesLost, Progress, Recovery, RecoveryReport, StoreFiles
+from skylark.broker.store.sums.block_sums import Block
+from skylark.broker.store.sums.sum_files import SumFiles
 from skylark.broker.store.truncation.intent import resume_truncation
 from skylark.broker.store.truncation.saved import Survey, prune, save
 from skylark.broker.store.visible import visible_end
@@ -148,11 +151,15 @@ class MessageStore:
         self._has_failed = False
         self._ends_noted_to = 0
         self._entries_written = 0
+        #: Why block sums could not be written to disk; "" if they could. The next checkpoint tries again.
+        self.sums_unwritten = ""
 
     def _make_files(self) -> None:
         """Make the objects for log, queues and index, as they are before any file is read."""
         fs, options, directory = self._fs, self.options, self._directory
         self.log = CommitLog(fs, f"{directory}/commitlog", options.commitlog_segment_bytes)
+        #: The sums of the log's blocks on disk.
+        self.sum_files = SumFiles(fs, directory, self.log.sums, options.commitlog_segment_bytes)
         self.queues = Queues(
             fs,
             f"{directory}/consumequeue",
@@ -194,8 +201,11 @@ class MessageStore:
     def _recover(self, progress: Progress) -> RecoveryReport:
         fs, directory = self._fs, self.options.directory
         self._checkpoint = StoreCheckpoint(fs, f"{directory}/checkpoint")
-        ours = self._checkpoint.state.log_offset is not None
+        state = self._checkpoint.state
+        ours = state.log_offset is not None
         refuse_other_size(fs, self.log.chain.directory, self.options.commitlog_segment_bytes, ours=ours)
+        # Before anything is written: the checkpoint of this start will say that it keeps the sums.
+        are_stale = not state.keeps_sums and self.sum_files.drop_all()
         # Without the abort file (a full disk had no room for it) the checkpoint shows whether the store was closed.
         last_stop = read_abort(fs, directory)
         if last_stop is LastStop.CLEAN and self._checkpoint.state.crashed:
@@ -213,6 +223,7 @@ class MessageStore:
                 report.torn_file, report.torn_reason = lost.file, lost.reason
         self._last_timestamp = self._flushed_timestamp = recovery.last_timestamp
         report.ahead_ms = self.ahead_ms
+        report.sums_dropped = "another version has used the store" if are_stale else self._load_sums(state)
         write_abort(fs, directory)
         # From here on the checkpoint, too, shows a stop that is not clean.
         self._ends.replace(self.queues.ends())
@@ -251,6 +262,16 @@ class MessageStore:
             remedy=REMEDY.format(directory=directory),
         )
         return recovery, recovery.run(state, last_stop, read_queue_ends(fs, directory))
+
+    def _load_sums(self, state: CheckpointState) -> str:
+        """Read the block sums; returns why some were dropped. ``state``: the checkpoint as the last run left it."""
+        chain = self.log.chain
+
+        def read(block: Block) -> bytes:
+            return chain.read_file(block.start, block.size)
+
+        bases = {segment.base for segment in chain.segments}
+        return self.sum_files.load(bases, self.log.end, read, may_be_cut=state.used_by_rocketmq)
 
     def _keep_tail(self, start: int, end: int) -> str:
         """Save these bytes of the log; returns where. DiskFull, OSError."""
@@ -780,6 +801,15 @@ class MessageStore:
                 self.inventory.note_log_start(lambda: self.log.start)
         if mark.ends_head is not None:
             self._ends_noted_to = mark.log_offset
+            self._write_sums()
+
+    def _write_sums(self) -> None:
+        # Outside of what must succeed: sums that get lost are made again by a scrub.
+        try:
+            self.sum_files.write()
+            self.sums_unwritten = ""
+        except (DiskFull, OSError) as error:
+            self.sums_unwritten = str(error)
 
     def checkpoint(self, *, with_ends: bool = False, as_flushed: bool = False, clean: bool = False) -> None:
         """All steps of a checkpoint at once, as `begin_checkpoint` describes them; ``clean``: the last one of a stop.

@@ -192,7 +192,10 @@ class Flusher(Part):
             # The log must be on disk up to the noted ends: otherwise, after a power loss, a start would report messages
             # as missing.
             await self.flush()
+        before = self._store.sums_unwritten
         await trio.to_thread.run_sync(self._store.finish_checkpoint, mark)
+        if (now := self._store.sums_unwritten) and not before:
+            logger.warning("block sums cannot be written, they stay in memory: %s", now)
 
     async def delete_topic(self, topic: str, before: int | None = None) -> int:
         """Remove the topic's queues for good; returns the log's end. ``before`` as in `MessageStore.delete_topic`.

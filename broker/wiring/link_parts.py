@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Protocol
 
+from skylark.broker.healing.healer import EntriesOf, no_entries
 from skylark.broker.options import BrokerOptions
 from skylark.broker.part import Part
 from skylark.broker.replication.copying import CopiedLog
@@ -54,6 +55,8 @@ class Link:
     problem: Callable[[], str] = str
     #: With Controllers: whether this broker is in the SyncStateSet.
     is_in_sync: Callable[[], bool] | None = None
+    #: The entries of a DLedger group that have bytes of a block of the log.
+    entries_of: EntriesOf = no_entries
 
 
 def copied_log(core: Core, replica: Replica) -> CopiedLog:

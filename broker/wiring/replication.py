@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
+from skylark.broker.healing.healer import EntriesOf
 from skylark.broker.part import Part
 from skylark.broker.registration.heartbeats import Heartbeats
 from skylark.broker.registration.pre_online import PreOnline
@@ -54,6 +55,7 @@ class Replicated:
     #: None without enableSlaveActingMaster.
     heartbeats: Heartbeats | None
     joining: Joining
+    entries_of: EntriesOf
     #: Called before a master registers.
     prepare: Callable[[RemotingClient], Awaitable[None]] | None
 
@@ -140,7 +142,9 @@ def wire_replication(
         return 1 + sum(slave.in_sync for slave in stats.slaves()) >= options.in_sync_replicas
 
     joining = Joining(role, lambda: bool(slaves and slaves[-1].following), has_slaves, link.is_in_sync)
-    return Replicated(log, others, known, link.by_namesrv, members, stats, acting.heartbeats, joining, link.prepare)
+    return Replicated(
+        log, others, known, link.by_namesrv, members, stats, acting.heartbeats, joining, link.entries_of, link.prepare
+    )
 
 
 def _plain_link(

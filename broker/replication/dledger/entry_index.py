@@ -184,6 +184,18 @@ class EntryIndex:
         """Where the commit log goes on after entry ``index``, which may be the one before the first."""
         return self.entry(index).end if index >= self.first else self._files[0].position
 
+    def in_log(self, start: int, end: int) -> list[IndexedEntry]:
+        """The entries with bytes ``start`` to ``end`` of the commit log; none if a slot is not as it was written."""
+        found: list[IndexedEntry] = []
+        index = max(self.last_lost(start), self.first - 1) + 1
+        while index <= self.last and (entry := self.entry(index)).start < end:
+            if not self.is_sound(index):
+                return []
+            if entry.place == IN_LOG:
+                found.append(entry)
+            index += 1
+        return found
+
     def data(self, index: int, size: int) -> bytes:
         """The bytes of an INLINE entry."""
         return self._file_of(index).data(index, size)

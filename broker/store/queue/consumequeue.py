@@ -30,6 +30,8 @@ from skylark.mqcommon.names import SCHEDULE_TOPIC, TIMER_TOPIC
 # A read of entries that are on disk only brings in this many bytes around them: some 13,000 entries.
 NEIGHBOUR_BYTES = 256 * 1024
 _BLANK = ENTRY.pack(0, BLANK_SIZE, 0)
+# Where an entry has its size, after its physical offset.
+_SIZE_AT = 8
 _pack = ENTRY.pack
 _NOTHING = (0, 0)
 
@@ -122,6 +124,7 @@ class ConsumeQueue:
         "_fs",
         "_on_map",
         "_segment_bytes",
+        "_skipped",
         "_stored",
         "_tail",
         "checked",
@@ -152,6 +155,8 @@ class ConsumeQueue:
         # Entries before this offset are in files, those from it on in the tail.
         self._stored = 0
         self._tail = bytearray()
+        # The offsets of messages that readers skip, and whether that is still so; None for most queues.
+        self._skipped: dict[int, Callable[[], bool]] | None = None
         self.topic, self.magic, self.topic_tail, self.record_overhead = head
         self.queue_id = queue_id
         self.is_delayed = head.topic in (SCHEDULE_TOPIC, TIMER_TOPIC)  # the tags codes are then times, see tags.py
@@ -344,6 +349,8 @@ class ConsumeQueue:
         assert segment is not None
         file, at = segment.file, offset * ENTRY_BYTES - segment.base
         check_resident(file, at, ENTRY_BYTES, around=NEIGHBOUR_BYTES)
+        if self._skipped is not None:
+            return ENTRY.unpack(self._without_skipped(offset, file.view[at : at + ENTRY_BYTES]))
         return ENTRY.unpack_from(file.view, at)
 
     def entries(self, offset: int, count: int) -> Iterator[tuple[int, int, int]]:
@@ -363,9 +370,36 @@ class ConsumeQueue:
         file, size = segment.file, here * ENTRY_BYTES
         check_resident(file, at, size, around=NEIGHBOUR_BYTES)
         data = file.view[at : at + size]
+        if self._skipped is not None:
+            data = self._without_skipped(offset, data)
         if here < count and offset + here == self._stored:
             data += self._tail[: (count - here) * ENTRY_BYTES]
         return data
+
+    def skip(self, offset: int, while_: Callable[[], bool]) -> bool:
+        """Let readers see a blank instead of the entry of ``offset``, ``while_`` it is True: its message is damaged.
+
+        The file stays as it is. Returns whether the entry was no blank before. Not for entries in the tail.
+        """
+        if offset >= self._stored or (self._skipped is not None and offset in self._skipped):
+            return False
+        self._skipped = self._skipped or {}
+        self._skipped[offset] = while_
+        return True
+
+    def _without_skipped(self, offset: int, data: bytes) -> bytes:
+        """``data``, the entries from ``offset`` on, with blanks for messages that are skipped."""
+        assert self._skipped is not None
+        found, end = bytearray(data), offset + len(data) // ENTRY_BYTES
+        for skipped, is_so in [*self._skipped.items()]:
+            if not is_so():
+                del self._skipped[skipped]
+            elif offset <= skipped < end:
+                at = (skipped - offset) * ENTRY_BYTES
+                found[at + _SIZE_AT : at + ENTRY_BYTES] = _BLANK[_SIZE_AT:]
+        if not self._skipped:
+            self._skipped = None
+        return bytes(found)
 
     def bounds_search(self) -> BoundsSearch:
         """A search of the files, for a thread, for the first message that the log still has; it has all of the tail."""
@@ -425,6 +459,7 @@ class ConsumeQueue:
         self.loaded_to, self.checked = 0, _NOTHING
         self.chain.forget()
         self._tail.clear()
+        self._skipped = None
         self._stored = self.next_offset
 
     def close(self) -> None:

@@ -3,14 +3,21 @@
 A file of the log has blocks of `BLOCK_BYTES`; the last one of a file may be shorter. A block is sealed once: when it is
 full, on disk and confirmed, so that nothing may change its bytes any more. It is attested when another replica has the
 same sum: then the sum, and not one of the replicas, is the judge of damage that comes later.
-Neighbours: sum_files.py (on disk).
+Sums change on the event loop only; any thread may look at them. A gigabyte of the log takes 20 KiB of memory.
+Neighbours: sum_files.py (on disk), tasks/block_sealing.py (seals what was appended).
 """
 
-from collections.abc import Iterator
+from array import array
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 from zlib import crc32
 
 BLOCK_BYTES = 256 * 1024
+#: One CRC-32 in an array of them.
+CRC_BYTES = 4
+#: Its type in `array`.
+CRC_CODE = "I" if array("I").itemsize == CRC_BYTES else "L"
+_SEALED, _ATTESTED = 1, 2
 
 
 class Block(NamedTuple):
@@ -31,16 +38,50 @@ class BlockSum(NamedTuple):
     is_attested: bool
 
 
+class FileSums(NamedTuple):
+    """The sums of the log file that begins at ``base``, one of each kind for each of its blocks.
+
+    ``crcs``: CRCs in the byte order of this machine, `CRC_BYTES` each. ``states``: a byte each, 0 for a block that is
+    not sealed, 1 for a sealed one, 2 for an attested one.
+    """
+
+    base: int
+    crcs: bytes
+    states: bytes
+
+    @property
+    def is_empty(self) -> bool:
+        return not any(self.states)
+
+
+class _Sums:
+    """As `FileSums`, to be changed."""
+
+    __slots__ = ("crcs", "states")
+
+    def __init__(self, crcs: bytes, states: bytes) -> None:
+        self.crcs = array(CRC_CODE, crcs)
+        self.states = bytearray(states)
+
+
 class BlockSums:
     """The sums of a log whose files have ``segment_bytes`` each."""
 
     def __init__(self, segment_bytes: int) -> None:
         self._segment_bytes = segment_bytes
-        self._sums: dict[int, BlockSum] = {}
+        #: How many blocks a file has.
+        self.blocks_per_file = -(-segment_bytes // BLOCK_BYTES)
+        self._files: dict[int, _Sums] = {}
+        # The files whose sums have changed since `take_changed`.
+        self._changed: set[int] = set()
+        self._count = 0
+        #: How often sums were dropped because the log was cut: a CRC of bytes that were read before such a cut must not
+        #: be sealed after it.
+        self.cuts = 0
 
     def __len__(self) -> int:
         """How many blocks are sealed."""
-        return len(self._sums)
+        return self._count
 
     def block_at(self, offset: int) -> Block:
         """The block that holds ``offset``."""
@@ -55,31 +96,125 @@ class BlockSums:
             yield block
             start = block.end
 
+    def newest(self) -> Iterator[Block]:
+        """The sealed blocks, newest first."""
+        for base in sorted(self._files, reverse=True):
+            states = self._files[base].states
+            for number in reversed(range(len(states))):
+                if states[number]:
+                    yield self.block_at(base + number * BLOCK_BYTES)
+
     def sum_of(self, block: Block) -> BlockSum | None:
         """The sum of a sealed block; None for a block that is not sealed. For any thread."""
-        return self._sums.get(block.start)
-
-    def seal(self, block: Block, crc: int, *, is_attested: bool = False) -> None:
-        """Keep the sum of a block that has none."""
-        self._sums.setdefault(block.start, BlockSum(crc, is_attested))
-
-    def attest(self, block: Block, crc: int) -> bool:
-        """Another replica has this sum for the block: whether the block has the same, and so is attested now."""
-        own = self._sums.get(block.start)
-        if own is None or own.crc != crc:
-            return False
-        self._sums[block.start] = BlockSum(crc, True)
-        return True
-
-    def drop_from(self, offset: int) -> None:
-        """Forget the sums of all blocks with bytes from ``offset`` on: the log is cut there."""
-        self._sums = {start: kept for start, kept in self._sums.items() if self.block_at(start).end <= offset}
-
-    def remove_before(self, offset: int) -> None:
-        """Forget the sums of all blocks before ``offset``: their files were removed."""
-        self._sums = {start: kept for start, kept in self._sums.items() if start >= offset}
+        sums, number = self._place(block)
+        # A block that is not sealed gets its CRC before its state, and a cut replaces the object: both are of one sum.
+        if sums is None or not (state := sums.states[number]):
+            return None
+        return BlockSum(sums.crcs[number], state == _ATTESTED)
 
     def is_right(self, block: Block, data: bytes | memoryview) -> bool:
         """Whether ``data`` are the bytes of the block, as far as that is known. For any thread."""
-        own = self._sums.get(block.start)
+        own = self.sum_of(block)
         return own is None or crc32(data) == own.crc
+
+    def seal(self, block: Block, crc: int, *, is_attested: bool = False, cuts: int | None = None) -> bool:
+        """Keep the sum of a block that has none; returns whether it was kept.
+
+        ``cuts``: `cuts` before the bytes were read. If the log was cut since, they may be other bytes now.
+        """
+        if cuts not in (None, self.cuts):
+            return False
+        base = block.start // self._segment_bytes * self._segment_bytes
+        sums, number = self._place(block)
+        if sums is None:
+            count = self.blocks_per_file
+            sums = self._files[base] = _Sums(bytes(CRC_BYTES * count), bytes(count))
+        if sums.states[number]:
+            return False
+        sums.crcs[number] = crc
+        sums.states[number] = _ATTESTED if is_attested else _SEALED
+        self._count += 1
+        self._changed.add(base)
+        return True
+
+    def attest(self, block: Block, crc: int) -> bool:
+        """Another replica has this sum for the block: whether the block has the same, and so is attested now."""
+        own = self.sum_of(block)
+        if own is None or own.crc != crc:
+            return False
+        if not own.is_attested:
+            sums, number = self._place(block)
+            assert sums is not None
+            sums.states[number] = _ATTESTED
+            self._changed.add(block.start // self._segment_bytes * self._segment_bytes)
+        return True
+
+    def replace(self, block: Block, crc: int, *, is_attested: bool) -> None:
+        """Let a sealed block have another sum: it was sealed from wrong bytes, as other replicas have shown."""
+        self.drop(block)
+        self.seal(block, crc, is_attested=is_attested)
+
+    def drop(self, block: Block) -> None:
+        """Forget the sum of one block: its bytes are replaced by others."""
+        self._keep(block.start // self._segment_bytes * self._segment_bytes, lambda each: each != block)
+
+    def drop_from(self, offset: int) -> None:
+        """Forget the sums of all blocks with bytes from ``offset`` on: the log is cut there."""
+        self.cuts += 1
+        for base in [base for base in self._files if base + self._segment_bytes > offset]:
+            self._keep(base, lambda each: each.end <= offset)
+
+    def remove_before(self, offset: int) -> None:
+        """Forget the sums of all blocks before ``offset``: their files were removed."""
+        for base in [base for base in self._files if base < offset]:
+            self._keep(base, lambda each: each.start >= offset)
+
+    def load(self, files: Iterable[FileSums]) -> None:
+        """Take over sums as they are on disk."""
+        for file in files:
+            self._files[file.base] = _Sums(file.crcs, file.states)
+            self._count += len(file.states) - file.states.count(0)
+
+    def take_changed(self) -> Iterator[FileSums]:
+        """The sums of files that have changed since the last call, to be written. For any thread, one at a time."""
+        while self._changed:
+            # First: a change that comes after the copy is taken is left to the next call.
+            base = self._changed.pop()
+            sums = self._files.get(base)
+            if sums is None:
+                yield FileSums(base, b"", b"")
+            else:
+                # The states first: a block that is sealed meanwhile must not have its state without its CRC.
+                states = bytes(sums.states)
+                yield FileSums(base, sums.crcs.tobytes(), states)
+
+    def put_back(self, file: FileSums) -> None:
+        """Have the next `take_changed` return this file again: it could not be written. For any thread."""
+        self._changed.add(file.base)
+
+    def _keep(self, base: int, is_kept: Callable[[Block], bool]) -> None:
+        """Forget the sums of this file's blocks that are not kept."""
+        old = self._files.get(base)
+        if old is None:
+            return
+        dropped = [
+            number
+            for number, state in enumerate(old.states)
+            if state and not is_kept(self.block_at(base + number * BLOCK_BYTES))
+        ]
+        if not dropped:
+            return
+        # Another object: a thread that looks at the old one must not see the CRC of a block that is sealed later.
+        sums = _Sums(old.crcs.tobytes(), bytes(old.states))
+        for number in dropped:
+            sums.states[number] = 0
+        self._count -= len(dropped)
+        if any(sums.states):
+            self._files[base] = sums
+        else:
+            del self._files[base]
+        self._changed.add(base)
+
+    def _place(self, block: Block) -> tuple[_Sums | None, int]:
+        base = block.start // self._segment_bytes * self._segment_bytes
+        return self._files.get(base), (block.start - base) // BLOCK_BYTES

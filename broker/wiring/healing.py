@@ -1,0 +1,56 @@
+"""The parts that heal the log: they find who else has its bytes, and answer others who ask for them."""
+
+import trio
+
+from skylark.broker.healing.healer import LogHealer
+from skylark.broker.healing.peers import PeerLogs
+from skylark.broker.healing.rewriting import LogBlocks
+from skylark.broker.healing.serving import LogServing
+from skylark.broker.part import Part
+from skylark.broker.registration.peers import Peers
+from skylark.broker.wiring.core import Core
+from skylark.broker.wiring.replication import Replicated
+from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+
+# The others are known without NameServers, too: a slave knows its master, and a master its slaves.
+NAMESRV_S = 0.5
+
+
+@lazy_dataclass(frozen=True)
+class Healing:
+    """``answering``: the parts with handlers of requests."""
+
+    healer: LogHealer
+    answering: tuple[Part, ...]
+
+
+def wire_healing(core: Core, replicated: Replicated, peers: Peers) -> Healing:
+    """Make the parts. ``peers`` asks NameServers for the set's brokers."""
+    store, options = core.store, core.options
+
+    async def members() -> list[str]:
+        found: dict[str, None] = {}
+        if replicated.known.address is not None:
+            found[replicated.known.address.addr] = None
+        # Some masters know their slaves by the numbers of the brokers only.
+        found |= dict.fromkeys(slave.broker_addr for slave in replicated.stats.slaves() if ":" in slave.broker_addr)
+        with trio.move_on_after(NAMESRV_S):
+            try:
+                of_set = (await peers.cluster_info()).broker_addr_table.get(options.broker_name)
+            except RequestRefused:
+                of_set = None
+            found |= dict.fromkeys(of_set.broker_addrs.values() if of_set is not None else ())
+        found.pop(core.identity.addr, None)
+        return list(found)
+
+    healer = LogHealer(
+        store,
+        LogBlocks(core.fs, options.store_path_root_dir),
+        PeerLogs(core.open_client, members, options.mapped_file_size_commit_log),
+        core.flusher.one_at_a_time,
+        replicated.entries_of,
+    )
+    healer.on_repaired.append(store.log.blocks.repaired)
+    core.cold.healer = healer
+    return Healing(healer, (LogServing(store.log, lambda: store.safe_end, healer.suspect),))
