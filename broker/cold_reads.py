@@ -88,7 +88,7 @@ class ColdReads(Part):
         return None if self.hold is None else self.hold.healer
 
     @healer.setter
-    def healer(self, healer: Healer) -> None:
+    def healer(self, healer: Healer | None) -> None:
         assert self.hold is not None
         self.hold.healer = healer
 
@@ -278,6 +278,14 @@ def reading(read: Callable[[], T]) -> Steps[T]:
         except Damaged as damaged:
             yield partial(_wait_in_thread, damaged)
     return read()
+
+
+def time_of(read: Callable[[], int]) -> Steps[int]:
+    """As `reading`, for the time of a message that a figure shows; -1 when its bytes are damaged."""
+    try:
+        return (yield from reading(read))
+    except Damaged:
+        return -1
 
 
 async def from_disk(read: Callable[[], T]) -> T:

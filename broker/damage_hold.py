@@ -68,7 +68,10 @@ class DamageHold:
         async with trio.open_nursery() as self._nursery:
             for held in self._held.values():
                 self._nursery.start_soon(self._mend, held)
-            await trio.sleep_forever()
+            try:
+                await trio.sleep_forever()
+            finally:
+                self._nursery = None
 
     def _hold(self, block: Block) -> _Held:
         held = self._held.get(block.start)

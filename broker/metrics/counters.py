@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from skylark.broker.cold_reads import reading
+from skylark.broker.cold_reads import time_of
 from skylark.broker.delivery.pop.reviving import Reviving
 from skylark.broker.delivery.timed_delivery import TimedDelivery
 from skylark.broker.delivery.transaction.transactions import Transactions
@@ -183,7 +183,7 @@ def client_columns(clients: Clients) -> Steps[list[Column]]:
 
 def state_columns(sources: Sources) -> Steps[list[Column]]:
     """Gauges and counters of the whole broker, and gauges of each slave."""
-    oldest_ms = yield from reading(sources.store.earliest_store_time)
+    oldest_ms = yield from time_of(sources.store.earliest_store_time)
     unread_ms = yield from _unread_since(sources)
     return [
         *_broker(sources),
@@ -200,7 +200,7 @@ def _unread_since(sources: Sources) -> Steps[int]:
     timed = sources.delivering.timed
     if not timed.unread:
         return 0
-    stored_ms = yield from reading(partial(sources.store.store_time, TIMER_TOPIC, 0, timed.read_to))
+    stored_ms = yield from time_of(partial(sources.store.store_time, TIMER_TOPIC, 0, timed.read_to))
     return max(sources.clock.now_ms() - stored_ms, 0) if stored_ms > 0 else 0
 
 

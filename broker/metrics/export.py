@@ -5,6 +5,7 @@ such part, and no request is measured.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 import trio
 
@@ -16,6 +17,7 @@ from skylark.broker.metrics.table import GROUP_CREATE_TIME, TOPIC_CREATE_TIME
 from skylark.broker.options import BrokerOptions
 from skylark.broker.part import Part
 from skylark.broker.replication.role import RoleKind, RoleMachine
+from skylark.broker.store.log.residency import Damaged
 from skylark.broker.writing.admission import Admission
 from skylark.mqcommon.metrics.metric import Column, Metric, column
 from skylark.remoting.metrics.export import Exporter
@@ -71,7 +73,8 @@ class Metrics(Part):
             columns += yield from old_columns(
                 options.broker_name, options.broker_ip1, sources.stats, sources.store, lags, sources.clock
             )
-            columns += runtime_columns(options.broker_ip1, (yield from reading(sources.now.runtime)))
+            with suppress(Damaged):  # the time of the first message: the other figures are shown all the same
+                columns += runtime_columns(options.broker_ip1, (yield from reading(sources.now.runtime)))
         return columns
 
     def _statuses(self, metric: Metric, code: int) -> Column:

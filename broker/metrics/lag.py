@@ -7,7 +7,7 @@ store time of the message that a group has to consume next: mostly neither has c
 from dataclasses import field
 from functools import partial
 
-from skylark.broker.cold_reads import reading
+from skylark.broker.cold_reads import time_of
 from skylark.broker.meta.clients import Clients
 from skylark.broker.meta.consumer_offsets import ConsumerOffsets
 from skylark.broker.meta.pull_positions import furthest_pulled
@@ -128,7 +128,7 @@ class LagReader:
         """When the message at ``place`` was stored; kept in ``times`` for the next collection."""
         stored_ms = times.get(place) or self._times.get(place, 0)
         if not stored_ms:
-            stored_ms = yield from reading(partial(self._store.store_time, *place))
+            stored_ms = yield from time_of(partial(self._store.store_time, *place))
         times[place] = stored_ms
         return stored_ms
 

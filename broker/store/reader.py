@@ -512,8 +512,10 @@ def _records(log: CommitLog, ranges: list[Range], pieces: list[Range], size: int
     """The bytes of the ranges, cut out of the pieces that a thread has read. NotResident if a thread must read them."""
     spans = [log.compared(start, end) for start, end in pieces]
     if not all(span in got for span in spans):
-        on_disk = not all(span.file.resident(span.at, span.size) for span in spans)
-        if on_disk or size >= THREAD_BYTES:
+        if size >= THREAD_BYTES or not all(span.file.resident(span.at, span.size) for span in spans):
+            # What is in memory but was not compared does not count as read from disk.
+            places = [log.span(start, end) for start, end in pieces]
+            on_disk = not all(file.resident(at, bytes_) for file, at, bytes_ in places)
             raise NotResident(spans, on_disk=on_disk)
         return _copied(log, ranges)
     if len(ranges) == 1:

@@ -336,7 +336,8 @@ class Flusher(Part):
                 with resident_only():
                     built = self._index_step(INDEX_STEP_BUSY if busy else INDEX_STEP_IDLE)
             except NotResident as cold:
-                await trio.to_thread.run_sync(warm, cold, abandon_on_cancel=True)
+                if not await self._warm_for_index(cold):
+                    await trio.sleep(PAUSE_FULL_S)
                 continue
             except DiskFull as error:
                 # Messages are stored and read without the index. It continues at its position when there is room.
@@ -350,6 +351,15 @@ class Flusher(Part):
                 await trio.sleep(INDEX_PAUSE_BUSY_S)
             else:
                 await trio.lowlevel.checkpoint()
+
+    async def _warm_for_index(self, cold: NotResident) -> bool:
+        """Read what the index lacks; whether the disk could read it."""
+        try:
+            await trio.to_thread.run_sync(warm, cold, abandon_on_cancel=True)
+        except OSError as error:
+            logger.error("the index is not updated until the disk can read these bytes again: %s", error)
+            return False
+        return True
 
     def _index_step(self, limit: int) -> int:
         """Index up to ``limit`` messages; repeated while the index lags too far, or more than after the last step."""

@@ -581,3 +581,30 @@ async def test_steps_wait_for_a_repair() -> None:
 async def test_steps_do_not_wait_long_for_a_repair() -> None:
     with pytest.raises(Damaged):
         await Stepper().run(reading(DamagedDisk().read))
+
+
+async def test_the_index_waits_for_a_disk_that_cannot_read(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("skylark.broker.tasks.flush.PAUSE_FULL_S", 0.01)
+    fs = MemoryFiles()
+    store = open_store(fs)
+    put(store, "t", 0, b"old", b"KEYS\x01k\x02")
+    store.checkpoint()
+    fs = fs.killed()
+    fs.cold.mark(LOG)
+
+    def fail(path: str) -> None:
+        raise OSError(errno.EIO, "Input/output error", path)
+
+    fs.cold.before_read = fail
+    async with running(fs, **SMALL_FILES) as (client, addr):
+        await until(lambda: "the index is not updated until the disk can read" in caplog.text, "it has tried")
+        assert (await client.invoke(addr, send_request("t", b"new"))).code == 0
+        fs.cold.before_read = None
+        query = {"topic": "t", "key": "k", "maxNum": 4, "beginTimestamp": 0, "endTimestamp": 1 << 60}
+
+        async def finds() -> bool:
+            return (await client.invoke(addr, Command(QUERY_MESSAGE.code, query))).code == 0
+
+        await until(finds, "the index has it")

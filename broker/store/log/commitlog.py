@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from skylark.broker.store.log.compared import ComparedBlocks, ComparedFile
-from skylark.broker.store.log.residency import Span, bytes_got, check_resident
+from skylark.broker.store.log.residency import NotResident, Span, bytes_got
 from skylark.broker.store.log.segment import Segment, SegmentChain, file_names
 from skylark.broker.store.log.valid_record import valid_record
 from skylark.broker.store.sums.block_sums import BlockSums
@@ -188,7 +188,8 @@ class CommitLog:
         if got is not None:
             if (data := got.get(Span(file, at, size))) is not None:
                 return data
-            check_resident(file, at, size)
+            if not file.resident(at, size):
+                raise NotResident([Span(file, at, size)], on_disk=not file.file.resident(at, size))
         return file.copy(at, size)
 
     def copy(self, offset: int, size: int) -> bytes:

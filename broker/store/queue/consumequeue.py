@@ -343,14 +343,14 @@ class ConsumeQueue:
 
     def entry(self, offset: int) -> tuple[int, int, int]:
         """(physical offset, size, tags code) of message ``offset``, which must exist."""
+        if self._skipped is not None:
+            return ENTRY.unpack(self.raw_entries(offset, 1))
         if offset >= self._stored:
             return ENTRY.unpack_from(self._tail, (offset - self._stored) * ENTRY_BYTES)
         segment = self.chain.at(offset * ENTRY_BYTES)
         assert segment is not None
         file, at = segment.file, offset * ENTRY_BYTES - segment.base
         check_resident(file, at, ENTRY_BYTES, around=NEIGHBOUR_BYTES)
-        if self._skipped is not None:
-            return ENTRY.unpack(self._without_skipped(offset, file.view[at : at + ENTRY_BYTES]))
         return ENTRY.unpack_from(file.view, at)
 
     def entries(self, offset: int, count: int) -> Iterator[tuple[int, int, int]]:
@@ -361,7 +361,8 @@ class ConsumeQueue:
         """As `entries`, as they are in the file."""
         if offset >= self._stored:
             at = (offset - self._stored) * ENTRY_BYTES
-            return bytes(self._tail[at : at + count * ENTRY_BYTES])
+            data = bytes(self._tail[at : at + count * ENTRY_BYTES])
+            return data if self._skipped is None else self._without_skipped(offset, data)
         segment = self.chain.at(offset * ENTRY_BYTES)
         if segment is None:
             return b""
@@ -370,22 +371,20 @@ class ConsumeQueue:
         file, size = segment.file, here * ENTRY_BYTES
         check_resident(file, at, size, around=NEIGHBOUR_BYTES)
         data = file.view[at : at + size]
-        if self._skipped is not None:
-            data = self._without_skipped(offset, data)
         if here < count and offset + here == self._stored:
             data += self._tail[: (count - here) * ENTRY_BYTES]
-        return data
+        return data if self._skipped is None else self._without_skipped(offset, data)
 
     def skip(self, offset: int, while_: Callable[[], bool]) -> bool:
         """Let readers see a blank instead of the entry of ``offset``, ``while_`` it is True: its message is damaged.
 
-        The file stays as it is. Returns whether the entry was no blank before. Not for entries in the tail.
+        The file stays as it is. Returns whether readers saw the entry before.
         """
-        if offset >= self._stored or (self._skipped is not None and offset in self._skipped):
-            return False
-        self._skipped = self._skipped or {}
+        if self._skipped is None:
+            self._skipped = {}
+        is_new = offset not in self._skipped
         self._skipped[offset] = while_
-        return True
+        return is_new
 
     def _without_skipped(self, offset: int, data: bytes) -> bytes:
         """``data``, the entries from ``offset`` on, with blanks for messages that are skipped."""
@@ -422,6 +421,10 @@ class ConsumeQueue:
     def stored_end(self) -> int:
         """The place after the last entry that is in a file."""
         return self._stored
+
+    def tail(self) -> bytes:
+        """A copy of the entries that are in memory only."""
+        return bytes(self._tail)
 
     def tail_start(self, log_end: int) -> int:
         """Where the message of the first entry after those in files is, or ``log_end``."""

@@ -1,11 +1,10 @@
 """Queue entries that do not name the queue's messages: they are found when they are used, and made again from the log.
 
-A disk may return other bytes than were written. An entry with a wrong physical offset or size would make a pull return
-another queue's messages, or bytes that are no message. So a read compares the first and the last entry of each run of
-adjacent messages with the records that they name. If both are right, the entries between them are right, too: the log
-has all messages of the queue in order. Entries that this process made lately are right, and are not compared.
-
-Where the log has no sums for its blocks, each message is compared, and its body with the CRC.
+An entry with a wrong physical offset or size would make a pull return another queue's messages. So a read compares the
+first and the last entry of each run of adjacent messages with the records that they name. If both are right, the
+entries between them are right, too: the log has all messages of the queue in order. Entries that this process made
+lately are right, and are not compared. Where the log has no sums for its blocks, each message is compared, and its body
+with the CRC.
 
 A thread finds the right entries: it goes outwards from the wrong ones to the next right ones, and reads the log between
 the two records that these name. The event loop then replaces the entries, unless they have changed meanwhile. A message
@@ -263,19 +262,20 @@ def _is_message(raw: bytes, topic: str, queue_id: int, offset: int, physical: in
 
 
 class EntriesDamaged(SkylarkError):
-    """Some of the entries from ``place`` to ``end`` in the files of ``queue`` do not name its messages."""
+    """Some of the entries from ``place`` to ``end`` of ``queue`` do not name its messages, or these are damaged."""
 
     def __init__(self, log: CommitLog, queue: ConsumeQueue, place: int, end: int, *, bodies: bool = False) -> None:
         """``bodies``: a message with a damaged body counts as gone."""
         self.queue = queue
         self._log = log
-        self._place, self._end = place, min(end, queue.stored_end)
-        segment = queue.chain.at(place * queue.entry_bytes)
+        # Entries that are in memory only are right, but the message of one may be damaged.
+        self._place, self._end = place, min(end, queue.stored_end if queue.is_batch else queue.next_offset)
+        segment = queue.chain.at(place * queue.entry_bytes) if place < queue.stored_end else log.chain.at(log.start)
         if segment is None or place >= self._end:
             raise StoreError(f"entry {place} of queue {queue.topic}/{queue.queue_id} names another message")
-        at = place * queue.entry_bytes - segment.base
         super().__init__(f"entries of queue {queue.topic}/{queue.queue_id} from place {place} on")
-        self._span = Span(segment.file, at, queue.entry_bytes)
+        # The name under which `mend` gets what the thread has found.
+        self._span = Span(segment.file, place * queue.entry_bytes - segment.base, queue.entry_bytes)
         self._search = _Search(log, queue, self._place, self._end, bodies=bodies)
 
     def mend(self) -> bool:
@@ -351,9 +351,13 @@ class _Search:
         self._queue = queue
         self._codes = TagCodes(queue.levels)
         self._place, self._end = place, end
-        self._low, self._high = queue.first_place, queue.stored_end
+        # From `_stored` on the entries are in `_tail`.
+        self._low, self._stored = queue.first_place, queue.stored_end
+        self._tail = queue.tail() if end > self._stored else b""
+        self._high = self._stored + len(self._tail) // queue.entry_bytes
         self._files = queue.chain.segments[:]
-        self._log = _LogPart(self._fs, log.chain.segments[:], log.start, queue.tail_start(log.end), log)
+        log_end = log.end if self._tail else queue.tail_start(log.end)
+        self._log = _LogPart(self._fs, log.chain.segments[:], log.start, log_end, log)
 
     def run(self) -> bytes:
         """The first place as 8 bytes, the entries as they are, and as they should be.
@@ -485,7 +489,8 @@ class _Search:
         per_file = self._queue.chain.segment_bytes // self._queue.entry_bytes
         while first < last:
             yield first
-            first = min((first // per_file + 1) * per_file, first + _READ, last)
+            end = (first // per_file + 1) * per_file if first < self._stored else last
+            first = min(end, self._stored if first < self._stored else last, first + _READ, last)
 
     def _each(self, first: int, last: int) -> Iterator[tuple[int, bytes]]:
         size = self._queue.entry_bytes
@@ -495,11 +500,13 @@ class _Search:
                 yield start + at // size, raw[at : at + size]
 
     def _raw(self, place: int, end: int) -> bytes:
-        """The bytes of entries from ``place`` on, at most `_READ`, up to ``end`` or the end of the file."""
+        """The bytes of entries from ``place`` on, at most `_READ`, up to ``end``, the end of the file, or the tail."""
         size = self._queue.entry_bytes
+        if place >= self._stored:
+            return self._tail[(place - self._stored) * size : (min(place + _READ, end) - self._stored) * size]
         position = place * size
         segment = self._files[(position - self._files[0].base) // self._files[0].size]
-        count = min(end - place, _READ, (segment.end - position) // size)
+        count = min(end - place, self._stored - place, _READ, (segment.end - position) // size)
         return self._fs.read_part(segment.path, position - segment.base, count * size)
 
 

@@ -236,6 +236,7 @@ def test_a_record_at_a_place_of_the_log_is_compared() -> None:
     flip(fs, b"key-050")
     with pytest.raises(NotResident) as cold, resident_only():
         store.record_at(physical)
+    assert not cold.value.on_disk, "it is in memory, and was not compared"
     with pytest.raises(Damaged):
         warm(cold.value)
     with pytest.raises(Damaged):
