@@ -15,7 +15,7 @@ from zlib import crc32
 
 import trio
 
-from skylark.broker.healing.figures import HealingFigures
+from skylark.broker.healing.figures import MAX_REPAIRED_A_CYCLE, HealingFigures
 from skylark.broker.healing.judgement import Copy, EntrySum, Verdict, judge
 from skylark.broker.healing.rewriting import LogBlocks, Reading
 from skylark.broker.part import Part
@@ -166,7 +166,7 @@ class LogHealer(Part):
             return False
         if not await self._apply(segment, block, now, verdict):
             return False
-        if own_sum is not None and crc32(verdict.right) != own_sum.crc and log.cuts == cuts:
+        if own_sum is not None and verdict.is_whole and crc32(verdict.right) != own_sum.crc and log.cuts == cuts:
             log.sums.replace(whole, crc32(verdict.right), is_attested=False)
         if verdict.is_whole:
             return True
@@ -240,7 +240,7 @@ class LogHealer(Part):
         wrong = _differing_bytes(now.on_disk[0], right)
         figures.blocks_repaired += 1
         figures.bytes_repaired += wrong
-        figures.bad_in_cycle += 1
+        self._count_bad()
         logger.warning(
             "%d bytes of the block at %d of the log (%s) were damaged and are right again: %s; the bad block: %s",
             wrong,
@@ -271,8 +271,15 @@ class LogHealer(Part):
     def _fail(self, block: Block, why: str) -> None:
         if block.start not in self.figures.damaged:
             self.figures.damaged.add(block.start)
-            self.figures.bad_in_cycle += 1
             logger.error("the block at %d of the log is damaged, and is not repaired: %s", block.start, why)
+            self._count_bad()
+
+    def _count_bad(self) -> None:
+        was_failing = self.figures.is_disk_failing
+        self.figures.bad_in_cycle += 1
+        if self.figures.is_disk_failing and not was_failing:
+            text = "more than %d blocks of the log were damaged: replace the disk. Controllers do not elect this broker"
+            logger.error(text, MAX_REPAIRED_A_CYCLE)
 
     def _tell(self, block: Block) -> None:
         for tell in self.on_repaired:

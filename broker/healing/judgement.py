@@ -88,36 +88,42 @@ def judge(
 
     ``entries``: those with bytes of the block, without gaps; none outside of a DLedger group.
     """
-    crc, why = _proven_sum(own_sum, copies)
-    # Bytes that only this replica vouches for do not beat those of others: the block may have been sealed when it was
-    # damaged already.
+    known = _sum_to_match(own_sum, copies)
     others = [copy for copy in copies if not copy.is_own]
-    if crc is not None:
-        for copy in copies:
-            if crc32(copy.of(block)) == crc:
-                return Verdict(copy.of(block), f"{copy.holder} matches the {why}", is_whole=True)
-    elif own_sum is not None:
-        for copy in others or copies:
-            if crc32(copy.of(block)) == own_sum.crc:
-                return Verdict(copy.of(block), f"{copy.holder} matches the sum sealed here", is_whole=True)
-    if crc is None and (of_entries := _entry_by_entry(block, copies, entries)):
+    # This replica's bytes and its own sum are one witness: the block may have been sealed when it was wrong already.
+    for copy in copies if known.is_proven else others or copies:
+        if crc32(copy.of(block)) == known.crc:
+            return Verdict(copy.of(block), f"{copy.holder} matches the {known.name}", is_whole=True)
+    if not known.is_proven and (of_entries := _entry_by_entry(block, copies, entries)):
         return Verdict(of_entries, f"the entries of the group match their CRCs, of {_names(copies)}", is_whole=True)
     made = _record_by_record(block, copies, segment_bytes)
-    if crc is None and own_sum is not None and made.right is not None and crc32(made.right) == own_sum.crc:
-        return Verdict(made.right, "put together, the copies match the sum sealed here", is_whole=True)
-    if crc is None:
+    if known.crc is None:
         return made
-    if made.right is not None and crc32(made.right) == crc:
-        return Verdict(made.right, f"put together, the copies match the {why}", is_whole=True)
-    return Verdict(None, f"no copy matches the {why}, of {_names(copies)}")
+    if made.right is not None and crc32(made.right) == known.crc:
+        return Verdict(made.right, f"put together, the copies match the {known.name}", is_whole=True)
+    # Two others must contradict this replica's sum: equal bytes of two replicas may be damage that one has sent to the
+    # other.
+    agreeing = sum(copy.has_vote and copy.of(block) == made.right for copy in others)
+    if not known.is_proven and not made.undecided and agreeing >= 2:
+        return made._replace(is_whole=True)
+    return Verdict(None, f"no copy matches the {known.name}, of {_names(copies)}")
 
 
-def _proven_sum(own_sum: BlockSum | None, copies: Sequence[Copy]) -> tuple[int | None, str]:
-    """The sum that two replicas had when the block was sealed; None without one, or when others disagree about it."""
+class _SumToMatch(NamedTuple):
+    """``is_proven``: two replicas had this sum when the block was sealed. ``crc`` is None when there is no sum."""
+
+    crc: int | None
+    name: str
+    is_proven: bool
+
+
+def _sum_to_match(own_sum: BlockSum | None, copies: Sequence[Copy]) -> _SumToMatch:
     if own_sum is not None and own_sum.is_attested:
-        return own_sum.crc, "attested sum"
+        return _SumToMatch(own_sum.crc, "attested sum", True)
     attested = {copy.sum.crc for copy in copies if copy.sum is not None and copy.sum.is_attested}
-    return (attested.pop(), "sum that others have attested") if len(attested) == 1 else (None, "")
+    if len(attested) == 1:
+        return _SumToMatch(attested.pop(), "sum that others have attested", True)
+    return _SumToMatch(None if own_sum is None else own_sum.crc, "sum sealed here", False)
 
 
 def _names(copies: Sequence[Copy]) -> str:

@@ -39,6 +39,8 @@ class PeerLogs:
         self._members = members
         self._segment_bytes = segment_bytes
         self._client: RemotingClient | None = None
+        # Why replicas gave nothing when they were asked last, by address.
+        self._failures: dict[str, str] = {}
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep a client open, until cancelled."""
@@ -58,8 +60,11 @@ class PeerLogs:
             try:
                 copy = await self._copy_of(addr, block, own)
             except _Failures as error:
-                logger.info("%s gives no bytes of the block at %d: %s", addr, block.start, error)
+                if self._failures.get(addr) != str(error):
+                    logger.warning("%s gives no bytes of the block at %d of the log: %s", addr, block.start, error)
+                self._failures[addr] = str(error)
                 return
+            self._failures.pop(addr, None)
             if len(copy.of(block)) < block.size:
                 return
             found.append(copy)
@@ -67,6 +72,7 @@ class PeerLogs:
                 nursery.cancel_scope.cancel()
 
         members = await self._members()
+        self._failures = {addr: why for addr, why in self._failures.items() if addr in members}
         async with trio.open_nursery() as nursery:
             for addr in members:
                 nursery.start_soon(ask, addr)

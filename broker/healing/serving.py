@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 import trio
 
 from skylark.broker.part import Part
+from skylark.broker.replication.attesting import attest
 from skylark.broker.store.log.commitlog import CommitLog
 from skylark.broker.store.log.segment import Segment
 from skylark.broker.store.sums.block_sums import Block
@@ -69,14 +70,8 @@ class LogServing(Part):
             raise RequestRefused(ResponseCode.INVALID_PARAMETER, str(error)) from None
         if asked and len(asked) != len(blocks):
             raise RequestRefused(ResponseCode.INVALID_PARAMETER, f"{len(asked)} sums for {len(blocks)} blocks")
-        suspects: list[Block] = []
-        for block, theirs in zip(blocks, asked, strict=False):
-            if theirs is None or sums.sum_of(block) is None:
-                continue
-            if not sums.attest(block, theirs.crc):
-                suspects.append(block)
-        if suspects:
-            self._suspect(suspects)
+        if differing := attest(sums, blocks, asked):
+            self._suspect(differing)
         rows = encode_rows(sums.sum_of(block) for block in blocks)
         return LOG_SUMS.answer(request, LogLimitHeader(limit), body=rows)
 

@@ -17,14 +17,14 @@ from random import Random
 import trio
 
 from skylark.broker.replication.copying import NEAR_BYTES, CopiedLog, QueueBuilding, add_file
-from skylark.broker.replication.link import RESYNC
+from skylark.broker.replication.replica import BadRecord
 from skylark.broker.replication.session import Dialogue, MasterTarget, SlaveSide
 from skylark.broker.replication.stats import SlaveProgress
 from skylark.broker.replication.whole_records import WholeRecords
 from skylark.mqcommon.addresses import server_address, split_address
 from skylark.mqcommon.backoff import Backoff
 from skylark.mqcommon.clock import Clock
-from skylark.mqcommon.errors import DiskFull, ProtocolError, ReplicationRefused, StoreCorrupt, leaves
+from skylark.mqcommon.errors import DiskFull, ProtocolError, ReplicationRefused, leaves
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.signal import Signal
 from skylark.remoting.net import sockets
@@ -92,7 +92,7 @@ class HaClient:
         self.stopped = ""
 
     async def run(self) -> None:
-        """Run until cancelled, or until the log is found corrupt; then call `finish`."""
+        """Run until cancelled; then call `finish`."""
         failures, logged_at = 0, -math.inf
         while True:
             started = trio.current_time()
@@ -100,15 +100,12 @@ class HaClient:
                 reason = await self._follow()
                 # Readers see a message only when its queue has it, also while the master is away.
                 await self._queues.build_rest()
-            except DiskFull as error:
+            except (BadRecord, DiskFull) as error:
                 reason = str(error)
             except ReplicationRefused as error:
                 self._stop_copying(str(error))
                 await trio.sleep(REFUSED_PAUSE_S)
                 continue
-            except StoreCorrupt as error:
-                self._stop_copying(f"{error}; {RESYNC}")
-                return
             failures = 1 if trio.current_time() - started > GOOD_S else failures + 1
             now = trio.current_time()
             if self.following or failures == 1 or now >= logged_at + LOG_S:
@@ -139,6 +136,11 @@ class HaClient:
                     await self._send(session, transport)
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 pass  # the master is gone, or older than this request
+
+    @property
+    def problem(self) -> str:
+        """The damaged record that keeps the messages after it from being shown; "" if there is none."""
+        return self._queues.problem
 
     async def finish(self) -> None:
         """Call after `run`: adds all whole records to their queues, and cuts a partial record at the end of the log."""
@@ -274,9 +276,9 @@ class HaClient:
 
 def _reason_of(group: BaseExceptionGroup[BaseException]) -> str:
     """Why a connection ended; raises errors after which the slave must not simply try again."""
-    lost, others = group.split((ProtocolError, trio.BrokenResourceError, DiskFull, OSError))
+    lost, others = group.split((ProtocolError, trio.BrokenResourceError, BadRecord, DiskFull, OSError))
     for error in leaves(others) if others else []:
-        if isinstance(error, ReplicationRefused | StoreCorrupt):
+        if isinstance(error, ReplicationRefused):
             raise error from None
     if others:
         raise others

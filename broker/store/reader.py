@@ -222,7 +222,8 @@ def _read_plain(
 
 def _is_trusted(log: CommitLog, queue: ConsumeQueue, offset: int, physical: int) -> bool:
     """Whether this process made the entry at ``offset``, whose message is at ``physical``, lately. It is right then."""
-    return offset >= queue.loaded_to and log.is_recent(physical)
+    # A slave may have copied a damaged record that was given up.
+    return offset >= queue.loaded_to and log.is_recent(physical) and not log.blocks.given_up
 
 
 def _is_checked(log: CommitLog, queue: ConsumeQueue, offset: int, end: int, ranges: list[Range]) -> bool:

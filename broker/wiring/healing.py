@@ -8,6 +8,7 @@ from skylark.broker.healing.rewriting import LogBlocks
 from skylark.broker.healing.serving import LogServing
 from skylark.broker.part import Part
 from skylark.broker.registration.peers import Peers
+from skylark.broker.replication.attesting import Attesting
 from skylark.broker.wiring.core import Core
 from skylark.broker.wiring.replication import Replicated
 from skylark.mqcommon.errors import RequestRefused
@@ -19,10 +20,11 @@ NAMESRV_S = 0.5
 
 @lazy_dataclass(frozen=True)
 class Healing:
-    """``answering``: the parts with handlers of requests."""
+    """``answering``: the parts with handlers of requests; ``attesting``: what tells the master this log's sums."""
 
     healer: LogHealer
     answering: tuple[Part, ...]
+    attesting: Attesting
 
 
 def wire_healing(core: Core, replicated: Replicated, peers: Peers) -> Healing:
@@ -53,4 +55,7 @@ def wire_healing(core: Core, replicated: Replicated, peers: Peers) -> Healing:
     )
     healer.on_repaired.append(store.log.blocks.repaired)
     core.cold.healer = healer
-    return Healing(healer, (LogServing(store.log, lambda: store.safe_end, healer.suspect),))
+    if core.elected is not None:
+        core.elected.has_sound_disk = lambda: not healer.figures.is_disk_failing
+    attesting = Attesting(store.log.sums, core.role, replicated.known, core.open_client, healer.suspect)
+    return Healing(healer, (LogServing(store.log, lambda: store.safe_end, healer.suspect),), attesting)

@@ -250,6 +250,7 @@ def wire(
         timed,
         peers,
         healing.healer,
+        healing.attesting,
         logical,
         OpenConnections(server),
         *answering,

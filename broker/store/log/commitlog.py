@@ -61,6 +61,8 @@ class CommitLog:
         self.syncs = 0
         # The number of wrong queue entries that were made again, and of damaged messages that are skipped.
         self.entries_mended = self.messages_skipped = 0
+        #: Why bytes that the start after a power loss has cut were damaged, and not lost by it; "" if they were not.
+        self.tail_damage = ""
         #: How many times bytes were cut from the end of the open log.
         self.cuts = 0
         # Where the damaged batches are that were logged.

@@ -104,6 +104,15 @@ class BlockSums:
                 if states[number]:
                     yield self.block_at(base + number * BLOCK_BYTES)
 
+    def next_unattested(self, offset: int) -> Block | None:
+        """The first block from ``offset`` on that is sealed and not attested."""
+        for base in sorted(base for base in self._files if base + self._segment_bytes > offset):
+            first = -(-max(offset - base, 0) // BLOCK_BYTES)
+            number = self._files[base].states.find(_SEALED, first)
+            if number >= 0:
+                return self.block_at(base + number * BLOCK_BYTES)
+        return None
+
     def sum_of(self, block: Block) -> BlockSum | None:
         """The sum of a sealed block; None for a block that is not sealed. For any thread."""
         sums, number = self._place(block)

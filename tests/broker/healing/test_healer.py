@@ -259,6 +259,16 @@ async def test_a_block_that_was_sealed_when_it_was_damaged_is_decided_by_the_oth
         assert one.store.log.sums.sum_of(BLOCK) == BlockSum(crc32(one.log[:FILE]), False)
 
 
+async def test_a_broker_alone_says_that_a_block_is_wrong_and_keeps_its_sum() -> None:
+    async with healing() as one:
+        one.seal(is_attested=False)
+        at = one.log.index(b"KEYS") + 5
+        one.damage(at)
+        assert not await one.healer.heal([BLOCK]), "though each record is sound"
+        assert one.store.log.sums.sum_of(BLOCK) == BlockSum(crc32(one.log[:FILE]), False)
+        assert one.healer.figures.damaged == {0}
+
+
 async def test_a_suspect_that_is_right_stays_as_it_is() -> None:
     async with healing() as one:
         one.seal()

@@ -148,6 +148,28 @@ def test_a_block_that_was_sealed_when_it_was_damaged_is_decided_by_the_others() 
     assert verdict(own, data, data, own_sum=sealed_so).right == of_block(data)
 
 
+def test_half_of_the_replicas_are_no_majority_and_attested_sums_that_differ_prove_nothing() -> None:
+    data = whole_file([100] * 40)
+    bad = damaged(data, (data.index(b"KEYS", BLOCK.start - FILE + 300) + 5, b"\x07"))
+    assert verdict(bad, bad, data, data).right is None
+    copies = [Copy("own", FILE, bad, is_own=True)]
+    copies += [Copy("peer", FILE, log, BlockSum(crc32(of_block(log)), True)) for log in (data, bad)]
+    assert judge(BLOCK, None, copies, FILE).right == of_block(bad), "two of three have it so"
+    assert judge(BLOCK, None, [*copies, Copy("fourth", FILE, data)], FILE).right is None
+
+
+@given(files, st.lists(damages(), min_size=1, max_size=3), st.lists(damages(), max_size=2), st.booleans())
+def test_bytes_that_differ_from_the_only_sum_are_not_called_right(
+    data: bytes, own: list[tuple[int, bytes]], peer: list[tuple[int, bytes]], has_peer: bool
+) -> None:
+    copies = [data] * 2
+    for number, each in ((0, own), (1, peer)):
+        for damage in each:
+            copies[number] = damaged(copies[number], damage)
+    found = verdict(copies[0], *copies[1:] * has_peer, own_sum=BlockSum(crc32(of_block(data)), False))
+    assert found.right in (None, of_block(data))
+
+
 def test_copies_of_single_records_have_no_vote() -> None:
     data = whole_file([100] * 40)
     own = damaged(data, (data.index(b"KEYS", BLOCK.start - FILE + 300) + 5, b"\x07"))
@@ -159,7 +181,10 @@ def test_entries_of_a_group_decide_without_a_sum() -> None:
     bad = damaged(data, (data.index(b"KEYS", BLOCK.start - FILE + 300) + 5, b"\x07"))
     copies = [Copy("own", FILE, bad, is_own=True), Copy("peer", FILE, data)]
     entries = [EntrySum(FILE + at, 512, crc32(data[at : at + 512])) for at in range(512, 2560, 512)]
-    for given_, right in ((entries[1:3], of_block(data)), (entries[1:2], None), (entries[2:], None), ([], None)):
+    twice = [entries[1], entries[1]]
+    for given_, right in (
+        *((entries[1:3], of_block(data)), (entries[1:2], None), (entries[2:], None), (twice, None), ([], None)),
+    ):
         assert judge(BLOCK, None, copies, FILE, given_).right == right
     across = [EntrySum(FILE + 700, 700, crc32(data[700:1400])), EntrySum(FILE + 1400, 900, crc32(data[1400:2300]))]
     assert judge(BLOCK, None, copies, FILE, across).right == of_block(data)

@@ -23,6 +23,7 @@ from skylark.remoting.protocol.requests.healing import (
     LogSumsRequestHeader,
     ReadLogRequestHeader,
 )
+from tests.broker.replication.autoswitch.test_set import controlled, is_in_sync, leads
 from tests.broker.replication.dledger.groups import started
 from tests.broker.replication.sets import SLAVE, Running, broker, namesrv
 from tests.support.memory_files import MemoryFiles
@@ -97,6 +98,17 @@ async def test_a_member_of_a_group_is_healed_by_the_others() -> None:
         damage(leader)
         assert await leader.bodies("topic") == BODIES
         assert leader.log() == log
+
+
+async def test_a_master_that_controllers_elected_is_healed_by_its_slave() -> None:
+    async with controlled() as brokers, brokers.broker() as master:
+        await leads(master)
+        async with brokers.broker() as slave:
+            await is_in_sync(master, 1)
+            log = await fill(master, slave)
+            damage(master)
+            assert await master.bodies("topic") == BODIES
+            assert master.log() == log == slave.log()
 
 
 async def test_a_replica_attests_the_sums_of_another_and_gives_no_damaged_bytes() -> None:

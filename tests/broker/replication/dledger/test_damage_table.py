@@ -167,6 +167,28 @@ def test_a_power_loss_is_told_from_damage_up_to_the_last_flush(stopped: MemoryFi
         assert Started(killed.crash(Random(seed))).outcome == "repaired"
 
 
+def test_one_bit_is_told_from_what_a_power_loss_tears_also_after_the_last_flush() -> None:
+    """A member with SYNC_FLUSH has promised what is on its disk, although the mark does not count it yet."""
+
+    async def run_and_lose_power() -> MemoryFiles:
+        async with group("n0", flush_disk_type="SYNC_FLUSH", flush_interval_commit_log=1_000_000) as made:
+            member = await made.start("n0")
+            await (await made.leader()).send("topic", *BODIES)
+            return member.fs.crash(Random(3))
+
+    left = trio.run(run_and_lose_power)
+    whole = Started(left.killed())
+    assert whole.outcome == "repaired" and len(whole.entries) > len(BODIES)
+    for path, step in ((ENTRIES, 23), (LOG, 127)):
+        for at in range(HEAD.size if path == ENTRIES else 0, used(left, path), step):
+            damaged = left.killed()
+            damaged.flip(path, at, at % 8)
+            # "repaired": the padding of a slot.
+            found = [Started(damaged) for _ in range(2)]
+            assert found[0].outcome in ("joins anew", "refused") or found[0].entries == whole.entries, (path, at)
+            assert found[1].outcome == found[0].outcome, (path, at)
+
+
 # --- while the member runs
 
 
