@@ -179,8 +179,8 @@ class QueueBuilding:
     def _note_problem(self, problem: str) -> None:
         if problem and problem != self.problem:
             logger.error(
-                "%s. No replica has given it yet: the log is copied on, but messages from there on are not shown here, and"
-                " this broker cannot become the master",
+                "%s. No replica has given it yet: the log is copied on, but messages from there on are not shown here,"
+                " and this broker cannot become the master",
                 problem,
             )
         elif self.problem and not problem:

@@ -89,10 +89,10 @@ def torn_reason(view: _View, at: int, record: Record, *, lost_sectors: bool) -> 
 
 
 def may_lack_sectors(view: _View, at: int, end: int) -> bool:
-    """Whether the power loss that came before the bytes from ``at`` to ``end`` were synced explains that they are wrong.
+    """Whether a power loss that came before the bytes from ``at`` to ``end`` were synced explains that they are wrong.
 
-    Then some sector has zeros from some byte on: it was written before these bytes were there, or never. Otherwise the
-    disk has changed the bytes.
+    Then some sector has zeros from some byte on: it was written before these bytes were there, or never. Otherwise
+    the disk has changed the bytes.
     """
     while at < end:
         stop = min((at // SECTOR_BYTES + 1) * SECTOR_BYTES, end)

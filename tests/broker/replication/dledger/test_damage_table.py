@@ -6,6 +6,7 @@ missing.
 A member that runs sends each entry as it was written, or has it mended first.
 """
 
+import math
 from collections.abc import AsyncIterator, Awaitable, Iterable
 from contextlib import asynccontextmanager
 from random import Random
@@ -20,6 +21,7 @@ from skylark.broker.replication.dledger.entry_index import HEAD, EntryIndex
 from skylark.broker.replication.dledger.group_store import LostDisk
 from skylark.broker.replication.dledger.log_disk import GroupLog, LogDisk
 from skylark.broker.store.store import MessageStore
+from skylark.broker.tasks import flush
 from skylark.mqcommon.clock import SystemClock
 from skylark.mqcommon.errors import StoreCorrupt, StoreError
 from skylark.mqcommon.raft.messages import AppendRequest
@@ -167,8 +169,11 @@ def test_a_power_loss_is_told_from_damage_up_to_the_last_flush(stopped: MemoryFi
         assert Started(killed.crash(Random(seed))).outcome == "repaired"
 
 
-def test_one_bit_is_told_from_what_a_power_loss_tears_also_after_the_last_flush() -> None:
+def test_one_bit_is_told_from_what_a_power_loss_tears_also_after_the_last_flush(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A member with SYNC_FLUSH has promised what is on its disk, although the mark does not count it yet."""
+    monkeypatch.setattr(flush, "CHECKPOINT_INTERVAL_S", math.inf)
 
     async def run_and_lose_power() -> MemoryFiles:
         async with group("n0", flush_disk_type="SYNC_FLUSH", flush_interval_commit_log=1_000_000) as made:
