@@ -211,8 +211,11 @@ async def switching(
 
 
 @asynccontextmanager
-async def under_load(at: AnySet) -> AsyncIterator[Switching[AnySet]]:
-    """Run the set, with all brokers in sync, under load until the block ends; then check everything."""
+async def under_load(at: AnySet, *, is_stopped: bool = False) -> AsyncIterator[Switching[AnySet]]:
+    """Run the set, with all brokers in sync, under load until the block ends; then check everything.
+
+    ``is_stopped``: in the end daemons are stopped gracefully, not killed.
+    """
     async with running(at), Admin(at.nameserver) as admin:
         await at.until_in_sync(admin)
         await at.make_topic(admin, TOPIC, QUEUES)
@@ -234,3 +237,5 @@ async def under_load(at: AnySet) -> AsyncIterator[Switching[AnySet]]:
                 made.load.stopping = True
             await made.check()
             reading.cancel_scope.cancel()
+        if is_stopped:
+            assert await trio.to_thread.run_sync(at.stop) == []

@@ -146,13 +146,17 @@ class Trial:
 
 
 @asynccontextmanager
-async def trial(mode: str, home: Path, *, machines: bool) -> AsyncIterator[Trial]:
-    """A set in sync, under load until the block ends; then all is checked."""
+async def trial(
+    mode: str, home: Path, *, machines: bool = False, options: Sequence[str] = (), is_stopped: bool = False
+) -> AsyncIterator[Trial]:
+    """A set in sync, under load until the block ends; then all is checked. ``options``: more for all brokers."""
     at = MADE[mode](home)
+    for broker in at.brokers:
+        broker.command = [*broker.command, *options]
     made = Machines(home, at) if machines else None
     async with trio.open_nursery() as links:
         openable: Openable = at  # type: ignore[assignment]
         await openable.open(links)
-        async with under_load(at) as now:
+        async with under_load(at, is_stopped=is_stopped) as now:
             yield Trial(mode, now, made)
         links.cancel_scope.cancel()

@@ -139,8 +139,8 @@ class Patient(Member):
         self._history.note_masters()
         before = self.in_memory(block)
         self.healer.suspect([block])
-        while self.healer._repairs:
-            await trio.sleep(0.1)
+        for repair in list(self.healer._repairs.values()):
+            await repair.done.wait()
         self.check_repair(block, before)
 
     async def suspect_any(self) -> None:
@@ -150,7 +150,7 @@ class Patient(Member):
             await self.suspect(self._history.random.choice(damaged))
 
     async def scrub(self) -> None:
-        """Compare all blocks with the medium and with memory. A block without a sum gets one if its records are sound."""
+        """Compare all blocks with the medium and with memory; a block of sound records without a sum gets one."""
         sums, size = self.store.log.sums, self.store.log.chain.segment_bytes
         for block in list(sums.blocks(0, self.safe_end)):
             if block.end > min(self.sealing.sealed_to, self.safe_end):
