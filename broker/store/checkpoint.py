@@ -136,6 +136,8 @@ class StoreCheckpoint:
         self._writing = threading.Lock()
         self._flushed_to = 0
         self._marks = 0
+        # What was written last; None before the first time.
+        self._last: tuple[int, int, tuple[int, int, int], bool] | None = None
 
     def write(
         self,
@@ -166,9 +168,29 @@ class StoreCheckpoint:
             view[at : at + _SLOT.size + _CRC.size] = slot + _CRC.pack(crc32(slot))
         self._file.sync()
         flushed = min(times[:2])
+        self._last = log_offset, log_timestamp, times, clean
         self.state = CheckpointState(
             log_offset, clean, log_timestamp, flushed, flushed_to=self._flushed_to, keeps_sums=True
         )
+
+    def is_whole(self, data: bytes) -> bool:
+        """Whether ``data`` are the bytes of the file, as far as they count. No write may run meanwhile."""
+        written = sum(_read_slot(data, at) is not None for at in _SLOTS_AT) if len(data) == CHECKPOINT_BYTES else 0
+        if written < min(self._sequence, len(_SLOTS_AT)):
+            return False
+        state, sequence = _parse(data)
+        is_same = (state.log_offset, state.clean, sequence) == (self.state.log_offset, self.state.clean, self._sequence)
+        return is_same and not state.used_by_rocketmq and state.flushed_to is not None
+
+    def write_again(self) -> None:
+        """Write both slots again, as `write`: the file is damaged."""
+        if self._last is not None:
+            log_offset, log_timestamp, times, clean = self._last
+            for _ in _SLOTS_AT:
+                self.write(log_offset, log_timestamp, times, clean=clean)
+            with self._writing:
+                self._file.pwrite(0, memoryview(self._file.view[:]))
+            self._file.sync()
 
     def note_flushed(self, offset: int) -> None:
         """Record that the log is on disk up to ``offset``, without a sync. For any thread."""

@@ -19,7 +19,7 @@ from skylark.broker.store.index.index_file import IndexFile
 from skylark.broker.store.index.log_keys import index_keys
 from skylark.broker.store.log.commitlog import CommitLog
 from skylark.broker.store.log.log_files import HEAD_BYTES, stored_ms
-from skylark.broker.store.log.residency import NotResident, Span
+from skylark.broker.store.log.residency import AllNotResident, NotResident
 from skylark.broker.store.queue.consumequeue import ConsumeQueue
 from skylark.broker.store.queue.entry import BLANK_SIZE
 from skylark.mqcommon.errors import DiskFull, ProtocolError
@@ -264,14 +264,15 @@ def _peak(time_at: Callable[[int], int], low: int, high: int) -> tuple[int, int]
 def _times_at(time_at: Callable[[int], int], places: list[int]) -> list[int]:
     """The times at all ``places``; NotResident names all bytes that are on disk only, to be read in one go."""
     times: list[int] = []
-    cold: dict[Span, None] = {}
+    cold: list[NotResident] = []
     for place in places:
         try:
             times.append(time_at(place))
         except NotResident as missing:
-            cold.update(dict.fromkeys(missing.spans))
+            # The traceback would keep this frame in a cycle.
+            cold.append(missing.with_traceback(None))
     if cold:
-        raise NotResident([*cold])
+        raise AllNotResident(cold)
     return times
 
 

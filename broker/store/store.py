@@ -12,7 +12,7 @@ Neighbours: checkpoint.py (the file), reader.py and query.py (reads), recovery.p
 and in which thread).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import NamedTuple
@@ -43,11 +43,13 @@ from skylark.broker.store.queue.consumequeue import ConsumeQueue, QueueWrite
 from skylark.broker.store.queue.delay_levels import DEFAULT, DelayLevels
 from skylark.broker.store.queue.ends import EndsTable, QueueEnds, read_queue_ends, remove_since, write_queue_ends
 from skylark.broker.store.queue.entry import BATCH_ENTRY_BYTES, ENTRY_BYTES
+from skylark.broker.store.queue.entry_repair import mend_block
 from skylark.broker.store.queue.queues import Queues
 from skylark.broker.store.queue.tags import TagCodes
 from skylark.broker.store.reader import GetResult, read_queue
 from skylark.broker.store.recovery import PagesLost, Progress, Recovery, RecoveryReport, StoreFiles
 from skylark.broker.store.sums.block_sums import Block
+from skylark.broker.store.sums.derived_sums import DerivedRows, IndexRows, QueueRows, read_sums, write_sums
 from skylark.broker.store.sums.sum_files import SumFiles
 from skylark.broker.store.truncation.intent import resume_truncation
 from skylark.broker.store.truncation.saved import Survey, prune, save
@@ -168,6 +170,7 @@ class MessageStore:
             f"{directory}/batchconsumequeue",
             options.batchqueue_segment_bytes,
             options.delay_levels,
+            partial(mend_block, self.log),
         )
         self.index = Index(
             fs, f"{directory}/index", options.index_slots, options.index_capacity, enabled=options.index_enabled
@@ -222,6 +225,8 @@ class MessageStore:
             if not report.torn_reason:
                 report.torn_file, report.torn_reason = lost.file, lost.reason
         self._last_timestamp = self._flushed_timestamp = recovery.last_timestamp
+        is_unchanged = last_stop is LastStop.CLEAN and not self._checkpoint.state.used_by_rocketmq
+        self._take_sums(read_sums(fs, directory), is_unchanged=is_unchanged)
         report.ahead_ms = self.ahead_ms
         report.sums_dropped = "another version has used the store" if are_stale else self._load_sums(state)
         write_abort(fs, directory)
@@ -307,6 +312,10 @@ class MessageStore:
                 with suppress(DiskFull):
                     self.build_index(CLOSE_CATCH_UP)
                 self.checkpoint(with_ends=True, clean=True)
+                with suppress(DiskFull, OSError):  # without them the scrub compares more with the log
+                    for file in self.index.files[-1:]:
+                        file.add_sums(file.slot_sums())
+                    self.write_sums(list(self.queue_sums(self.queues)))
                 remove_abort(self._fs, self.options.directory, index_is_complete=not self.index_behind)
         except (DiskFull, OSError) as error:
             return str(error)
@@ -315,6 +324,49 @@ class MessageStore:
             self._checkpoint.close()
             self._lock.close()
         return ""
+
+    # --- the sums of queues and index
+
+    def _take_sums(self, known: DerivedRows, *, is_unchanged: bool) -> None:
+        """``is_unchanged``: they were written by a stop, and nothing has used the store since."""
+        for row in known.queues:
+            queue = self.queues.find(row.topic, row.queue_id)
+            if queue is not None and queue.is_batch == row.is_batch:
+                queue.take_sums(row.first, row.rows)
+        files = {file.name: file for file in self.index.files}
+        for name, first, rows in known.index_files:
+            if (file := files.get(name)) is not None:
+                file.take_sums(first, rows, may_have_changed=file is self.index.files[-1] and not is_unchanged)
+
+    def queue_sums(self, queues: Iterable[ConsumeQueue]) -> Iterator[QueueRows]:
+        """The sums of these queues, for `write_sums`."""
+        for queue in queues:
+            if (found := queue.sums.rows())[1]:
+                yield QueueRows(queue.is_batch, queue.topic, queue.queue_id, *found)
+
+    def write_sums(self, queues: Sequence[QueueRows]) -> None:
+        """Write the sums of the queues, and of the index, to disk. Blocks; for any thread, one at a time."""
+        index_files = [IndexRows(file.name, *file.sums.rows()) for file in self.index.files[:]]
+        write_sums(self._fs, self._directory, DerivedRows(queues, index_files))
+
+    # --- small files, see healing/small_files.py
+
+    def is_checkpoint(self, data: bytes) -> bool:
+        """Whether ``data`` are what the file `checkpoint` must have. Beside no checkpoint; for any thread."""
+        return self._checkpoint.is_whole(data)
+
+    def write_checkpoint_again(self) -> None:
+        """Write the last checkpoint once more. Blocks; beside no checkpoint. StoreError as in `flush`."""
+        with self._must_succeed():
+            self._checkpoint.write_again()
+
+    def is_abort(self, data: bytes) -> bool:
+        """Whether ``data`` are what the file `abort` of an open store must have."""
+        return data.decode("ascii", "replace").strip() == self._fs.boot_id()
+
+    def write_abort_again(self) -> None:
+        """Mark the store as open once more. Blocks."""
+        write_abort(self._fs, self._directory)
 
     # --- writing
 
@@ -606,10 +658,8 @@ class MessageStore:
     def build_index(self, limit: int) -> int:
         """Let the index catch up by at most ``limit`` messages; returns how many."""
         done = 0
-        if self.index.is_being_cut:
-            return 0
         # A step may find only the filler at the end of a file, and no message.
-        while done < limit and self.index.position < self.log.end:
+        while done < limit and self.index.position < self.log.end and not self.index.is_held:
             done += self.index.build(self.log, limit - done)
         return done
 

@@ -1,16 +1,24 @@
 """The parts that heal the log: they find who else has its bytes, and answer others who ask for them."""
 
+from functools import partial
+from random import Random
+
 import trio
 
 from skylark.broker.healing.healer import LogHealer
+from skylark.broker.healing.index_files import IndexFiles
+from skylark.broker.healing.other_files import OtherFiles
 from skylark.broker.healing.peers import PeerLogs
+from skylark.broker.healing.queue_files import QueueFiles
 from skylark.broker.healing.rewriting import LogBlocks
 from skylark.broker.healing.serving import LogServing
+from skylark.broker.healing.small_files import MetadataFiles, SmallFiles, store_files, write_sums
 from skylark.broker.part import Part
 from skylark.broker.registration.peers import Peers
 from skylark.broker.replication.attesting import Attesting
 from skylark.broker.wiring.core import Core
 from skylark.broker.wiring.replication import Replicated
+from skylark.mqcommon.disk.small_file import SmallFile
 from skylark.mqcommon.errors import RequestRefused
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
@@ -25,6 +33,9 @@ class Healing:
     healer: LogHealer
     answering: tuple[Part, ...]
     attesting: Attesting
+    index_files: IndexFiles
+    #: The checks of all files but the log, for the scrub.
+    other_files: OtherFiles
 
 
 def wire_healing(core: Core, replicated: Replicated, peers: Peers) -> Healing:
@@ -58,4 +69,22 @@ def wire_healing(core: Core, replicated: Replicated, peers: Peers) -> Healing:
     if core.elected is not None:
         core.elected.has_sound_disk = lambda: not healer.figures.is_disk_failing
     attesting = Attesting(store.log.sums, core.role, replicated.known, core.open_client, healer.suspect)
-    return Healing(healer, (LogServing(store.log, lambda: store.safe_end, healer.suspect),), attesting)
+    serving = LogServing(store.log, lambda: store.safe_end, healer.suspect)
+    index_files = IndexFiles(core.fs, store, core.flusher)
+    other_files = _other_files(core, replicated, index_files)
+    return Healing(healer, (serving,), attesting, index_files, other_files)
+
+
+def _other_files(core: Core, replicated: Replicated, index_files: IndexFiles) -> OtherFiles:
+    fs, store, flusher = core.fs, core.store, core.flusher
+
+    def small_files() -> list[SmallFile]:
+        return [*store_files(fs, store, flusher), *replicated.small_files()]
+
+    kinds = (
+        SmallFiles(fs, small_files, flusher),
+        MetadataFiles(fs, core.metadata.journal, core.persister),
+        index_files,
+        QueueFiles(fs, store, flusher),
+    )
+    return OtherFiles(kinds, Random(), partial(write_sums, store, flusher))

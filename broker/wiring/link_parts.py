@@ -20,6 +20,7 @@ from skylark.broker.tasks.truncate import LogTruncation
 from skylark.broker.wiring.core import Core
 from skylark.broker.writing.elected import Elected
 from skylark.mqcommon.addresses import format_address, server_address
+from skylark.mqcommon.disk.small_file import SmallFile
 from skylark.mqcommon.errors import ConfigError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.remoting.net.client import RemotingClient
@@ -57,6 +58,8 @@ class Link:
     is_in_sync: Callable[[], bool] | None = None
     #: The entries of a DLedger group that have bytes of a block of the log.
     entries_of: EntriesOf = no_entries
+    #: Files of this kind of set that the scrub checks.
+    small_files: Callable[[], list[SmallFile]] = list
 
 
 def copied_log(core: Core, replica: Replica) -> CopiedLog:

@@ -30,6 +30,7 @@ from skylark.broker.replication.watch_metadata import MetadataWatch
 from skylark.broker.wiring.core import Core
 from skylark.broker.wiring.link_parts import Copier, Link, ha_port, ha_slaves, link_terms
 from skylark.broker.writing.admission import Reason
+from skylark.mqcommon.disk.small_file import SmallFile
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.polling import poll_until
 from skylark.remoting.net.client import RemotingClient
@@ -56,6 +57,8 @@ class Replicated:
     heartbeats: Heartbeats | None
     joining: Joining
     entries_of: EntriesOf
+    #: Files of this kind of set that the scrub checks.
+    small_files: Callable[[], list[SmallFile]]
     #: Called before a master registers.
     prepare: Callable[[RemotingClient], Awaitable[None]] | None
 
@@ -143,7 +146,17 @@ def wire_replication(
 
     joining = Joining(role, lambda: bool(slaves and slaves[-1].following), has_slaves, link.is_in_sync)
     return Replicated(
-        log, others, known, link.by_namesrv, members, stats, acting.heartbeats, joining, link.entries_of, link.prepare
+        log,
+        others,
+        known,
+        link.by_namesrv,
+        members,
+        stats,
+        acting.heartbeats,
+        joining,
+        link.entries_of,
+        link.small_files,
+        link.prepare,
     )
 
 

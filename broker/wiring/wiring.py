@@ -250,6 +250,7 @@ def wire(
         timed,
         peers,
         healing.healer,
+        healing.index_files,
         healing.attesting,
         logical,
         OpenConnections(server),

@@ -92,6 +92,9 @@ class MappedFile(Protocol):
         As ``pread``. Another process that maps the file keeps the bytes in memory.
         """
 
+    def no_read_ahead(self) -> None:
+        """From now on reads bring only the bytes into memory that they ask for. As ``pread``."""
+
     def send(self, socket_fd: int, at: int, size: int) -> int:
         """Send ``size`` bytes from ``at`` on to a non-blocking socket; returns how many it took.
 

@@ -104,6 +104,11 @@ class OsMappedFile:
             self.view.madvise(mmap.MADV_DONTNEED, start, end - start)
             os.posix_fadvise(fd, start, end - start, os.POSIX_FADV_DONTNEED)
 
+    def no_read_ahead(self) -> None:
+        with self._reading() as fd:
+            self.view.madvise(mmap.MADV_RANDOM)
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+
     def send(self, socket_fd: int, at: int, size: int) -> int:
         with self._reading() as fd:
             try:

@@ -454,6 +454,9 @@ class MemoryMappedFile:
         with self._fs._mutex:
             self._node.drop(at, size)
 
+    def no_read_ahead(self) -> None:
+        self._check_open()
+
     def send(self, socket_fd: int, at: int, size: int) -> int:
         try:
             return os.write(socket_fd, self.pread(at, size))

@@ -90,6 +90,23 @@ class Damaged(RequestRefused):
         await self.hold.wait(self.blocks)
 
 
+class AllNotResident(NotResident):
+    """What several reads lack: each is read in its own way."""
+
+    def __init__(self, missing: Sequence[NotResident]) -> None:
+        # Many reads may lack the same bytes.
+        self._missing = {tuple(each.spans): each for each in missing}
+        spans = dict.fromkeys(span for each in missing for span in each.spans)
+        super().__init__([*spans], on_disk=any(each.on_disk for each in missing))
+
+    def read(self) -> dict[Span, bytes]:
+        """As in `NotResident`."""
+        got: dict[Span, bytes] = {}
+        for missing in self._missing.values():
+            got |= missing.read()
+        return got
+
+
 # None outside of `resident_only`.
 _GOT: ContextVar[Mapping[Span, bytes] | None] = ContextVar("resident_only", default=None)
 

@@ -16,19 +16,19 @@ checkpoint, of the cleaner or of a deletion, and on the loop in `move_to` and `s
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from skylark.broker.store.log.residency import check_resident
+from skylark.broker.store.log.cold_blocks import ColdBlocks
+from skylark.broker.store.log.residency import bytes_got
 from skylark.broker.store.log.segment import OnMap, SegmentChain, file_path
 from skylark.broker.store.queue.bounds_search import BoundsSearch, entries_back, first_in_log, first_where, two_entries
 from skylark.broker.store.queue.delay_levels import DEFAULT, DelayLevels
 from skylark.broker.store.queue.entry import BLANK_SIZE, ENTRY, ENTRY_BYTES, TAGS_CODE, TAGS_CODE_AT
+from skylark.broker.store.sums.growing_sums import GrowingSums
 from skylark.mqcommon.disk.files import FileSystem, MappedFile
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.message.layout import MIN_RECORD
 from skylark.mqcommon.message.record import Record
 from skylark.mqcommon.names import SCHEDULE_TOPIC, TIMER_TOPIC
 
-# A read of entries that are on disk only brings in this many bytes around them: some 13,000 entries.
-NEIGHBOUR_BYTES = 256 * 1024
 _BLANK = ENTRY.pack(0, BLANK_SIZE, 0)
 # Where an entry has its size, after its physical offset.
 _SIZE_AT = 8
@@ -39,6 +39,8 @@ _FIRST_BYTES = 4096
 _STEP_BYTES = 20 * 4096
 
 IsSound = Callable[[int, int, int], bool]
+#: Mends block ``number`` of a queue, whose bytes do not fit its sum. May raise NotResident, as a read.
+MendBlock = Callable[["ConsumeQueue", int], None]
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -94,13 +96,14 @@ def _allocated_to(end: int, segment_bytes: int) -> int:
 class QueueFiles(NamedTuple):
     """Where the files of queues of one kind are: on which disk, in which directory, of what size.
 
-    ``on_map`` is called after each mapping of a file.
+    ``on_map`` is called after each mapping of a file, ``mend`` when a read meets a block that does not fit its sum.
     """
 
     fs: FileSystem
     directory: str
     segment_bytes: int
     on_map: OnMap
+    mend: MendBlock
 
 
 class TopicHead(NamedTuple):
@@ -122,6 +125,7 @@ class ConsumeQueue:
         "_chain",
         "_directory",
         "_fs",
+        "_mend",
         "_on_map",
         "_segment_bytes",
         "_skipped",
@@ -139,6 +143,7 @@ class ConsumeQueue:
         "queue_id",
         "record_overhead",
         "sealed_at",
+        "sums",
         "topic",
         "topic_tail",
     )
@@ -149,12 +154,14 @@ class ConsumeQueue:
     least_bytes = MIN_RECORD
 
     def __init__(self, files: QueueFiles, head: TopicHead, queue_id: int, levels: DelayLevels = DEFAULT) -> None:
-        self._fs, self._directory, self._segment_bytes, self._on_map = files
+        self._fs, self._directory, self._segment_bytes, self._on_map, self._mend = files
         # None until the first use; the files are then those that hold `min_offset` to `_stored`.
         self._chain: SegmentChain | None = None
         # Entries before this offset are in files, those from it on in the tail.
         self._stored = 0
         self._tail = bytearray()
+        #: The sums of the files' blocks.
+        self.sums = GrowingSums(self._segment_bytes)
         # The offsets of messages that readers skip, and whether that is still so; None for most queues.
         self._skipped: dict[int, Callable[[], bool]] | None = None
         self.topic, self.magic, self.topic_tail, self.record_overhead = head
@@ -184,6 +191,11 @@ class ConsumeQueue:
             self._chain = self._new_chain()
             self._chain.cover(min(self.min_offset, max(self._stored - 1, 0)) * ENTRY_BYTES, self._stored * ENTRY_BYTES)
         return self._chain
+
+    @property
+    def segment_bytes(self) -> int:
+        """The size of each file."""
+        return self._segment_bytes
 
     @property
     def stored_bytes(self) -> int:
@@ -281,6 +293,7 @@ class ConsumeQueue:
         self._tail.clear()
         chain = self.chain  # read before the offsets change, which it is made from
         assert not chain.segments or chain.start <= offset * ENTRY_BYTES <= chain.end
+        self.sums = GrowingSums(self._segment_bytes)
         self.min_offset = self.next_offset = self._stored = offset
 
     @property
@@ -307,8 +320,14 @@ class ConsumeQueue:
         # files that the thread made, since reads find the entries in these files from now on.
         start, size = write.at, len(write.data)
         self.chain.cover(start, start + size)
+        self.sums.extend(start, write.data)
         del self._tail[:size]
         self._stored += size // self.entry_bytes
+
+    def take_sums(self, first: int, rows: bytes) -> None:
+        """Use the sums of an earlier process, see `GrowingSums.take_rows`."""
+        self.sums = GrowingSums(self._segment_bytes)
+        self.sums.take_rows(first, rows, self.stored_bytes)
 
     def take_back(self, offset: int, tags_code: int) -> None:
         """Move the entries from ``offset`` on out of the files and into the tail; for recovery.
@@ -327,6 +346,7 @@ class ConsumeQueue:
             self.chain.zero_from(start, sync=False)
             self._tail[:0] = b"".join(parts)
             self._stored = offset
+            self.sums.drop_from(self.stored_bytes)
         TAGS_CODE.pack_into(self._tail, (offset - self._stored) * ENTRY_BYTES + TAGS_CODE_AT, tags_code)
 
     def put_record(self, record: Record, tags_code: int) -> None:
@@ -350,7 +370,7 @@ class ConsumeQueue:
         segment = self.chain.at(offset * ENTRY_BYTES)
         assert segment is not None
         file, at = segment.file, offset * ENTRY_BYTES - segment.base
-        check_resident(file, at, ENTRY_BYTES, around=NEIGHBOUR_BYTES)
+        self._check(file, segment.base, at, ENTRY_BYTES)
         return ENTRY.unpack_from(file.view, at)
 
     def entries(self, offset: int, count: int) -> Iterator[tuple[int, int, int]]:
@@ -369,7 +389,7 @@ class ConsumeQueue:
         at = offset * ENTRY_BYTES - segment.base
         here = min(count, self._stored - offset, (segment.size - at) // ENTRY_BYTES)
         file, size = segment.file, here * ENTRY_BYTES
-        check_resident(file, at, size, around=NEIGHBOUR_BYTES)
+        self._check(file, segment.base, at, size)
         data = file.view[at : at + size]
         if here < count and offset + here == self._stored:
             data += self._tail[: (count - here) * ENTRY_BYTES]
@@ -410,6 +430,7 @@ class ConsumeQueue:
         The file of the last message stays, even if that message is gone: it tells at which offset the queue goes on.
         """
         self.chain.retire_before(min(max(self.min_offset, offset), self._stored - 1) * ENTRY_BYTES)
+        self.sums.remove_before(self.chain.start)
         self.min_offset = max(self.min_offset, offset)
 
     @property
@@ -460,6 +481,7 @@ class ConsumeQueue:
     def forget(self) -> None:
         """Drop all entries; the caller removes the files."""
         self.loaded_to, self.checked = 0, _NOTHING
+        self.sums = GrowingSums(self._segment_bytes)
         self.chain.forget()
         self._tail.clear()
         self._skipped = None
@@ -488,6 +510,7 @@ class ConsumeQueue:
             first = at // self._segment_bytes * self._segment_bytes // ENTRY_BYTES
             if first > self.next_offset:
                 self._tail.clear()
+                self.sums = GrowingSums(self._segment_bytes)
                 self.next_offset = self._stored = first
             self.append_many(_BLANK * (queue_offset - self.next_offset))
             self.min_offset = queue_offset
@@ -514,6 +537,7 @@ class ConsumeQueue:
             self.chain.cut_ended()  # queues have no files that are made ahead
             self.chain.map_last_anew()
             self._stored = offset
+            self.sums.drop_from(self.stored_bytes)
         self.next_offset = offset
         self.loaded_to, self.checked = min(self.loaded_to, offset), _NOTHING
         self.min_offset = min(self.min_offset, offset)
@@ -522,6 +546,20 @@ class ConsumeQueue:
         return SegmentChain(
             self._fs, self.directory, self._segment_bytes, durable_files=False, allocated=0, on_map=self._on_map
         )
+
+    def _check(self, file: MappedFile, base: int, at: int, size: int) -> None:
+        """Within `resident_only`, raise NotResident unless these bytes are in memory, and fit the sums of their blocks.
+
+        They are at ``at`` of a file that begins at ``base`` of the chain. Whole blocks are read: the entries around
+        will be needed soon. A block that does not fit its sum is mended from the log first.
+        """
+        if bytes_got() is None:
+            return
+        sums, is_resident = self.sums, file.resident(at, size)
+        if sums.suspects and (number := sums.suspected(base + at, size)) is not None:
+            self._mend(self, number)
+        if not is_resident or sums.needs_look(base + at, size):
+            raise ColdBlocks(file, base, at, size, sums, on_disk=not is_resident)
 
     def _read_file(self, offset: int) -> bytes:
         """The bytes of an entry in a file, read without mapping the file."""

@@ -264,8 +264,10 @@ def _is_message(raw: bytes, topic: str, queue_id: int, offset: int, physical: in
 class EntriesDamaged(SkylarkError):
     """Some of the entries from ``place`` to ``end`` of ``queue`` do not name its messages, or these are damaged."""
 
-    def __init__(self, log: CommitLog, queue: ConsumeQueue, place: int, end: int, *, bodies: bool = False) -> None:
-        """``bodies``: a message with a damaged body counts as gone."""
+    def __init__(
+        self, log: CommitLog, queue: ConsumeQueue, place: int, end: int, *, bodies: bool = False, whole: bool = False
+    ) -> None:
+        """``bodies``: a message with a damaged body counts as gone. ``whole``: as in `_Search`."""
         self.queue = queue
         self._log = log
         # Entries that are in memory only are right, but the message of one may be damaged.
@@ -276,7 +278,7 @@ class EntriesDamaged(SkylarkError):
         super().__init__(f"entries of queue {queue.topic}/{queue.queue_id} from place {place} on")
         # The name under which `mend` gets what the thread has found.
         self._span = Span(segment.file, place * queue.entry_bytes - segment.base, queue.entry_bytes)
-        self._search = _Search(log, queue, self._place, self._end, bodies=bodies)
+        self._search = _Search(log, queue, self._place, self._end, bodies=bodies, whole=whole)
 
     def mend(self) -> bool:
         """Replace the wrong entries by what a thread found for this read of the queue; whether something was replaced.
@@ -289,6 +291,19 @@ class EntriesDamaged(SkylarkError):
         found = self._search.run() if got is None else got.get(self._span)
         if found is None:
             raise NotResident([self._span], find=self._search.run)
+        return self.replace(found)
+
+    @property
+    def unresolved(self) -> int:
+        """How many entries, of those to be compared whole, `search` has found wrong, and no record for them."""
+        return self._search.unresolved
+
+    def search(self) -> bytes:
+        """What `replace` needs. Blocks; for a thread."""
+        return self._search.run()
+
+    def replace(self, found: bytes) -> bool:
+        """Replace the wrong entries by what `search` has found; whether something was replaced. For the event loop."""
         (first,) = _FIRST.unpack_from(found)
         size = self.queue.entry_bytes
         count = (len(found) - _FIRST.size) // (2 * size + _FIRST.size)
@@ -342,11 +357,32 @@ class EntriesDamaged(SkylarkError):
             )
 
 
+def mend_block(log: CommitLog, queue: ConsumeQueue, number: int) -> None:
+    """Mend block ``number`` of the queue's files, which does not fit its sum; see `EntriesDamaged.mend`."""
+    places = places_of(queue, queue.sums.block(number))
+    if places and EntriesDamaged(log, queue, places.start, places.stop, whole=True).mend():
+        queue.sums.look_again(number)
+        return
+    # The entries are what the log says, as far as it goes. So the sum is stale, or of entries that are not used.
+    queue.sums.forget(number)
+
+
+def places_of(queue: ConsumeQueue, block: Block) -> range:
+    """The places of the entries that have bytes in ``block``, as far as the queue has them in files."""
+    size = queue.entry_bytes
+    return range(max(block.start // size, queue.first_place), min(-(-block.end // size), queue.stored_end))
+
+
 class _Search:
     """Finds the right entries, in a thread, from copies of what the event loop may change."""
 
-    def __init__(self, log: CommitLog, queue: ConsumeQueue, place: int, end: int, *, bodies: bool) -> None:
+    def __init__(
+        self, log: CommitLog, queue: ConsumeQueue, place: int, end: int, *, bodies: bool = False, whole: bool = False
+    ) -> None:
+        """``whole``: compare all bytes of the entries, and leave entries as they are whose messages the log lacks."""
         self._bodies = bodies
+        self._whole = whole
+        self.unresolved = 0
         self._fs: FileSystem = queue.chain.fs
         self._queue = queue
         self._codes = TagCodes(queue.levels)
@@ -369,7 +405,7 @@ class _Search:
             if first == last:
                 return _FIRST.pack(first)
             seen = b"".join(self._raw(place, last) for place in self._starts(first, last))
-            right = self._right(first, last)
+            right = self._right(first, last, seen)
             return _FIRST.pack(first) + seen + self._without_hidden(seen, right)
         except (FileNotFoundError, FileClosed):
             return _FIRST.pack(self._place)  # a file was removed meanwhile: the repeated read sees that
@@ -394,7 +430,7 @@ class _Search:
             last = place + 1
         return first, last
 
-    def _right(self, first: int, last: int) -> bytes:
+    def _right(self, first: int, last: int, seen: bytes) -> bytes:
         """What the log says about these places. A hole in the queue stays one."""
         queue, size = self._queue, self._queue.entry_bytes
         # The part of the log between the records that the right entries on both sides name, or its start or end.
@@ -425,7 +461,7 @@ class _Search:
                     f"has {len(found)} records for them. Stop the broker and run: broker verifyStore"
                 )
             return b"".join([self._batch_entry(record) for record in found])
-        right = bytearray(_BLANK * (last - first))
+        right = bytearray(seen if self._whole else _BLANK * (last - first))
         for record in found:
             is_whole = not self._bodies or crc32(record.body) & CRC_MASK == record.body_crc
             if not is_whole or self._log.may_be_wrong(record.physical_offset, record.size):
@@ -434,6 +470,11 @@ class _Search:
             if first <= record.queue_offset < last and is_whole:
                 at = (record.queue_offset - first) * size
                 right[at : at + size] = ENTRY.pack(record.physical_offset, record.size, self._codes.of_record(record))
+        if self._whole:
+            places = range(len(right) // size)
+            self.unresolved = sum(
+                not self._is_right(first + n, bytes(right[n * size : (n + 1) * size])) for n in places
+            )
         return bytes(right)
 
     def _without_hidden(self, seen: bytes, right: bytes) -> bytes:
@@ -477,9 +518,11 @@ class _Search:
                 return False
             return self._batch_entry(record)[:_COMPARED] == raw[:_COMPARED]
         if size == BLANK_SIZE:
-            return True
+            return not self._whole or raw == _BLANK
         record = self._log.record(physical, size, check_crc=self._bodies)
-        return record is not None and self._is_own(record, place) and not self._log.may_be_wrong(physical, size)
+        if record is None or not self._is_own(record, place) or self._log.may_be_wrong(physical, size):
+            return False
+        return not self._whole or self._codes.of_record(record) == ENTRY.unpack(raw)[2]
 
     def _is_own(self, record: Record, offset: int) -> bool:
         return is_in(record, self._queue.topic, self._queue.queue_id, offset)

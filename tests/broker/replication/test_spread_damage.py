@@ -59,7 +59,7 @@ class Mender:
             await self._changed.wait()
         for block in blocks:
             if self._source is None:
-                self._log.blocks.give_up(block)
+                self._log.blocks.give_up(block, [])
                 continue
             data = self._source.chain.read_file(block.start, block.size)
             segment = self._log.chain.at(block.start)

@@ -207,7 +207,7 @@ def flip_late_body(fs: MemoryFiles) -> None:
 
 
 def lost_power(fs: MemoryFiles, flip: Callable[[MemoryFiles], None]) -> MemoryFiles:
-    """What is left after a power loss and a flip. The power loss takes the mark of the flush, which else tells of it."""
+    """What a power loss and a flip leave. The power loss takes the mark of the flush, which else tells of damage."""
     for seed in range(50):
         left = fs.crash(Random(seed))
         flip(left)
@@ -216,6 +216,8 @@ def lost_power(fs: MemoryFiles, flip: Callable[[MemoryFiles], None]) -> MemoryFi
     raise AssertionError("no power loss takes the mark")
 
 
+# What each does to the member alone, test_damage_table.py shows.
+@pytest.mark.nightly
 @pytest.mark.parametrize("flip", [flip_late_slot, flip_late_body])
 async def test_one_bit_in_what_was_written_since_the_last_mark_loses_nothing_after_a_power_loss(
     flip: Callable[[MemoryFiles], None], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
