@@ -150,6 +150,8 @@ class Broker:
             self._close_files()
         if unclean:
             logger.warning("the store was not closed cleanly; the next start scans the end of its log: %s", unclean)
+        if store.sums_unwritten:
+            logger.warning("the last block sums are lost, a scrub makes them again: %s", store.sums_unwritten)
         logger.info("broker %s stopped", options.broker_name)
 
     def _metadata(self) -> Metadata:

@@ -82,6 +82,8 @@ class Flusher(Part):
         self._next_ends = 0.0
         # Why known topics could not be made durable in the last flush; "" if they could.
         self._unsettled = ""
+        # Why block sums could not be written at the last checkpoint; "" if they could.
+        self._sums_unwritten = ""
 
     @property
     def unwritten(self) -> str:
@@ -92,6 +94,11 @@ class Flusher(Part):
     def disk_fault(self) -> str:
         """Why the disk counts as stuck; "" if it does not."""
         return self._slow.stuck(trio.current_time())
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether the disk takes long for a flush at the moment."""
+        return self._slow.is_long(trio.current_time())
 
     @property
     def slowest_ms(self) -> int:
@@ -192,10 +199,10 @@ class Flusher(Part):
             # The log must be on disk up to the noted ends: otherwise, after a power loss, a start would report messages
             # as missing.
             await self.flush()
-        before = self._store.sums_unwritten
         await trio.to_thread.run_sync(self._store.finish_checkpoint, mark)
-        if (now := self._store.sums_unwritten) and not before:
-            logger.warning("block sums cannot be written, they stay in memory: %s", now)
+        before, self._sums_unwritten = self._sums_unwritten, self._store.sums_unwritten
+        if self._sums_unwritten and not before:
+            logger.warning("block sums cannot be written, they stay in memory: %s", self._sums_unwritten)
 
     async def delete_topic(self, topic: str, before: int | None = None) -> int:
         """Remove the topic's queues for good; returns the log's end. ``before`` as in `MessageStore.delete_topic`.
@@ -275,7 +282,7 @@ class Flusher(Part):
                 self.unwritten
                 or self._store.queues.must_remove_files
                 or log.flushed != done
-                or (log.flushed != log.end and trio.current_time() >= self._next_ends)
+                or ((log.flushed != log.end or log.sums.has_changed) and trio.current_time() >= self._next_ends)
             ):
                 # Read before the checkpoint: bytes that are flushed during it are left to the next checkpoint.
                 flushed = log.flushed

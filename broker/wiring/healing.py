@@ -11,11 +11,13 @@ from skylark.broker.healing.other_files import OtherFiles
 from skylark.broker.healing.peers import PeerLogs
 from skylark.broker.healing.queue_files import QueueFiles
 from skylark.broker.healing.rewriting import LogBlocks
+from skylark.broker.healing.scrub import Scrub
 from skylark.broker.healing.serving import LogServing
 from skylark.broker.healing.small_files import MetadataFiles, SmallFiles, store_files, write_sums
 from skylark.broker.part import Part
 from skylark.broker.registration.peers import Peers
 from skylark.broker.replication.attesting import Attesting
+from skylark.broker.tasks.block_sealing import BlockSealing
 from skylark.broker.wiring.core import Core
 from skylark.broker.wiring.replication import Replicated
 from skylark.mqcommon.disk.small_file import SmallFile
@@ -31,14 +33,13 @@ class Healing:
     """``answering``: the parts with handlers of requests; ``attesting``: what tells the master this log's sums."""
 
     healer: LogHealer
+    scrub: Scrub
+    index_files: IndexFiles
     answering: tuple[Part, ...]
     attesting: Attesting
-    index_files: IndexFiles
-    #: The checks of all files but the log, for the scrub.
-    other_files: OtherFiles
 
 
-def wire_healing(core: Core, replicated: Replicated, peers: Peers) -> Healing:
+def wire_healing(core: Core, replicated: Replicated, peers: Peers, sealing: BlockSealing) -> Healing:
     """Make the parts. ``peers`` asks NameServers for the set's brokers."""
     store, options = core.store, core.options
 
@@ -69,10 +70,19 @@ def wire_healing(core: Core, replicated: Replicated, peers: Peers) -> Healing:
     if core.elected is not None:
         core.elected.has_sound_disk = lambda: not healer.figures.is_disk_failing
     attesting = Attesting(store.log.sums, core.role, replicated.known, core.open_client, healer.suspect)
-    serving = LogServing(store.log, lambda: store.safe_end, healer.suspect)
     index_files = IndexFiles(core.fs, store, core.flusher)
-    other_files = _other_files(core, replicated, index_files)
-    return Healing(healer, (serving,), attesting, index_files, other_files)
+    scrub = Scrub(
+        core.fs,
+        options,
+        store,
+        healer,
+        _other_files(core, replicated, index_files),
+        core.clock,
+        sealed_to=lambda: min(sealing.sealed_to, store.safe_end),
+        is_held_up=lambda: bool(core.cold) or core.flusher.is_held_up,
+    )
+    serving = LogServing(store.log, lambda: store.safe_end, healer.suspect)
+    return Healing(healer, scrub, index_files, (serving, scrub), attesting)
 
 
 def _other_files(core: Core, replicated: Replicated, index_files: IndexFiles) -> OtherFiles:

@@ -138,6 +138,9 @@ def wire(
         return core.is_master and replicated.members.is_lowest
 
     transactions, timed = _transactions(core, access), _timed(core, delivers_delayed)
+    sealing = BlockSealing(store.log, lambda: store.safe_end)
+    peers = Peers(lambda: core.namesrvs.addrs, core.open_client)
+    healing = wire_healing(core, replicated, peers, sealing)
     runtime_sources = RuntimeSources(
         store,
         core.stats,
@@ -148,12 +151,11 @@ def wire(
         waiting=lambda: _waiting(core),
         timers=lambda: _timers(timed),
         slowest_flush_ms=lambda: core.flusher.slowest_ms,
+        scrub=healing.scrub,
     )
     runtime = RuntimeInfo(options.store_path_root_dir, runtime_sources)
     delayed = DelayedDelivery(core.background(delivers_delayed), options.delay_levels, core.metadata.delay_offsets)
     core.role.observe(lambda before, now: delayed.forget())
-    peers = Peers(lambda: core.namesrvs.addrs, core.open_client)
-    healing = wire_healing(core, replicated, peers)
     others = (*replicated.others, *healing.answering)
     answering = (
         access.guard,
@@ -200,6 +202,7 @@ def wire(
             core.clock,
             core.flusher.times_ms,
             core.tls,
+            healing.scrub,
             now,
         )
         metrics = Metrics(sources, health.health, core.stepper)
@@ -239,7 +242,7 @@ def wire(
     parts = (
         replicated.log,
         # Stops after the flusher: what that has flushed last is sealed, too.
-        BlockSealing(store.log, lambda: store.safe_end),
+        sealing,
         core.flusher,
         core.persister,
         core.removal,

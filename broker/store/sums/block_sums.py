@@ -8,7 +8,7 @@ Neighbours: sum_files.py (on disk), tasks/block_sealing.py (seals what was appen
 """
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 from zlib import crc32
 
@@ -78,16 +78,28 @@ class BlockSums:
         #: How often sums were dropped because the log was cut: a CRC of bytes that were read before such a cut must not
         #: be sealed after it.
         self.cuts = 0
+        #: Where the sealing of appended blocks goes on; earlier blocks without a sum are a scrub's.
+        self.next_to_seal = 0
 
     def __len__(self) -> int:
         """How many blocks are sealed."""
         return self._count
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether `take_changed` has something to return."""
+        return bool(self._changed)
 
     def block_at(self, offset: int) -> Block:
         """The block that holds ``offset``."""
         base = offset // self._segment_bytes * self._segment_bytes
         start = base + (offset - base) // BLOCK_BYTES * BLOCK_BYTES
         return Block(start, min(BLOCK_BYTES, base + self._segment_bytes - start))
+
+    def first_block_after(self, offset: int) -> int:
+        """Where the first block begins that has no bytes before ``offset``."""
+        block = self.block_at(offset)
+        return offset if block.start == offset else block.end
 
     def blocks(self, start: int, end: int) -> Iterator[Block]:
         """The blocks that hold bytes from ``start`` to ``end``."""
@@ -170,6 +182,8 @@ class BlockSums:
     def drop_from(self, offset: int) -> None:
         """Forget the sums of all blocks with bytes from ``offset`` on: the log is cut there."""
         self.cuts += 1
+        # The block of the cut keeps bytes of before it, so sealing goes on after that block.
+        self.next_to_seal = min(self.next_to_seal, self.first_block_after(offset))
         for base in [base for base in self._files if base + self._segment_bytes > offset]:
             self._keep(base, lambda each: each.end <= offset)
 
@@ -178,11 +192,10 @@ class BlockSums:
         for base in [base for base in self._files if base < offset]:
             self._keep(base, lambda each: each.start >= offset)
 
-    def load(self, files: Iterable[FileSums]) -> None:
+    def load(self, file: FileSums) -> None:
         """Take over sums as they are on disk."""
-        for file in files:
-            self._files[file.base] = _Sums(file.crcs, file.states)
-            self._count += len(file.states) - file.states.count(0)
+        self._files[file.base] = _Sums(file.crcs, file.states)
+        self._count += len(file.states) - file.states.count(0)
 
     def take_changed(self) -> Iterator[FileSums]:
         """The sums of files that have changed since the last call, to be written. For any thread, one at a time."""
@@ -197,9 +210,12 @@ class BlockSums:
                 states = bytes(sums.states)
                 yield FileSums(base, sums.crcs.tobytes(), states)
 
-    def put_back(self, file: FileSums) -> None:
-        """Have the next `take_changed` return this file again: it could not be written. For any thread."""
-        self._changed.add(file.base)
+    def write_again(self, base: int) -> None:
+        """Have the next `take_changed` return the sums of the log file at ``base``: on disk they are not right.
+
+        For any thread.
+        """
+        self._changed.add(base)
 
     def _keep(self, base: int, is_kept: Callable[[Block], bool]) -> None:
         """Forget the sums of this file's blocks that are not kept."""

@@ -49,18 +49,35 @@ class SumFiles:
             return ""
         remove_all_leftovers(self._fs, self._directory)
         self._remove(base for base in found if base not in bases)
-        files = {base: self._read(base) for base in found if base in bases}
-        wrong = [base for base, file in files.items() if file is None]
+        wrong, sums = self.read(), self._sums
         self._remove(wrong)
-        sums = self._sums
-        sums.load(file for file in files.values() if file is not None)
         end = min(log_end, self._right_to(log_end, read, may_be_cut=may_be_cut))
         if any(block.end > end for block in islice(sums.newest(), 1)):
             sums.drop_from(end)
             # Durably, and now: the next checkpoint writes the others again, but it may fail before new messages come.
             self.cut(end)
             return f"the log after {end:,} is not as it was when they were made"
-        return f"{self._path(wrong[0])} is damaged, or of another layout" if wrong else ""
+        return f"{path_in(self._root, wrong[0])} is damaged, or of another layout" if wrong else ""
+
+    def read(self) -> list[int]:
+        """Read the sums as they are; returns which files are damaged, or of another layout: their bases."""
+        wrong = []
+        for base in bases_in(self._fs, self._root):
+            if (file := _read(self._fs, path_in(self._root, base), base, self._segment_bytes)) is None:
+                wrong.append(base)
+            else:
+                self._sums.load(file)
+        return wrong
+
+    def drop(self, spans: Iterable[tuple[int, int]]) -> None:
+        """Forget the sums of blocks with bytes of ``spans``, (from, to) in the log, durably: others are written there.
+
+        For a store that is not open: `read` it before.
+        """
+        for start, end in spans:
+            for block in self._sums.blocks(self._sums.block_at(start).start, end):
+                self._sums.drop(block)
+        self.write()
 
     def drop_all(self) -> bool:
         """Remove all files; returns whether there were any. Before `load`: a program without sums has used the store.
@@ -79,9 +96,9 @@ class SumFiles:
                     self._remove([file.base])
                 else:
                     self._fs.mkdirs(self._directory)
-                    write_with_crc(self._fs, self._path(file.base), self._encoded(file))
+                    write_with_crc(self._fs, path_in(self._root, file.base), self._encoded(file))
             except BaseException:
-                self._sums.put_back(file)
+                self._sums.write_again(file.base)
                 raise
 
     def cut(self, offset: int) -> None:
@@ -94,11 +111,6 @@ class SumFiles:
     def remove_before(self, offset: int) -> None:
         """Remove the files of log files before ``offset``, which are removed."""
         self._remove(base for base in bases_in(self._fs, self._root) if base < offset)
-
-    def path_of(self, base: int) -> str | None:
-        """The file with the sums of the log file at ``base``; None if there is none."""
-        path = self._path(base)
-        return path if self._fs.exists(path) else None
 
     def _right_to(self, log_end: int, read: Callable[[Block], bytes], *, may_be_cut: bool) -> int:
         """Up to where the log is as it was when the sums were made, as far as the newest sealed blocks tell."""
@@ -116,18 +128,12 @@ class SumFiles:
                 return block.end if may_be_cut else log_end
         return 0 if looked else log_end
 
-    def _path(self, base: int) -> str:
-        return f"{self._directory}/{base:0{_NAME_DIGITS}d}"
-
-    def _read(self, base: int) -> FileSums | None:
-        return read_sums(self._fs, self._root, base, self._segment_bytes)
-
     def _encoded(self, file: FileSums) -> bytes:
         fields = file.base, self._segment_bytes, BLOCK_BYTES, _swapped(file.crcs), file.states
         return cbor2.dumps([_VERSION, *fields])
 
     def _remove(self, bases: Iterable[int]) -> None:
-        removed = [path for base in bases if self._fs.exists(path := self._path(base))]
+        removed = [path for base in bases if self._fs.exists(path := path_in(self._root, base))]
         for path in removed:
             self._fs.remove(path)
         if removed:
@@ -139,10 +145,14 @@ def bases_in(fs: ReadableFiles, root: str) -> list[int]:
     return [int(name) for name in fs.listdir(f"{root}/{DIRECTORY}") if name.isdigit() and len(name) == _NAME_DIGITS]
 
 
-def read_sums(fs: ReadableFiles, root: str, base: int, segment_bytes: int) -> FileSums | None:
-    """The sums of the log file at ``base``; None if they are damaged, or of another layout."""
+def path_in(root: str, base: int) -> str:
+    """The file with the sums of the log file at ``base``."""
+    return f"{root}/{DIRECTORY}/{base:0{_NAME_DIGITS}d}"
+
+
+def _read(fs: ReadableFiles, path: str, base: int, segment_bytes: int) -> FileSums | None:
     try:
-        data = read_with_crc(fs, f"{root}/{DIRECTORY}/{base:0{_NAME_DIGITS}d}")
+        data = read_with_crc(fs, path)
     except OSError:
         return None
     if data is None:

@@ -26,6 +26,7 @@ from skylark.remoting.protocol.requests import (
     registrations,
     replication,
     routes,
+    scrubs,
     sends,
     shrinking,
     topics,
@@ -36,7 +37,7 @@ AnyRequest = Request[Any, Any, Any, Any]
 
 FAMILIES: Final = (
     acl, auth, backups, brokers, clients, consuming, controller, groups, healing, offsets, pops, proxied, pulls, query,
-    raft, registrations, replication, routes, sends, shrinking, topics, transactions,
+    raft, registrations, replication, routes, scrubs, sends, shrinking, topics, transactions,
 )  # fmt: skip
 #: Each description is a constant whose name is RocketMQ's name of the code.
 BY_NAME: Final[Mapping[str, AnyRequest]] = {

@@ -35,6 +35,7 @@ from skylark.mqadmin.doctor.checks import (
     sets_have_masters,
     settings_are_safe,
     slaves_keep_up,
+    stores_are_sound,
     subscriptions_agree,
     versions_are_equal,
 )
@@ -213,6 +214,30 @@ def test_memory_that_is_nearly_used_up_fails(used: str, expected: list[str]) -> 
 @pytest.mark.parametrize(("slowest_ms", "expected"), [("12", [OK]), ("1500", [WARN]), ("31000", [FAIL]), ("", [])])
 def test_slow_disks_are_named(slowest_ms: str, expected: list[str]) -> None:
     assert states(disks_are_fast, broker(info={"slowestFlushMs": slowest_ms})) == expected
+
+
+DAY_MS = 24 * 3600 * 1000
+NOW_MS = 1_800_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("info", "config", "state", "text"),
+    [
+        ({}, {}, OK, "no damage of its store is known, but no scrub has ended yet"),
+        ({"lastScrubEndMs": str(NOW_MS - DAY_MS)}, {}, OK, "no damage of its store is known"),
+        ({"bootTimestamp": str(NOW_MS - 29 * DAY_MS)}, {}, WARN, "its store was not read as a whole for 29 days"),
+        ({"lastScrubEndMs": str(NOW_MS - 29 * DAY_MS)}, {"scrubCycleDays": "15"}, OK, "no damage"),
+        ({}, {"scrubEnable": "false"}, INFO, "it does not read its store by itself"),
+        ({"badBlocksInCycle": "2"}, {}, WARN, "its disk has damaged 2 blocks of the log since its scrub began; all"),
+        ({"blocksDamaged": "1", "badBlocksInCycle": "1"}, {}, FAIL, "1 blocks of its log are damaged"),
+        ({"badBlocksInCycle": "17", "diskIsFailing": "true"}, {}, FAIL, "its disk has damaged 17 blocks"),
+    ],
+)
+def test_damage_of_the_disk_is_named(info: dict[str, str], config: dict[str, str], state: str, text: str) -> None:
+    one = broker(info={"blocksDamaged": "0", **info}, config=config)
+    (found,) = stores_are_sound(Facts(brokers=(one,), now_ms=NOW_MS))
+    assert found.state == state and found.text.startswith(text)
+    assert bool(found.remedy) == (state in (WARN, FAIL))
 
 
 def test_disks_have_the_brokers_own_limits() -> None:
