@@ -5,17 +5,20 @@ end all logs are equal and verifyStore finds nothing. A failure prints its seed.
 """
 
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
+import cbor2
 import pytest
 import trio
 
-from scripts.controller_set import NAME
+from scripts.controller_set import NAME, running
 from scripts.daemons import BIN, Daemon
-from skylark.broker.store.sums.block_sums import BlockSums
-from skylark.broker.store.sums.sum_files import SumFiles, bases_in
+from skylark import Admin, Producer
+from skylark.broker.store.sums.sum_files import bases_in
+from skylark.mqcommon.disk.atomic import read_with_crc
 from skylark.mqcommon.disk.files import OsFiles
 from skylark.mqcommon.errors import RemotingError
 from skylark.mqcommon.message.queue import MessageQueue
@@ -24,7 +27,7 @@ from skylark.remoting.protocol.codes import ResponseCode
 from tests.broker.running import pull_request
 from tests.broker.test_send_pull import messages
 from tests.e2e.faults.catalogue import FEW
-from tests.e2e.faults.sets import CONTROLLER, DLEDGER, SET, Trial, trial
+from tests.e2e.faults.sets import CONTROLLER, DLEDGER, SET, MasterAndSlave, Trial, trial
 from tests.e2e.switches import QUEUES, TOPIC
 from tests.support.rounds import report
 from tests.support.waiting import until
@@ -39,11 +42,13 @@ REPAIRED = b"were damaged and are right again"
 
 
 def sealed(store: Path) -> set[int]:
-    """The files of the log whose sums are on disk."""
-    fs = OsFiles()
-    files = SumFiles(fs, str(store), BlockSums(SEGMENT_BYTES), SEGMENT_BYTES)
-    found = {base: files._read(base) for base in bases_in(fs, str(store))}
-    return {base for base, file in found.items() if file is not None and all(file.states)}
+    """The files of the log whose sums are on disk. A file of sums: see broker/store/sums/sum_files.py."""
+    fs, found = OsFiles(), set()
+    for base in bases_in(fs, str(store)):
+        content = read_with_crc(fs, str(store / "sums" / f"{base:020d}"))
+        if content is not None and all(cbor2.loads(content)[-1]):
+            found.add(base)
+    return found
 
 
 def log_file(store: Path, base: int) -> Path:
@@ -118,7 +123,33 @@ async def one_round(tried: Trial, client: RemotingClient, random: Random) -> Non
 
     await until(is_repaired, f"{victim.name} has repaired {bases}")
     assert REPAIRED in victim.logged
+    await scrubbed(tried, victim, other_files(store, random), random)
     report(1)
+
+
+def other_files(store: Path, random: Random) -> list[Path]:
+    """A file of each kind, as far as there are any: a full file of a queue and of the index, sums, metadata."""
+    queues = [path for queue in store.glob(f"consumequeue/{TOPIC}/*") for path in sorted(queue.iterdir())[:-1]]
+    kinds = [queues, sorted(store.glob("index/*"))[:-1], [*store.glob("sums/*")], [*store.glob("config/metadata.*")]]
+    return [random.choice(kind) for kind in kinds if kind]
+
+
+async def scrubbed(tried: Trial, victim: Daemon, files: Sequence[Path], random: Random) -> None:
+    """Damage files that readers hardly touch: a scrub finds the damage, and all of it is mended."""
+    admin = tried.now.admin
+    for path in files:
+        flip(path, random)
+    asked_ms = (await admin.begin_scrub(victim.addr)).asked_ms
+
+    async def has_ended() -> bool:
+        status = await admin.scrub_status(victim.addr)
+        if status.asked_ms == asked_ms and status.running:
+            return False
+        assert status.problem_count == status.mended_count and not status.suspects, status.problems
+        return True
+
+    await until(has_ended, f"the scrub of {victim.name} ends")
+    sys.stdout.write(f"{[str(path.relative_to(tried.at.home)) for path in files]} were damaged\n")
 
 
 async def verified(stores: Sequence[Path]) -> None:
@@ -148,3 +179,52 @@ async def test_what_a_disk_changes_is_repaired_and_served_to_nobody(
         for _ in range(rounds):
             await one_round(tried, client, random)
     await verified([tried.at.store_of(broker) for broker in tried.at.brokers])
+
+
+async def test_damage_of_all_copies_is_said_and_nothing_is_invented(tmp_path: Path) -> None:
+    """The message is held back, then skipped; all others are read, and no byte of the files changes."""
+    at = MasterAndSlave(tmp_path)
+    for broker in at.brokers:
+        broker.command = [*broker.command, *OPTIONS, "--damaged-hold-ms", "300"]
+    stores = [at.store_of(broker) for broker in at.brokers]
+    sent = [b"%d" % number + bytes(200) for number in range(600)]
+    async with trio.open_nursery() as links:
+        await at.open(links)
+        async with running(at), Admin(at.nameserver) as admin, Producer(at.nameserver) as producer:
+            master = await at.until_in_sync(admin)
+            await at.make_topic(admin, TOPIC, 1)
+            for first in range(0, len(sent), 20):
+                await producer.send_many(TOPIC, sent[first : first + 20])
+            await until(lambda: all(0 in sealed(store) for store in stores), "both have sealed the first file")
+            files = [log_file(store, 0) for store in stores]
+            # In the body of some message.
+            at_byte = files[0].read_bytes().index(b"100" + bytes(200)) + 100
+            for number, path in enumerate(files):
+                # In place: the brokers have mapped the file.
+                with path.open("r+b") as file:
+                    file.seek(at_byte)
+                    file.write(bytes([number + 1]))
+            before = [path.read_bytes() for path in files]
+            async with open_client() as client:
+                found = await read_on(client, master, len(sent))
+        links.cancel_scope.cancel()
+    assert found == {offset: body for offset, body in enumerate(sent) if offset != 100}
+    assert b"is damaged, and is not repaired" in master.logged and b"Traceback" not in master.logged
+    assert [path.read_bytes() for path in files] == before
+
+
+async def read_on(client: RemotingClient, broker: Daemon, end: int) -> dict[int, bytes]:
+    """The bodies of the first queue from one broker by offset, as a consumer reads: it goes on where it is told to."""
+    found: dict[int, bytes] = {}
+    offset = 0
+
+    async def is_read() -> bool:
+        nonlocal offset
+        answer = await client.invoke(broker.addr, pull_request(TOPIC, offset), TIMEOUT_MS)
+        if answer.code == ResponseCode.SUCCESS:
+            found.update({message.queue_offset: message.body for message in messages(answer)})
+        offset = max(offset, int((answer.ext or {}).get("nextBeginOffset", 0)))
+        return offset >= end
+
+    await until(is_read, f"{broker.name} shows its first queue")
+    return found
