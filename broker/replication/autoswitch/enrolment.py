@@ -107,6 +107,8 @@ class Enrolment:
         self._clock = clock
         # What the file has; None before this broker has its id.
         self._kept: Identified | None = None
+        # Held while the file is written or removed: an id that was given up must not come back.
+        self._writing = trio.Lock()
 
     def as_small_files(self) -> list[SmallFile]:
         """The file, for a check; none before this broker has its id."""
@@ -115,7 +117,9 @@ class Enrolment:
             return []
 
         async def restore() -> None:
-            await trio.to_thread.run_sync(write_atomic, self._fs, self.path, encode(kept))
+            async with self._writing:
+                if self._kept == kept:
+                    await trio.to_thread.run_sync(write_atomic, self._fs, self.path, encode(kept))
 
         return [SmallFile(self.path, lambda data: data.strip() == encode(kept), restore)]
 
@@ -150,7 +154,8 @@ class Enrolment:
 
     async def forget(self) -> None:
         """Have the next `enrol` ask for a new id: the Controllers do not know this one any more."""
-        await trio.to_thread.run_sync(self.remove)
+        async with self._writing:
+            await trio.to_thread.run_sync(self.remove)
 
     async def _ask_next(self, controllers: Controllers) -> Identified:
         who = self._identity

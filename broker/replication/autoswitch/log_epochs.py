@@ -88,7 +88,12 @@ class LogEpochs:
                 return False
             return True
 
-        return SmallFile(self._path, is_whole, self.save)
+        async def restore() -> None:
+            # `begin` may be writing a new epoch: what to write is known under the lock only.
+            async with self._writing:
+                await trio.to_thread.run_sync(write_atomic, self._fs, self._path, encode_file(self.now))
+
+        return SmallFile(self._path, is_whole, restore)
 
     async def _write(self, epochs: Epochs) -> None:
         async with self._writing:
