@@ -31,7 +31,7 @@ SEGMENT_BYTES = SMALL.commitlog_segment_bytes
 # Rounds of scrub and attestation at the end; a repair may need the repair of another member's block first.
 LAST_ROUNDS = 4
 # Of the log before anything goes wrong: some full blocks.
-FIRST_CALMS, FIRST_BYTES = 8, 4 * SEGMENT_BYTES
+FIRST_CALMS, FIRST_BYTES = 8, 3 * SEGMENT_BYTES
 
 
 class OtherLogs:
@@ -216,8 +216,8 @@ class HealingHistory(History):
     #: The members that lead now, of the history that runs; for mutants.
     masters: ClassVar[set[str]] = set()
     sizes = (3, 3, 3, 5)
-    steps = 120
-    settle_steps = 21
+    steps = 90
+    settle_steps = 11
     alive: dict[str, Patient]  # type: ignore[assignment]
 
     def __init__(self, seed: int) -> None:
@@ -300,9 +300,9 @@ class HealingHistory(History):
             await self._calm(random.choice((1, 3, 8)))
         for member in list(self.alive.values()):
             self._learn(member)
-        if random.random() < 0.08:
+        if random.random() < 0.12:
             self._damage()
-        if self.alive and random.random() < 0.2:
+        if self.alive and random.random() < 0.25:
             member = random.choice(list(self.alive.values()))
             what = random.choice(
                 (member.seal, member.attest, member.scrub, member.suspect_any, member.read, member.read)

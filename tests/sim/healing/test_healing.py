@@ -13,9 +13,9 @@ from skylark.broker.healing.judgement import Copy, Verdict
 from skylark.broker.replication.dledger import log_disk
 from skylark.broker.replication.dledger.entry_index import EntryIndex
 from skylark.broker.store.sums.block_sums import Block, BlockSum
-from skylark.broker.tasks.block_sealing import BlockSealing
+from skylark.broker.tasks.block_sealing import BlockSealing, SealingWork
 from tests.sim.healing.history import HealingHistory, OtherLogs
-from tests.support.histories import run
+from tests.support.histories import BLOCK, run
 from tests.support.rounds import report
 
 T = TypeVar("T")
@@ -37,17 +37,14 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_disk, "EntryIndex", partial(EntryIndex, slots=SLOTS))
 
 
-@pytest.mark.fault(
-    "lies", "simulated: bits flip, sectors are zeroed, writes go astray, reads change or fail", "dledger"
-)
 @pytest.mark.histories(count=300)
 def test_damage_on_a_minority_is_mended_and_served_to_nobody(seeds: Iterable[int]) -> None:
     histories = run(HealingHistory, seeds)
     report(acknowledged=sum(len(history.acked) for history in histories))
     if isinstance(seeds, range):
         # Histories in which nothing is damaged or healed would prove nothing.
-        assert sum(history.damages for history in histories) > 50
-        assert sum(history.healed for history in histories) > 20
+        assert sum(history.damages for history in histories) > BLOCK
+        assert sum(history.healed for history in histories) > BLOCK
 
 
 def notices() -> None:
@@ -78,14 +75,15 @@ def test_a_healer_that_trusts_the_master_is_noticed(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_block_that_is_sealed_before_it_is_full_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    due = BlockSealing._due
+    due = BlockSealing.due
 
-    def too_early(self: BlockSealing) -> list[Block]:
-        found = due(self)
-        block = self._log.sums.block_at(found[-1].end if found else self.sealed_to)
-        return [*found, block] if block.start < self._log.end else found
+    def too_early(self: BlockSealing) -> SealingWork:
+        sums = self._log.sums
+        blocks = work.blocks if (work := due(self)) is not None else []
+        block = sums.block_at(blocks[-1].end if blocks else self.sealed_to)
+        return SealingWork([*blocks, block] if block.start < self._log.end else blocks, sums.cuts)
 
-    monkeypatch.setattr(BlockSealing, "_due", too_early)
+    monkeypatch.setattr(BlockSealing, "due", too_early)
     notices()
 
 
