@@ -322,6 +322,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = sorted(kept, key=_turn)
 
 
+def _reason(error: BaseException) -> str:
+    """The first line of the error, or of the first one in a group."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return f"{type(error).__name__}: {error}".partition("\n")[0]
+
+
 def fault_of(item: pytest.Item) -> rounds.Fault | None:
     """What the mark ``fault(kind, what, mode)`` says; its texts may name parameters of the test: ``{mode}``."""
     mark = item.get_closest_marker("fault")
@@ -424,7 +431,7 @@ class RoundsOfTests:
         if call.when == "call":
             parameters = item.callspec.params if hasattr(item, "callspec") else {}
             seed = item.stash.get(SEED_USED, None)
-            failure = call.excinfo.exconly().partition("\n")[0] if report.failed and call.excinfo else ""
+            failure = _reason(call.excinfo.value) if report.failed and call.excinfo else ""
             counted = rounds.take(parameters.get("rounds", 0), seed, failure=failure)
             if counted is not None:
                 fault = fault_of(item)
