@@ -240,15 +240,10 @@ class LogHealer(Part):
         wrong = _differing_bytes(now.on_disk[0], right)
         figures.blocks_repaired += 1
         figures.bytes_repaired += wrong
-        self._count_bad()
-        logger.warning(
-            "%d bytes of the block at %d of the log (%s) were damaged and are right again: %s; the bad block: %s",
-            wrong,
-            block.start,
-            segment.path,
-            verdict.why,
-            kept,
-        )
+        if block.start not in figures.damaged:
+            self._count_bad()
+        text = "the block at %d of the log (%s) was damaged, and is right again: %s; wrong bytes: %d; the bad block: %s"
+        logger.warning(text, block.start, segment.path, verdict.why, wrong, kept)
         self._tell(block)
         return True
 

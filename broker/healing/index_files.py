@@ -84,7 +84,10 @@ class IndexFiles(Part):
 
     async def _seal_slots(self, file: IndexFile) -> None:
         """This process has filled the file: let header and slots have sums, as its entries do."""
-        found = await trio.to_thread.run_sync(file.slot_sums)
+        try:
+            found = await trio.to_thread.run_sync(self._slot_sums, file)
+        except (OSError, FileClosed):  # it was removed, or the check of all files finds it
+            return
         # In the meantime the log may have been cut, and the file be the last one again.
         if any(each is file for each in self._index.files[:-1]):
             file.add_sums(found)
@@ -198,6 +201,10 @@ class IndexFiles(Part):
         return CheckedFile(file.file.path, 0)
 
     # --- in threads
+
+    def _slot_sums(self, file: IndexFile) -> dict[int, PrefixSum]:
+        file.file.pread(0, file.entries_at)  # so that no page fault blocks the interpreter
+        return file.slot_sums()
 
     def _on_medium(self, path: str, at: int, size: int) -> bytes | None:
         """The bytes that the medium has; None if it cannot be read."""

@@ -46,6 +46,8 @@ class Copy(NamedTuple):
     """The bytes of the log from the physical offset ``start`` on, as ``holder`` has them; they cover the block.
 
     ``sum``: the holder's own sum of the block. ``has_vote``: the copy counts for rule 4, as the one of its replica.
+    Without ``is_current`` the holder may have bytes that were cut from the set's log: only a sum of another replica, or
+    an entry, proves them.
     """
 
     holder: str
@@ -54,6 +56,7 @@ class Copy(NamedTuple):
     sum: BlockSum | None = None
     has_vote: bool = True
     is_own: bool = False
+    is_current: bool = True
 
     def part(self, start: int, end: int) -> bytes:
         """The bytes from ``start`` to ``end``."""
@@ -96,14 +99,15 @@ def judge(
             return Verdict(copy.of(block), f"{copy.holder} matches the {known.name}", is_whole=True)
     if not known.is_proven and (of_entries := _entry_by_entry(block, copies, entries)):
         return Verdict(of_entries, f"the entries of the group match their CRCs, of {_names(copies)}", is_whole=True)
-    made = _record_by_record(block, copies, segment_bytes)
+    current = [copy for copy in copies if copy.is_current]
+    made = _record_by_record(block, current, segment_bytes)
     if known.crc is None:
         return made
     if made.right is not None and crc32(made.right) == known.crc:
         return Verdict(made.right, f"put together, the copies match the {known.name}", is_whole=True)
     # Two others must contradict this replica's sum: equal bytes of two replicas may be damage that one has sent to the
     # other.
-    agreeing = sum(copy.has_vote and copy.of(block) == made.right for copy in others)
+    agreeing = sum(copy.has_vote and copy.of(block) == made.right for copy in current if not copy.is_own)
     if not known.is_proven and not made.undecided and agreeing >= 2:
         return made._replace(is_whole=True)
     return Verdict(None, f"no copy matches the {known.name}, of {_names(copies)}")
@@ -120,7 +124,7 @@ class _SumToMatch(NamedTuple):
 def _sum_to_match(own_sum: BlockSum | None, copies: Sequence[Copy]) -> _SumToMatch:
     if own_sum is not None and own_sum.is_attested:
         return _SumToMatch(own_sum.crc, "attested sum", True)
-    attested = {copy.sum.crc for copy in copies if copy.sum is not None and copy.sum.is_attested}
+    attested = {copy.sum.crc for copy in copies if copy.is_current and copy.sum is not None and copy.sum.is_attested}
     if len(attested) == 1:
         return _SumToMatch(attested.pop(), "sum that others have attested", True)
     return _SumToMatch(None if own_sum is None else own_sum.crc, "sum sealed here", False)

@@ -2,7 +2,7 @@
 
 None of them needs another replica: queues and index are made again from the log, and of the rest the broker has the
 contents in memory while it runs.
-Neighbours: queue_files.py, index_files.py, metadata_files.py (the checks); scrub.py (when, and how fast).
+Neighbours: queue_files.py, index_files.py, small_files.py (the checks); scrub.py (when, and how fast).
 """
 
 import logging

@@ -16,7 +16,7 @@ from skylark.mqcommon.errors import BrokerError, ProtocolError, RemotingError
 from skylark.remoting.net.call import Remote, call
 from skylark.remoting.net.client import OpenClient, RemotingClient
 from skylark.remoting.protocol.codes import ResponseCode
-from skylark.remoting.protocol.requests.healing import MAX_READ_BYTES, READ_LOG, ReadLogRequestHeader
+from skylark.remoting.protocol.requests.healing import MAX_READ_BYTES, READ_LOG, ReadLogHeader, ReadLogRequestHeader
 from skylark.remoting.protocol.requests.query import VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader
 
 logger = logging.getLogger(__name__)
@@ -34,10 +34,14 @@ _Failures = (RemotingError, BrokerError, ProtocolError)
 class PeerLogs:
     """The logs of the other replicas of this broker's set: `run` it."""
 
-    def __init__(self, open_client: OpenClient, members: Members, segment_bytes: int) -> None:
+    def __init__(
+        self, open_client: OpenClient, members: Members, segment_bytes: int, is_current: Callable[[], bool]
+    ) -> None:
+        """``is_current``: whether this broker's own log is known to be the one of the set."""
         self._open_client = open_client
         self._members = members
         self._segment_bytes = segment_bytes
+        self._is_current = is_current
         self._client: RemotingClient | None = None
         # Why replicas gave nothing when they were asked last, by address.
         self._failures: dict[str, str] = {}
@@ -90,7 +94,7 @@ class PeerLogs:
         # First the block itself, with as much on both sides as fits into one request; then the rest.
         end = own.start + len(own.data)
         first = max(own.start, block.end - MAX_READ_BYTES)
-        data, sum_ = await self._read(addr, first, min(end, first + MAX_READ_BYTES), block.start)
+        data, header = await self._read(addr, first, min(end, first + MAX_READ_BYTES), block.start)
         while first + len(data) < end and (more := await self._more(addr, first + len(data), end)):
             data += more
         while first > own.start:
@@ -99,7 +103,8 @@ class PeerLogs:
             if len(more) < first - start:
                 break
             data, first = more + data, start
-        return Copy(addr, first, data, sum_)
+        sum_ = None if header.crc is None else BlockSum(header.crc, bool(header.is_attested))
+        return Copy(addr, first, data, sum_, is_current=header.is_current and self._is_current())
 
     async def _more(self, addr: str, start: int, end: int) -> bytes:
         """Bytes around the block; none if the replica does not give any."""
@@ -108,7 +113,7 @@ class PeerLogs:
         except BrokerError:
             return b""
 
-    async def _read(self, addr: str, start: int, end: int, summed: int) -> tuple[bytes, BlockSum | None]:
+    async def _read(self, addr: str, start: int, end: int, summed: int) -> tuple[bytes, ReadLogHeader]:
         while True:
             try:
                 answer = await call(self._at(addr), READ_LOG, ReadLogRequestHeader(start, end - start, summed))
@@ -118,9 +123,7 @@ class PeerLogs:
                 # The caller has a deadline.
                 await trio.sleep(BUSY_S)
                 continue
-            header = answer.header()
-            sum_ = None if header.crc is None else BlockSum(header.crc, bool(header.is_attested))
-            return answer.body()[: end - start], sum_
+            return answer.body()[: end - start], answer.header()
 
     async def _records_of(self, addr: str, block: Block, own: Copy) -> Copy:
         """``own`` with the records that RocketMQ's broker gives for it. It has no vote: most bytes are this one's."""
@@ -142,7 +145,7 @@ class PeerLogs:
                 last = min(at + len(raw), own.start + len(data))
                 data[at - own.start : last - own.start] = raw[: last - at]
                 at += len(raw)
-        return Copy(f"records of {addr}", own.start, bytes(data), has_vote=False)
+        return Copy(f"records of {addr}", own.start, bytes(data), has_vote=False, is_current=self._is_current())
 
     def _unsound(self, block: Block, own: Copy) -> Iterator[tuple[int, int]]:
         """Where records are to be asked for: what is not sound, or, if all is sound and yet wrong, the whole block."""

@@ -26,7 +26,7 @@ from skylark.broker.store.sums.block_sums import Block
 from skylark.broker.store.sums.growing_sums import PrefixSum
 from skylark.broker.tasks.flush import Flusher
 from skylark.mqcommon.disk.files import FileSystem
-from skylark.mqcommon.errors import SkylarkError
+from skylark.mqcommon.errors import SkylarkError, StoreError
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class _Place(NamedTuple):
     size: int
 
 
-class QueueFiles:
+class QueueChecks:
     """The check of all queues of one store."""
 
     def __init__(self, fs: FileSystem, store: MessageStore, flusher: Flusher) -> None:
@@ -155,7 +155,10 @@ class QueueFiles:
             return None
 
     def _rewrite(self, place: _Place, known: PrefixSum) -> bool:
-        file = self._fs.open_map(place.path, 0, create=False)
+        try:
+            file = self._fs.open_map(place.path, 0, create=False)
+        except (OSError, StoreError):
+            return False
         try:
             data = bytearray()
             # Whole pages: the kernel would first read the rest of a page that is written in part.
@@ -190,7 +193,7 @@ class QueueFiles:
                     file.sync()
             finally:
                 file.close()
-        except OSError:
+        except (OSError, StoreError):
             return None
         right = data[: place.size]
         return right if self._on_medium(place) == right else None

@@ -36,12 +36,22 @@ READERS = 2
 
 
 class LogServing(Part):
-    """Serves one log. ``limit`` is where its confirmed bytes end; ``suspect`` has blocks compared and healed."""
+    """Serves one log. ``limit`` is where its confirmed bytes end; ``suspect`` has blocks compared and healed.
 
-    def __init__(self, log: CommitLog, limit: Callable[[], int], suspect: Callable[[Sequence[Block]], None]) -> None:
+    ``is_current``: whether this log is known to be the one of the set, as far as it reaches.
+    """
+
+    def __init__(
+        self,
+        log: CommitLog,
+        limit: Callable[[], int],
+        suspect: Callable[[Sequence[Block]], None],
+        is_current: Callable[[], bool],
+    ) -> None:
         self._log = log
         self._limit = limit
         self._suspect = suspect
+        self._is_current = is_current
         self._rate = RateLimit(REQUESTS_A_SECOND)
         self._readers = trio.CapacityLimiter(READERS)
 
@@ -98,7 +108,7 @@ class LogServing(Part):
         sums = self._log.sums
         found = sums.sum_of(sums.block_at(header.summed)) if header.summed >= 0 else None
         crc, is_attested = (None, None) if found is None else found
-        return READ_LOG.answer(request, ReadLogHeader(limit, crc, is_attested), body=data)
+        return READ_LOG.answer(request, ReadLogHeader(limit, self._is_current(), crc, is_attested), body=data)
 
     def _read(self, segment: Segment, start: int, end: int) -> tuple[bytes, Block | None]:
         """The bytes, and the first damaged block, before which the bytes end. For a thread."""

@@ -46,6 +46,10 @@ class UnknownKind(ValueError):
     """A record has a kind that nobody in this version reads."""
 
 
+class LostJournal(StoreCorrupt):
+    """There must be a journal, and there is none."""
+
+
 @lazy_dataclass(frozen=True, slots=True)
 class TornTail:
     """A torn tail that was cut: the bytes after ``offset``, which were never acknowledged."""
@@ -181,8 +185,26 @@ class Journal:
     def replay(self, on_record: OnRecord, *, must_exist: bool = False) -> JournalReport:
         """Read all records from disk, oldest first. Blocks; runs before the broker serves.
 
-        StoreCorrupt, without any change, if a journal ``must_exist`` but is missing or empty.
+        StoreCorrupt if bytes are damaged that were on disk, and, without any change, if a journal ``must_exist`` but is
+        missing or empty.
         """
+        try:
+            return self._replay(on_record, must_exist=must_exist)
+        except (NewerVersion, LostJournal):
+            raise
+        except StoreCorrupt as error:
+            text = f"{error.reason}. Put the files of {self._paths.directory} back from a copy, or {self._remedy}"
+            raise StoreCorrupt(error.file, error.offset, text) from error
+
+    @property
+    def _remedy(self) -> str:
+        root = self._paths.directory.rpartition("/")[0]
+        return (
+            f"make topics and groups anew from the messages: broker rebuildMetadata {root} (a slave then gets the rest "
+            "from its master)"
+        )
+
+    def _replay(self, on_record: OnRecord, *, must_exist: bool) -> JournalReport:
         report = JournalReport()
         paths = self._paths
         self._fs.mkdirs(paths.directory)
@@ -218,13 +240,11 @@ class Journal:
     def _refuse_lost(self, first: str) -> None:
         if self._fs.exists(first) and self._fs.size(first) >= HEADER_BYTES:
             return
-        root = self._paths.directory.rpartition("/")[0]
-        raise StoreCorrupt(
+        raise LostJournal(
             first,
             0,
             f"the file is {'empty' if self._fs.exists(first) else 'missing'}, so all topics, groups, offsets, users "
-            f"and policies are gone. Put the files of {self._paths.directory} back from a copy, or make topics and "
-            f"groups anew from the messages: broker rebuildMetadata {root}",
+            f"and policies are gone. Put the files of {self._paths.directory} back from a copy, or {self._remedy}",
         )
 
     def _read_chain(self, numbers: list[int], base: int, report: JournalReport) -> list[tuple[int, Scan]]:
@@ -486,6 +506,17 @@ def _apply(records: list[JournalRecord], path: str, on_record: OnRecord) -> int:
             reason = f"the record {kind!r} cannot be used ({type(error).__name__}: {error})"
             raise StoreCorrupt(path, offset, reason) from error
     return len(changes)
+
+
+def set_aside(fs: FileSystem, directory: str) -> list[str]:
+    """Give all journals and snapshots in ``directory`` names that no start reads; returns these. Blocks."""
+    paths = JournalPaths(directory)
+    listing, moved = paths.listing(fs), []
+    for path in [*map(paths.journal, listing.journals), *map(paths.snapshot, listing.snapshots)]:
+        fs.rename(path, f"{path}.damaged")
+        moved.append(f"{path}.damaged")
+    fs.fsync_dir(directory)
+    return moved
 
 
 def _no_sync() -> None:

@@ -9,7 +9,7 @@ from skylark.broker.healing.healer import LogHealer
 from skylark.broker.healing.index_files import IndexFiles
 from skylark.broker.healing.other_files import OtherFiles
 from skylark.broker.healing.peers import PeerLogs
-from skylark.broker.healing.queue_files import QueueFiles
+from skylark.broker.healing.queue_files import QueueChecks
 from skylark.broker.healing.rewriting import LogBlocks
 from skylark.broker.healing.scrub import Scrub
 from skylark.broker.healing.serving import LogServing
@@ -58,10 +58,15 @@ def wire_healing(core: Core, replicated: Replicated, peers: Peers, sealing: Bloc
         found.pop(core.identity.addr, None)
         return list(found)
 
+    def is_current() -> bool:
+        # What is confirmed by a majority or a SyncStateSet is never cut. Where the configuration names the master, a
+        # slave whose log differs from its master's does not follow it.
+        return core.elected is not None or core.is_master or replicated.is_following()
+
     healer = LogHealer(
         store,
         LogBlocks(core.fs, options.store_path_root_dir),
-        PeerLogs(core.open_client, members, options.mapped_file_size_commit_log),
+        PeerLogs(core.open_client, members, options.mapped_file_size_commit_log, is_current),
         core.flusher.one_at_a_time,
         replicated.entries_of,
     )
@@ -81,7 +86,7 @@ def wire_healing(core: Core, replicated: Replicated, peers: Peers, sealing: Bloc
         sealed_to=lambda: min(sealing.sealed_to, store.safe_end),
         is_held_up=lambda: bool(core.cold) or core.flusher.is_held_up,
     )
-    serving = LogServing(store.log, lambda: store.safe_end, healer.suspect)
+    serving = LogServing(store.log, lambda: store.safe_end, healer.suspect, is_current)
     return Healing(healer, scrub, index_files, (serving, scrub), attesting)
 
 
@@ -95,6 +100,6 @@ def _other_files(core: Core, replicated: Replicated, index_files: IndexFiles) ->
         SmallFiles(fs, small_files, flusher),
         MetadataFiles(fs, core.metadata.journal, core.persister),
         index_files,
-        QueueFiles(fs, store, flusher),
+        QueueChecks(fs, store, flusher),
     )
     return OtherFiles(kinds, Random(), partial(write_sums, store, flusher))

@@ -39,6 +39,10 @@ class Copier(LogCopier, Protocol):
     def following(self) -> str:
         """The master whose log is being copied; "" when there is none."""
 
+    @property
+    def problem(self) -> str:
+        """The damaged record that keeps the messages after it from being shown; "" if there is none."""
+
 
 @lazy_dataclass(frozen=True)
 class Link:

@@ -57,6 +57,8 @@ class Replicated:
     heartbeats: Heartbeats | None
     joining: Joining
     entries_of: EntriesOf
+    #: Whether this broker copies a master's log, which has all of its own.
+    is_following: Callable[[], bool]
     #: Files of this kind of set that the scrub checks.
     small_files: Callable[[], list[SmallFile]]
     #: Called before a master registers.
@@ -117,6 +119,7 @@ def wire_replication(
             members.renumbered(now.broker_id)
 
     stats.problem = link.problem
+    stats.copy_problem = lambda: slaves[-1].problem if slaves and role.now.follows else ""
     role.observe(role_changed)
     role.observe(log.role_changed)
     known.on_change += [link.changed, sync.master_moved]
@@ -144,7 +147,10 @@ def wire_replication(
             return True
         return 1 + sum(slave.in_sync for slave in stats.slaves()) >= options.in_sync_replicas
 
-    joining = Joining(role, lambda: bool(slaves and slaves[-1].following), has_slaves, link.is_in_sync)
+    def is_following() -> bool:
+        return bool(slaves and slaves[-1].following)
+
+    joining = Joining(role, is_following, has_slaves, link.is_in_sync)
     return Replicated(
         log,
         others,
@@ -155,6 +161,7 @@ def wire_replication(
         acting.heartbeats,
         joining,
         link.entries_of,
+        is_following,
         link.small_files,
         link.prepare,
     )

@@ -39,6 +39,7 @@ MAX_LAG_BYTES = 16 * 1024 * 1024
 MAX_LAG_MS = 10_000
 _AWAY = "slaveAwayMs_"
 _GROUP_PROBLEM = "dledgerProblem"
+_COPY_PROBLEM = "copiedLogProblem"
 # A group whose oldest waiting message is older than this is warned about.
 MAX_DELAY_MS = 10 * 60_000
 DAY_MS = 24 * 3600 * 1000
@@ -481,7 +482,11 @@ def sets_have_masters(facts: Facts) -> Iterator[Finding]:
 
 
 def slaves_keep_up(facts: Facts) -> Iterator[Finding]:
-    """Each slave is close behind its master, each SYNC_MASTER has a slave, and no slave is away."""
+    """Slaves show all of their logs and are close behind the master; each SYNC_MASTER has a slave, and none is away."""
+    for broker in facts.brokers:
+        if problem := broker.info.get(_COPY_PROBLEM):
+            remedy = "start a replica that has the record; see docs/operate/disk-lies.md"
+            yield Finding(FAIL, broker.where, f"messages that it has copied are not shown: {problem}", remedy)
     for brokers in facts.sets.values():
         master = next((broker for broker in brokers if broker.is_master and broker.error is None), None)
         if master is None:

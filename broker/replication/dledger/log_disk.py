@@ -641,6 +641,7 @@ class LogDisk:
         if entry.place == IN_LOG and (segment := self._log.chain.at(entry.start)) is not None:
             await trio.to_thread.run_sync(segment.file.pwrite, entry.start - segment.base, memoryview(data))
             await trio.to_thread.run_sync(segment.sync)
+            self._log.blocks.repaired(self._log.sums.blocks(entry.start, entry.end))
         return not await self.damage_of(index)
 
     async def _save_state(self) -> None:

@@ -28,11 +28,18 @@ _LATEST_MS = 253_370_000_000_000
 _LOOK_BYTES = 1024 * 1024
 
 
+class SegmentAt(Protocol):
+    """The files of a log."""
+
+    def at(self, offset: int) -> Segment | None:
+        """The file that holds ``offset``."""
+
+
 class IndexedLog(Protocol):
     """What `Index.build` needs of the log, or of a part of it."""
 
     @property
-    def chain(self) -> "SegmentAt":
+    def chain(self) -> SegmentAt:
         """Its files."""
 
     @property
@@ -42,13 +49,6 @@ class IndexedLog(Protocol):
     @property
     def end(self) -> int:
         """The physical offset after the last byte."""
-
-
-class SegmentAt(Protocol):
-    """The files of a log."""
-
-    def at(self, offset: int) -> Segment | None:
-        """The file that holds ``offset``."""
 
 
 class IndexState(NamedTuple):

@@ -90,13 +90,13 @@ class IndexFile:
             self.sums.forget_to(self.entries_at)
 
     def slot_sums(self) -> dict[int, PrefixSum]:
-        """The sums of header and slots as they are in memory. Blocks; while nothing is added."""
+        """The sums of header and slots, which must be in memory, while nothing is added."""
         found: dict[int, PrefixSum] = {}
         at = 0
         while at < self.entries_at:
             number = self.sums.number_at(at)
             block = self.sums.block(number)
-            found[number] = PrefixSum.of(self.file.pread(at, min(block.end, self.used_bytes) - at))
+            found[number] = PrefixSum.of(self.view[at : min(block.end, self.used_bytes)])
             at = block.end
         return found
 

@@ -16,6 +16,7 @@ from zlib import crc32
 from skylark.broker.store.sums.block_sums import BLOCK_BYTES, Block
 
 _ROW = struct.Struct(">II")
+_unpack, _pack_into = _ROW.unpack_from, _ROW.pack_into
 _NONE: frozenset[int] = frozenset()
 # Held for the moment in which a thread, or the event loop, changes what was compared.
 _LOCK = threading.Lock()
@@ -43,7 +44,18 @@ class GrowingSums:
     ``suspects``: numbers of blocks whose bytes did not fit their sums when they were read.
     """
 
-    __slots__ = ("_first", "_loaded_end", "_per_segment", "_rows", "_seen", "_segment_bytes", "suspects")
+    __slots__ = (
+        "_first",
+        "_last_row",
+        "_loaded_end",
+        "_next_at",
+        "_next_end",
+        "_per_segment",
+        "_rows",
+        "_seen",
+        "_segment_bytes",
+        "suspects",
+    )
 
     def __init__(self, segment_bytes: int) -> None:
         self._segment_bytes = segment_bytes
@@ -51,6 +63,8 @@ class GrowingSums:
         # One row for each block from block number `_first` on; size 0: not known.
         self._first = 0
         self._rows = bytearray()
+        # Where the bytes end that were added last, and the block of these; and where its row is. -1: not known.
+        self._next_at = self._next_end = self._last_row = -1
         # Blocks before this one came from the disk, and are compared when they are first read; `_seen` are those that
         # were. Later ones were written, or compared, by this process.
         self._loaded_end = 0
@@ -108,7 +122,14 @@ class GrowingSums:
 
     def extend(self, at: int, data: bytes) -> None:
         """This process has written ``data`` at ``at``."""
-        done = 0
+        end = at + len(data)
+        if at == self._next_at and end <= self._next_end:
+            # Most often: a checkpoint has written a few entries more.
+            size, crc = _unpack(self._rows, self._last_row)
+            _pack_into(self._rows, self._last_row, size + len(data), crc32(data, crc))
+            self._next_at = end
+            return
+        done, number = 0, 0
         while done < len(data):
             number = self.number_at(at + done)
             block = self.block(number)
@@ -119,9 +140,13 @@ class GrowingSums:
             elif size:
                 self.put(number, PrefixSum(0, 0))  # written once more, in the middle
             done += len(piece)
+        if data and self.sum_of(number).size:
+            self._next_at, self._next_end = end, self.block(number).end
+            self._last_row = (number - self._first) * _ROW.size
 
     def put(self, number: int, known: PrefixSum) -> None:
         """Set the sum of a block."""
+        self._next_at = -1
         if not self._rows:
             self._first = number
         if number < self._first:
@@ -146,6 +171,7 @@ class GrowingSums:
 
     def drop_from(self, position: int) -> None:
         """The files were cut at ``position``."""
+        self._next_at = -1
         number = self.number_at(position)
         del self._rows[max(number - self._first, 0) * _ROW.size :]
         self._loaded_end = min(self._loaded_end, number)
@@ -156,6 +182,7 @@ class GrowingSums:
         """The files before ``position`` were removed."""
         gone = self.number_at(position) - self._first
         if gone > 0 and self._rows:
+            self._next_at = -1
             del self._rows[: gone * _ROW.size]
             self._first += gone
             with _LOCK:

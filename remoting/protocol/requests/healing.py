@@ -45,10 +45,12 @@ class ReadLogRequestHeader(Header):
 class ReadLogHeader(Header):
     """The answer to 7161, with the bytes: fewer at the limit of 7160, or before a block that is damaged there.
 
-    ``crc``: the sum of the block, if it has one there; ``is_attested``: another replica has the same.
+    ``crc``: the sum of the block, if it has one there; ``is_attested``: another replica has the same. Without
+    ``is_current`` the replica may have bytes that the set's log does not have any more: only a sum proves them.
     """
 
     limit: int = required(read_long)
+    is_current: bool = required(read_flag)
     crc: int | None = optional(read_long)
     is_attested: bool | None = optional(read_flag)
 

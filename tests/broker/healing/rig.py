@@ -11,7 +11,7 @@ import trio
 from skylark.broker.healing.checked_file import CheckedFile
 from skylark.broker.healing.index_files import IndexFiles
 from skylark.broker.healing.other_files import OtherFiles
-from skylark.broker.healing.queue_files import QueueFiles
+from skylark.broker.healing.queue_files import QueueChecks
 from skylark.broker.healing.small_files import MetadataFiles, SmallFiles, store_files, write_sums
 from skylark.broker.meta.metadata import Metadata
 from skylark.broker.options import BrokerOptions
@@ -47,7 +47,7 @@ class Rig:
                 SmallFiles(fs, lambda: store_files(fs, self.store, self.flusher), self.flusher),
                 MetadataFiles(fs, self.metadata.journal, Persister(self.metadata, BrokerOptions())),
                 self.index_files,
-                QueueFiles(fs, self.store, self.flusher),
+                QueueChecks(fs, self.store, self.flusher),
             ],
             Random(1),
             partial(write_sums, self.store, self.flusher),

@@ -113,8 +113,8 @@ async def test_with_an_attested_sum_one_replica_gives_the_bytes_and_the_bad_ones
         assert told == [BLOCK] and one.kept == [f"{0:020d}.disk"]
         assert one.fs.read(f"/store/damaged/{0:020d}.disk")[at : at + 2] == b"\xff\xff"
     assert [r.getMessage() for r in caplog.records] == [
-        f"2 bytes of the block at 0 of the log ({PATH}) were damaged and are right again: peer-0 matches the attested"
-        f" sum; the bad block: /store/damaged/{0:020d}.disk"
+        f"the block at 0 of the log ({PATH}) was damaged, and is right again: peer-0 matches the attested sum;"
+        f" wrong bytes: 2; the bad block: /store/damaged/{0:020d}.disk"
     ]
 
 

@@ -170,6 +170,23 @@ def test_bytes_that_differ_from_the_only_sum_are_not_called_right(
     assert found.right in (None, of_block(data))
 
 
+@given(files, st.lists(st.integers(1, 700), min_size=20, max_size=40).map(whole_file), st.lists(damages(), max_size=3))
+def test_bytes_that_were_cut_from_the_log_of_the_set_do_not_come_back(
+    data: bytes, old: bytes, damage: list[tuple[int, bytes]]
+) -> None:
+    # Two slaves have what their master lost in a power loss, and do not follow it yet.
+    own = data
+    for each in damage:
+        own = damaged(own, each)
+    stale = [Copy(f"slave {n}", FILE, old, BlockSum(crc32(of_block(old)), True), is_current=False) for n in (1, 2)]
+    for own_sum in (None, BlockSum(crc32(of_block(data)), False)):
+        found = judge(BLOCK, own_sum, [Copy("own", FILE, own, own_sum, is_own=True), *stale], FILE)
+        assert found.right in (None, of_block(own), of_block(data))
+    # A sum of this replica proves their bytes nevertheless.
+    found = judge(BLOCK, BlockSum(crc32(of_block(old)), False), [Copy("own", FILE, own, is_own=True), *stale], FILE)
+    assert found.right == of_block(old)
+
+
 def test_copies_of_single_records_have_no_vote() -> None:
     data = whole_file([100] * 40)
     own = damaged(data, (data.index(b"KEYS", BLOCK.start - FILE + 300) + 5, b"\x07"))

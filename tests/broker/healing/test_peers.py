@@ -34,6 +34,7 @@ class Replica:
     refuses: int = 0
     asked: list[int] = field(default_factory=list)
     sum: BlockSum | None = None
+    is_current: bool = True
     silent: trio.Event | None = None
 
     async def read(self, channel: Channel, request: Command) -> Command:
@@ -49,7 +50,7 @@ class Replica:
         if not data:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "not there")
         fields = self.sum if self.sum is not None and header.summed == BLOCK.start else (None, None)
-        return READ_LOG.answer(request, ReadLogHeader(FILE + len(self.log), *fields), body=data)
+        return READ_LOG.answer(request, ReadLogHeader(FILE + len(self.log), self.is_current, *fields), body=data)
 
     def view(self, channel: Channel, request: Command) -> Command:
         at = VIEW_MESSAGE_BY_ID.header(request).offset
@@ -66,7 +67,7 @@ class Replica:
 
 
 @asynccontextmanager
-async def asking(*replicas: Replica) -> AsyncIterator[PeerLogs]:
+async def asking(*replicas: Replica, is_current: bool = True) -> AsyncIterator[PeerLogs]:
     async with AsyncExitStack() as stack:
         nursery = await stack.enter_async_context(trio.open_nursery())
         addrs = [await nursery.start(each.server.serve, "127.0.0.1", 0) for each in replicas]
@@ -74,7 +75,7 @@ async def asking(*replicas: Replica) -> AsyncIterator[PeerLogs]:
         async def members() -> list[str]:
             return [str(addr) for addr in addrs]
 
-        peers = PeerLogs(open_client, members, FILE)
+        peers = PeerLogs(open_client, members, FILE, lambda: is_current)
         await nursery.start(peers.run)
         yield peers
         nursery.cancel_scope.cancel()
@@ -91,6 +92,13 @@ async def test_replicas_give_the_block_its_sum_and_what_is_around_it() -> None:
     assert sorted((copy.start - FILE, len(copy.data)) for copy in found) == [(1000, 1148), (1000, 2000)]
     assert all(copy.of(BLOCK) == of_block(LOG) for copy in found), "the third one has not all of the block"
     assert {copy.sum for copy in found} == {sum_, None}
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [(True, True), (False, True), (True, False)])
+async def test_copies_are_current_if_both_logs_are_known_to_be_the_one_of_the_set(theirs: bool, ours: bool) -> None:
+    async with asking(Replica(is_current=theirs), Replica(is_java=True), is_current=ours) as peers:
+        found = await peers.copies(BLOCK, own(), None)
+    assert {(copy.has_vote, copy.is_current) for copy in found} == {(True, theirs and ours), (False, ours)}
 
 
 async def test_more_than_a_request_may_ask_for_is_asked_for_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +131,7 @@ async def test_a_replica_that_is_away_is_left_out() -> None:
         return ["127.0.0.1:1"]
 
     async with trio.open_nursery() as nursery:
-        peers = PeerLogs(open_client, members, FILE)
+        peers = PeerLogs(open_client, members, FILE, lambda: True)
         await nursery.start(peers.run)
         assert await peers.copies(BLOCK, own(), None) == []
         nursery.cancel_scope.cancel()

@@ -128,6 +128,23 @@ async def test_a_replica_attests_the_sums_of_another_and_gives_no_damaged_bytes(
         await until(lambda: master.log() == log, "what was asked for is healed")
 
 
+async def test_a_slave_that_follows_nobody_says_that_its_log_may_not_be_the_sets() -> None:
+    async with master_and_slave() as (master, slave):
+        await fill(master, slave)
+
+        async def is_current(running: Running) -> bool:
+            server = Remote(running.client, running.addr, 5_000)
+            return (await call(server, READ_LOG, ReadLogRequestHeader(0, 8, -1))).header().is_current
+
+        assert await is_current(master) and await is_current(slave)
+        master.kill()
+
+        async def is_alone() -> bool:
+            return not await is_current(slave)
+
+        await until(is_alone, "the slave has lost its master")
+
+
 @pytest.mark.parametrize(
     ("start", "size", "text"),
     [(-1, 5, "not read"), (0, 0, "not read"), (0, 1 << 21, "not read"), (1 << 40, 5, "not in the confirmed log")],
@@ -151,7 +168,7 @@ async def test_sums_that_are_none_are_refused(start: int, end: int, rows: bytes)
 
 async def test_who_asks_too_often_is_told_to_wait(mock_clock: trio.testing.MockClock) -> None:
     log = CommitLog(MemoryFiles(), "/log", FILE)
-    serving = LogServing(log, lambda: 0, lambda blocks: None)
+    serving = LogServing(log, lambda: 0, lambda blocks: None, lambda: True)
     one, other = (cast(Channel, SimpleNamespace(remote=f"10.0.0.{number}:5")) for number in (1, 2))
     request = LOG_SUMS.command(LogSumsRequestHeader(0, FILE))
     for _ in range(REQUESTS_A_SECOND):

@@ -8,7 +8,7 @@ from zlib import crc32
 import pytest
 import trio
 
-from skylark.broker.replication import compared_log, copying
+from skylark.broker.replication import compared_log, copying, plain_dialogue
 from skylark.broker.replication.compared_log import ComparedLog
 from skylark.broker.replication.slave import HaClient
 from skylark.broker.store.log.commitlog import CommitLog
@@ -18,12 +18,15 @@ from skylark.mqcommon.message.layout import HEAD_V4
 from tests.broker.replication.test_over_memory import Set
 from tests.broker.replication.test_replica import assert_same, entries, log_bytes, master, restart
 from tests.broker.replication.test_slave import following
-from tests.broker.store.support import bodies, open_store
+from tests.broker.store.support import bodies, open_store, put
 from tests.support.memory_files import MemoryFiles
 from tests.support.waiting import until
 
 # A property has no CRC of its own, a body has one.
 PROPERTY, BODY = b"k\x02TAGS\x01two", b":\x00\x00\x00"
+
+# Messages in a log.
+COUNT = 60
 
 
 @pytest.fixture(autouse=True)
@@ -33,6 +36,7 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copying, "BAD_PAUSE_S", 0.01)
     monkeypatch.setattr(compared_log, "COMPARED_S", 0)
     monkeypatch.setattr(compared_log, "MEND_S", 0.05)
+    monkeypatch.setattr(plain_dialogue, "MEND_S", 0.05)
 
 
 class Mender:
@@ -71,7 +75,7 @@ class Mender:
 
 def old(seed: int = 3) -> tuple[MessageStore, MessageStore]:
     """A store whose messages an earlier process has written, and one that is the same."""
-    return restart(master(Random(seed)), "clean", Random(seed)), master(Random(seed))
+    return restart(master(Random(seed), COUNT), "clean", Random(seed)), master(Random(seed), COUNT)
 
 
 def seal(log: CommitLog) -> None:
@@ -185,3 +189,18 @@ async def test_blocks_are_compared_once_while_they_are_sent(monkeypatch: pytest.
     monkeypatch.setattr(compared_log, "COMPARED_S", 0)
     await compared.ready(20, 30)
     assert len(mender.asked) == 1
+
+
+async def test_damage_of_a_slave_does_not_look_like_a_log_with_other_messages(caplog: pytest.LogCaptureFixture) -> None:
+    """The slave tells CRCs of pieces of its log when it connects."""
+    its_master, store = old()
+    seal(store.log)
+    flip_at(store, store.log.sums.block_at(store.log.end).start - 100)
+    mender, its_set = Mender(store.log), Set(its_master)
+    put(its_master, "A", 0, b"later")
+    async with its_set.serving(), following(store, its_set.target, its_set.connect):
+        await until(lambda: len(mender.asked) > 1, "the slave has tried again")
+        mender.go_on(source=its_master.log)
+        await until(lambda: store.log.end == its_master.log.end, "the end of the log")
+    assert "replication stopped" not in caplog.text
+    assert_same(store, its_master)

@@ -316,6 +316,11 @@ def test_a_dledger_group_needs_a_majority_and_says_when_one_more_would_be_too_ma
     assert states(settings_are_safe, members[0]) == states(slaves_keep_up, broker(config=GROUP)) == []
 
 
+def test_a_slave_that_does_not_show_all_that_it_has_copied() -> None:
+    (one,) = slaves_keep_up(Facts(brokers=(broker(1, info={"copiedLogProblem": "a record at 5"}),)))
+    assert one.state == FAIL and "a record at 5" in one.text
+
+
 @pytest.mark.parametrize(
     ("behind", "ms", "state"), [("0", "0", OK), ("20000000", "0", WARN), ("5", "20000", WARN), ("300000000", "0", FAIL)]
 )
