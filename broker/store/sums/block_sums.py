@@ -69,8 +69,7 @@ class BlockSums:
 
     def __init__(self, segment_bytes: int) -> None:
         self._segment_bytes = segment_bytes
-        #: How many blocks a file has.
-        self.blocks_per_file = -(-segment_bytes // BLOCK_BYTES)
+        self._blocks_per_file = -(-segment_bytes // BLOCK_BYTES)
         self._files: dict[int, _Sums] = {}
         # The files whose sums have changed since `take_changed`.
         self._changed: set[int] = set()
@@ -138,17 +137,12 @@ class BlockSums:
         own = self.sum_of(block)
         return own is None or crc32(data) == own.crc
 
-    def seal(self, block: Block, crc: int, *, is_attested: bool = False, cuts: int | None = None) -> bool:
-        """Keep the sum of a block that has none; returns whether it was kept.
-
-        ``cuts``: `cuts` before the bytes were read. If the log was cut since, they may be other bytes now.
-        """
-        if cuts not in (None, self.cuts):
-            return False
+    def seal(self, block: Block, crc: int, *, is_attested: bool = False) -> bool:
+        """Keep the sum of a block that has none; returns whether it was kept."""
         base = block.start // self._segment_bytes * self._segment_bytes
         sums, number = self._place(block)
         if sums is None:
-            count = self.blocks_per_file
+            count = self._blocks_per_file
             sums = self._files[base] = _Sums(bytes(CRC_BYTES * count), bytes(count))
         if sums.states[number]:
             return False
@@ -185,12 +179,15 @@ class BlockSums:
         # The block of the cut keeps bytes of before it, so sealing goes on after that block.
         self.next_to_seal = min(self.next_to_seal, self.first_block_after(offset))
         for base in [base for base in self._files if base + self._segment_bytes > offset]:
-            self._keep(base, lambda each: each.end <= offset)
+            if base < offset:
+                self._keep(base, lambda each: each.end <= offset)
+            else:
+                self._forget(base)
 
     def remove_before(self, offset: int) -> None:
-        """Forget the sums of all blocks before ``offset``: their files were removed."""
+        """Forget the sums of all files before ``offset``, where one begins: they were removed."""
         for base in [base for base in self._files if base < offset]:
-            self._keep(base, lambda each: each.start >= offset)
+            self._forget(base)
 
     def load(self, file: FileSums) -> None:
         """Take over sums as they are on disk."""
@@ -215,6 +212,11 @@ class BlockSums:
 
         For any thread.
         """
+        self._changed.add(base)
+
+    def _forget(self, base: int) -> None:
+        states = self._files.pop(base).states
+        self._count -= len(states) - states.count(0)
         self._changed.add(base)
 
     def _keep(self, base: int, is_kept: Callable[[Block], bool]) -> None:

@@ -12,6 +12,7 @@ before it ends, and a start drops sums that may be stale, as another program may
 import sys
 from array import array
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from itertools import islice
 
 import cbor2
@@ -135,7 +136,8 @@ class SumFiles:
     def _remove(self, bases: Iterable[int]) -> None:
         removed = [path for base in bases if self._fs.exists(path := path_in(self._root, base))]
         for path in removed:
-            self._fs.remove(path)
+            with suppress(FileNotFoundError):  # the cleaner and a checkpoint may remove a file at the same time
+                self._fs.remove(path)
         if removed:
             self._fs.fsync_dir(self._directory)
 

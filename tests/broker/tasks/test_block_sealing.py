@@ -8,6 +8,7 @@ import trio
 from trio.testing import MockClock
 
 from skylark.broker.options import BrokerOptions
+from skylark.broker.replication.replica import Replica
 from skylark.broker.store.store import MessageStore
 from skylark.broker.store.sums.sum_files import bases_in
 from skylark.broker.tasks import block_sealing
@@ -16,6 +17,7 @@ from skylark.broker.tasks.flush import Flusher
 from skylark.broker.writing.admission import Admission
 from skylark.broker.writing.waits import LogWaits
 from skylark.mqcommon.errors import DiskFull
+from tests.broker.replication.test_replica import build_all, feed, log_bytes, master
 from tests.broker.running import running, send_request
 from tests.broker.store.support import SMALL, open_store, put
 from tests.broker.store.truncation.support import cut_at
@@ -151,6 +153,27 @@ async def test_a_cut_takes_the_sums_of_its_bytes_from_memory_and_disk() -> None:
     await sealing.seal()
     # The scrub checks the block of the cut, which has bytes of before it.
     assert sealed(store) == [0, 2]
+
+
+async def test_a_slaves_blocks_have_the_sums_of_its_masters() -> None:
+    its_master = master(Random(1), 80)
+    slave = open_store(MemoryFiles())
+    of_master, of_slave = sealing_of(its_master), sealing_of(slave)
+    its_master.log.sums.next_to_seal = 0
+    its_master.flush()
+    await of_master.seal()
+    replica = Replica(slave)
+    replica.begin_at(0)
+    feed(replica, log_bytes(its_master, 0, its_master.log.end))
+    slave.flush()
+    await of_slave.seal()
+    assert not sealed(slave)  # no record is checked yet
+    build_all(replica)
+    slave.flush()
+    await of_slave.seal()
+    own = {block: slave.log.sums.sum_of(block) for block in slave.log.sums.newest()}
+    assert len(own) > 3
+    assert own == {block: its_master.log.sums.sum_of(block) for block in its_master.log.sums.newest()}
 
 
 async def test_much_is_sealed_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
