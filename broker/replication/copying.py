@@ -115,6 +115,8 @@ class QueueBuilding:
                 try:
                     return await trio.to_thread.run_sync(self._replica.finish)
                 except BadRecord as error:
+                    if self._replica.log.blocks.hold is None:
+                        raise
                     bad = error
                 with trio.move_on_at(deadline) as waiting:
                     await self._wait_for(bad)
@@ -172,9 +174,10 @@ class QueueBuilding:
         log = self._replica.log
         if bad.physical == self._mended_at or log.blocks.hold is None:
             await trio.sleep(BAD_PAUSE_S)
+            self._mended_at = -1
         else:
             await log.blocks.hold.wait([*log.sums.blocks(bad.physical, bad.physical + bad.size)])
-        self._mended_at = bad.physical
+            self._mended_at = bad.physical
 
     def _note_problem(self, problem: str) -> None:
         if problem and problem != self.problem:

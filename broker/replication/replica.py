@@ -268,7 +268,7 @@ class Replica:
                     properties = data[properties_at : at + size]
                     topic = topics.get(raw) or self._topic(raw, start + at)
                     if properties_at > at + size or unpack_length(data, topic_end)[0] != at + size - properties_at:
-                        raise self._corrupt(start + at, "topic and properties do not end where the record does")
+                        raise self._corrupt(start + at, "topic and properties do not end where the record does", size)
                     if crc32(data[at + _BODY_AT : tail_at]) & CRC_MASK != crc:
                         self._check_given_up(start + at, size)
                 if physical != start + at or queue_id < 0 or queue_offset < 0:
@@ -352,7 +352,7 @@ class Replica:
         try:
             record = decode_record(raw, check_crc=False)
         except ProtocolError as error:
-            raise self._corrupt(physical, str(error)) from None
+            raise self._corrupt(physical, str(error), len(raw)) from None
         if crc32(record.body) & CRC_MASK != record.body_crc:
             self._check_given_up(physical, len(raw))
         return (

@@ -17,6 +17,7 @@ from random import Random
 import trio
 
 from skylark.broker.replication.copying import NEAR_BYTES, CopiedLog, QueueBuilding, add_file
+from skylark.broker.replication.link import RESYNC
 from skylark.broker.replication.replica import BadRecord
 from skylark.broker.replication.session import Dialogue, MasterTarget, SlaveSide
 from skylark.broker.replication.stats import SlaveProgress
@@ -24,7 +25,7 @@ from skylark.broker.replication.whole_records import WholeRecords
 from skylark.mqcommon.addresses import server_address, split_address
 from skylark.mqcommon.backoff import Backoff
 from skylark.mqcommon.clock import Clock
-from skylark.mqcommon.errors import DiskFull, ProtocolError, ReplicationRefused, leaves
+from skylark.mqcommon.errors import DiskFull, ProtocolError, ReplicationRefused, StoreCorrupt, leaves
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.signal import Signal
 from skylark.remoting.net import sockets
@@ -92,7 +93,7 @@ class HaClient:
         self.stopped = ""
 
     async def run(self) -> None:
-        """Run until cancelled; then call `finish`."""
+        """Run until cancelled, or until files of queues are found corrupt; then call `finish`."""
         failures, logged_at = 0, -math.inf
         while True:
             started = trio.current_time()
@@ -106,6 +107,9 @@ class HaClient:
                 self._stop_copying(str(error))
                 await trio.sleep(REFUSED_PAUSE_S)
                 continue
+            except StoreCorrupt as error:
+                self._stop_copying(f"{error}; {RESYNC}")
+                return
             failures = 1 if trio.current_time() - started > GOOD_S else failures + 1
             now = trio.current_time()
             if self.following or failures == 1 or now >= logged_at + LOG_S:
@@ -280,7 +284,7 @@ def _reason_of(group: BaseExceptionGroup[BaseException]) -> str:
     """Why a connection ended; raises errors after which the slave must not simply try again."""
     lost, others = group.split((ProtocolError, trio.BrokenResourceError, BadRecord, DiskFull, OSError))
     for error in leaves(others) if others else []:
-        if isinstance(error, ReplicationRefused):
+        if isinstance(error, ReplicationRefused | StoreCorrupt):
             raise error from None
     if others:
         raise others
