@@ -24,6 +24,8 @@ AT_ONCE = 8
 # How long after an attempt that failed the next one begins: while readers wait, and after ``damagedHoldMs``.
 RETRY_S = 1.0
 LATER_S = 60.0
+# How often the log ages: after one or two of these, bytes are in memory of the process, or reads compare them.
+AGE_S = 2.0
 
 
 class Healer(Protocol):
@@ -64,12 +66,14 @@ class DamageHold:
             await held.over.wait()
 
     async def run(self) -> None:
-        """Have damage mended, until cancelled."""
+        """Have damage mended, until cancelled. What this process has written counts as right for some seconds."""
         async with trio.open_nursery() as self._nursery:
             for held in self._held.values():
                 self._nursery.start_soon(self._mend, held)
             try:
-                await trio.sleep_forever()
+                while True:
+                    await trio.sleep(AGE_S)
+                    self._log.age()
             finally:
                 self._nursery = None
 

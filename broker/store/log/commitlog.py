@@ -72,6 +72,8 @@ class CommitLog:
         self._limit = 0
         self._opened_at = 0
         self._opened_start = 0
+        # Where the log ended at the last call of `age` but one, and at the last.
+        self._aged_to = self._aging_to = 0
         # All pages before this offset are ready for writes, or a thread is preparing them.
         self._populated = 0
         #: `take_unpopulated` has nothing to do until the log has grown past this.
@@ -224,7 +226,13 @@ class CommitLog:
 
         Sealed blocks do not count: reads compare them.
         """
-        return offset >= max(self._opened_at, self.end - RECENT_BYTES) and not self.blocks.is_sealed(offset)
+        recent = max(self._opened_at, self._aged_to, self.end - RECENT_BYTES)
+        return offset >= recent and not self.blocks.is_sealed(offset)
+
+    def age(self) -> None:
+        """Call it every few seconds: what was there at the call before is not recent any more."""
+        self.blocks.keep_tail(self._opened_at, self.end)
+        self._aged_to, self._aging_to = self._aging_to, self.end
 
     @property
     def was_cleaned(self) -> bool:
@@ -283,6 +291,7 @@ class CommitLog:
         self.end, self._copied = min(self.end, offset), min(self._copied, offset)
         self.flushed, self.raw_flushed = min(self.flushed, offset), min(self.raw_flushed, offset)
         self._opened_at = min(self._opened_at, offset)
+        self._aged_to, self._aging_to = min(self._aged_to, offset), min(self._aging_to, offset)
         self.sums.drop_from(offset)
         self.blocks.cut_at(offset)
         self._populated = self.populate_at = min(self._populated, offset)

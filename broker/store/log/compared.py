@@ -3,8 +3,8 @@
 The kernel's read-ahead and sends to slaves bring pages into memory that nobody has compared, and a page may be evicted
 and read again at any moment. So it says nothing that the bytes of a sealed block are in memory. A thread reads the
 block whole and compares it. This process then keeps the block in memory of its own, where no disk can change it, and
-reads are copies of the kept bytes. The last second of the log, which is not sealed yet, and old files that no scrub has
-sealed yet are read as they are.
+reads are copies of the kept bytes. The last block, which is not sealed before it is full, is kept as this process has
+written it. Old files that no scrub has sealed yet are read as they are.
 A block that differs raises `Damaged`. `hold` has it mended; after a while it may give the block up, and then the block
 is read as it is: each record is compared with its body's CRC, and readers skip what is damaged (entry_repair.py), or
 may be (suspects.py).
@@ -58,6 +58,8 @@ class ComparedBlocks:
         #: Where the blocks start that nobody could mend in time, and the ranges of the log in them that may be wrong.
         self.given_up: dict[int, list[tuple[int, int]]] = {}
         self.hold: Hold | None = None
+        # Where the bytes of the last `keep_tail` begin, and the bytes. Threads read both at once.
+        self._tail = (0, b"")
 
     # --- in the event loop
 
@@ -68,6 +70,8 @@ class ComparedBlocks:
     def repaired(self, blocks: Iterable[Block]) -> None:
         """``blocks`` have the right bytes on disk again: messages that were skipped in them are read again."""
         for block in blocks:
+            if block.start <= self._tail[0] < block.end:
+                self._tail = (0, b"")
             self.given_up.pop(block.start, None)
             with self._lock:
                 self._kept.pop(block.start, None)
@@ -76,6 +80,23 @@ class ComparedBlocks:
         """The log is cut at ``offset``: what was damaged after it is gone."""
         for start in [start for start in self.given_up if self._sums.block_at(start).end > offset]:
             del self.given_up[start]
+        at, tail = self._tail
+        self._tail = at, tail[: max(offset - at, 0)]
+
+    def keep_tail(self, start: int, end: int) -> None:
+        """Keep the bytes of the last block of the log, which ends at ``end``. This process has written them lately.
+
+        They are kept from ``start`` on at the earliest: what was there before it came from the disk.
+        """
+        start = max(start, self._sums.block_at(end).start)
+        segment = self._chain.at(start)
+        at, tail = self._tail
+        if start == at and end - start == len(tail):
+            return
+        # What is kept already stays: the bytes in the map may be others by now.
+        kept = tail[: end - start] if start == at else b""
+        new = b"" if segment is None else segment.file.view[start + len(kept) - segment.base : end - segment.base]
+        self._tail = start, kept + new
 
     def is_sealed(self, offset: int) -> bool:
         """Whether the block of ``offset`` has a sum, with which reads of it are compared."""
@@ -84,7 +105,8 @@ class ComparedBlocks:
     def are_vouched_for(self, start: int, end: int) -> bool:
         """Whether all bytes from ``start`` to ``end`` are in blocks that are right if they can be read."""
         return self.hold is not None and all(
-            block.start not in self.given_up and self._sums.sum_of(block) is not None
+            block.start not in self.given_up
+            and (self._sums.sum_of(block) is not None or self._in_tail(max(start, block.start), min(end, block.end)))
             for block in self._sums.blocks(start, end)
         )
 
@@ -104,12 +126,12 @@ class ComparedBlocks:
         """Whether these bytes can be read without waiting. ``file`` begins at ``base`` of the log."""
         if self.hold is not None:
             for block in self._sums.blocks(start, end):
-                own = self._sums.sum_of(block)
-                if own is not None and self._kept_bytes(block, own.crc) is None:
-                    return False
-                if own is None and not file.resident(
-                    max(start, block.start) - base, min(end, block.end) - max(start, block.start)
-                ):
+                own, first, last = self._sums.sum_of(block), max(start, block.start), min(end, block.end)
+                if own is not None:
+                    is_there = self._kept_bytes(block, own.crc) is not None
+                else:
+                    is_there = self._in_tail(first, last) or file.resident(first - base, last - first)
+                if not is_there:
                     return False
             return True
         return file.resident(start - base, end - start)
@@ -123,7 +145,8 @@ class ComparedBlocks:
             first, last = max(start, block.start), min(end, block.end)
             own = self._sums.sum_of(block)
             if own is None:
-                parts.append(file.view[first - base : last - base])
+                kept = self._of_tail(first, last)
+                parts.append(file.view[first - base : last - base] if kept is None else kept)
                 continue
             data = self._kept_bytes(block, own.crc)
             if data is None:
@@ -133,31 +156,23 @@ class ComparedBlocks:
 
     # --- in any thread
 
-    def read(self, start: int, size: int) -> bytes:
-        """``size`` bytes of the log, which must be in one file, after all their blocks were compared. Blocks.
-
-        Raises Damaged, OSError, FileClosed; empty if the file is gone.
-        """
-        segment = self._chain.at(start)
-        if segment is None:
-            return b""
-        return self.read_file(segment.file, segment.base, start, min(start + size, segment.end))
-
     def read_file(self, file: MappedFile, base: int, start: int, end: int) -> bytes:
-        """As `read`, of a file that begins at ``base`` of the log."""
+        """The bytes of the log from ``start`` to ``end``, after all their blocks were compared. Blocks.
+
+        ``file`` begins at ``base`` of the log, and holds them all. Raises Damaged, OSError, FileClosed.
+        """
         if self.hold is None:
             return file.pread(start - base, end - start)
         blocks = list(self._sums.blocks(start, end))
         if len(blocks) <= KEPT_AT_ONCE:
-            if all(self._sums.sum_of(block) is None for block in blocks):
-                return self._as_it_is(file, base, Block(start, end - start))
             parts = []
             damaged: list[Block] = []
             for block in blocks:
                 first, last = max(start, block.start), min(end, block.end)
                 try:
                     if self._sums.sum_of(block) is None:
-                        parts.append(self._as_it_is(file, base, Block(first, last - first)))
+                        kept = self._of_tail(first, last)
+                        parts.append(self._as_it_is(file, base, Block(first, last - first)) if kept is None else kept)
                     else:
                         parts.append(self._block(file, base, block)[first - block.start : last - block.start])
                 except Damaged as error:
@@ -213,6 +228,15 @@ class ComparedBlocks:
         return suspects(data, before, block.start, own.crc)
 
     # --- inside
+
+    def _in_tail(self, start: int, end: int) -> bool:
+        at, tail = self._tail
+        return at <= start and end <= at + len(tail)
+
+    def _of_tail(self, start: int, end: int) -> bytes | None:
+        """The bytes as they were written, if they are kept."""
+        at, tail = self._tail
+        return tail[start - at : end - at] if at <= start and end <= at + len(tail) else None
 
     def _kept_bytes(self, block: Block, crc: int) -> bytes | None:
         kept = self._kept.get(block.start)
@@ -297,7 +321,7 @@ class ComparedFile(NamedTuple):
         return self.blocks.at_hand(self.file, self.base, *self._range(at, size))
 
     def pread(self, at: int, size: int) -> bytes:
-        """As `ComparedBlocks.read`, from byte ``at`` of the file."""
+        """As `ComparedBlocks.read_file`, from byte ``at`` of the file."""
         return self.blocks.read_file(self.file, self.base, *self._range(at, size))
 
     def copy(self, at: int, size: int) -> bytes:

@@ -340,3 +340,50 @@ def test_any_read_returns_the_bytes_or_names_the_damaged_blocks(
             assert damaged.blocks == bad and bad
         else:
             assert found == bytes(raw[start:end]) and not bad
+
+
+def test_the_last_block_is_read_as_this_process_has_written_it() -> None:
+    """It has no sum before it is full, which may take days."""
+    fs = MemoryFiles()
+    store = open_store(fs)
+    store.log.blocks.hold = Nobody()
+    for number in range(5):
+        put(store, "t", 0, b"body-%03d" % number, b"KEYS\x01key-%03d\x02" % number)
+    store.checkpoint()
+    store.log.age()
+    for number in range(5, 8):
+        put(store, "t", 0, b"body-%03d" % number, b"KEYS\x01key-%03d\x02" % number)
+    store.log.age()
+    store.log.age()
+    assert not store.log.is_recent(0)
+    mends = [flip(fs, what) for what in (b"body-003", b"key-004", b"key-006")]
+    store.log.age()
+    for count in (1, 300):
+        assert numbers(read(store, "t", count)) == list(range(8))
+    # What is written anew after a cut is read, and not what was kept.
+    queue = store.queues.find("t", 0)
+    assert queue is not None
+    end = queue.entry(7)[0]
+    store.log.end_at(end)
+    store.log.write(end, b"y" * 100)
+    assert store.log.read(end, 100) == b"y" * 100
+    store.log.age()
+    assert store.log.read(end, 100) == b"y" * 100
+    for mend in mends:
+        mend()
+
+
+def test_bytes_of_an_earlier_process_in_the_last_block_are_compared_with_their_crcs() -> None:
+    fs = MemoryFiles()
+    store = open_store(fs)
+    for number in range(5):
+        put(store, "t", 0, b"body-%03d" % number, b"KEYS\x01key-%03d\x02" % number)
+    store.close()
+    store = open_store(fs)
+    store.log.blocks.hold = Nobody()
+    store.log.age()
+    assert numbers(read(store, "t")) == list(range(5))
+    flip(fs, b"body-003")
+    with pytest.raises(Damaged):
+        read(store, "t")
+    store.close()
