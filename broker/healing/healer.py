@@ -129,6 +129,9 @@ class LogHealer(Part):
             repair.is_right = True
         except (OSError, StoreError) as error:
             self._fail(block, f"it cannot be written: {error}")
+        except Exception:
+            # A fault of the repair must not end the broker, whose other blocks are sound.
+            logger.exception("the repair of the block at %d of the log failed", block.start)
         finally:
             del self._repairs[block.start]
             if repair.is_right:
@@ -212,7 +215,7 @@ class LogHealer(Part):
             others = await self._others.copies(block, mine[0], own_sum)
             size = self._store.log.chain.segment_bytes
             verdict = await trio.to_thread.run_sync(judge, block, own_sum, [*mine, *others], size, entries)
-            if verdict.is_whole or (verdict.right is not None and not verdict.undecided) or not others:
+            if not verdict.lacks_records or not others:
                 break
         return verdict, others
 

@@ -72,12 +72,14 @@ class Verdict(NamedTuple):
 
     ``is_whole``: a sum or entries prove all bytes, or all of them are of sound records.
     ``undecided``: where nobody can say, and why; there ``right`` has the bytes of the first copy.
+    ``lacks_records``: bytes that differ are of no sound record; one may be that reaches beyond the copies.
     """
 
     right: bytes | None
     why: str
     is_whole: bool = False
     undecided: str = ""
+    lacks_records: bool = False
 
 
 def judge(
@@ -110,7 +112,8 @@ def judge(
     agreeing = sum(copy.has_vote and copy.of(block) == made.right for copy in current if not copy.is_own)
     if not known.is_proven and not made.undecided and agreeing >= 2:
         return made._replace(is_whole=True)
-    return Verdict(None, f"no copy matches the {known.name}, of {_names(copies)}")
+    why = f"no copy matches the {known.name}, of {_names(copies)}"
+    return Verdict(None, why, lacks_records=made.lacks_records)
 
 
 class _SumToMatch(NamedTuple):
@@ -166,7 +169,7 @@ def _record_by_record(block: Block, copies: Sequence[Copy], segment_bytes: int) 
     found = [list(sound_records(copy.start, copy.data, segment_bytes)) for copy in copies]
     starts = [[each.start for each in sound] for sound in found]
     reasons: list[str] = []
-    undecided = ""
+    undecided, lacks_records = "", False
     at = block.start
     while (at := _next_difference(block, copies, at)) < block.end:
         versions: list[_Sound] = []
@@ -188,6 +191,7 @@ def _record_by_record(block: Block, copies: Sequence[Copy], segment_bytes: int) 
             if not part:
                 several = f"{len(versions)} versions are sound" if versions else "none is sound"
                 undecided = undecided or f"bytes differ at {at}, {several} and there is no majority"
+                lacks_records = lacks_records or not versions
                 at = end
                 continue
         right[start - block.start : end - block.start] = part
@@ -195,10 +199,10 @@ def _record_by_record(block: Block, copies: Sequence[Copy], segment_bytes: int) 
             reasons.append(reason)
         at = end
     if undecided and not reasons:
-        return Verdict(None, f"{undecided}, of {_names(copies)}", undecided=undecided)
+        return Verdict(None, f"{undecided}, of {_names(copies)}", undecided=undecided, lacks_records=lacks_records)
     why = f"{'; '.join(reasons) or 'all copies are equal'}, of {_names(copies)}"
     is_whole = not undecided and _covers(block, bytes(right), copies, found)
-    return Verdict(bytes(right), why, is_whole, undecided)
+    return Verdict(bytes(right), why, is_whole, undecided, lacks_records)
 
 
 def _next_difference(block: Block, copies: Sequence[Copy], at: int) -> int:

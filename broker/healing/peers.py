@@ -22,6 +22,8 @@ from skylark.remoting.protocol.requests.query import VIEW_MESSAGE_BY_ID, ViewMes
 logger = logging.getLogger(__name__)
 
 ASK_TIMEOUT_MS = 3_000
+# All that is asked of one replica, 9 MiB at most, with the pauses when it is busy.
+PEER_TIMEOUT_S = 10.0
 BUSY_S = 0.2
 # A block has up to some 2,000 records; damage is mostly in one of them.
 MAX_RECORDS = 256
@@ -62,11 +64,13 @@ class PeerLogs:
 
         async def ask(addr: str) -> None:
             try:
-                copy = await self._copy_of(addr, block, own)
-            except _Failures as error:
-                if self._failures.get(addr) != str(error):
-                    logger.warning("%s gives no bytes of the block at %d of the log: %s", addr, block.start, error)
-                self._failures[addr] = str(error)
+                with trio.fail_after(PEER_TIMEOUT_S):
+                    copy = await self._copy_of(addr, block, own)
+            except (*_Failures, trio.TooSlowError) as error:
+                why = str(error) or f"not within {PEER_TIMEOUT_S:g} s"
+                if self._failures.get(addr) != why:
+                    logger.warning("%s gives no bytes of the block at %d of the log: %s", addr, block.start, why)
+                self._failures[addr] = why
                 return
             self._failures.pop(addr, None)
             if len(copy.of(block)) < block.size:
@@ -120,7 +124,6 @@ class PeerLogs:
             except BrokerError as error:
                 if error.code != ResponseCode.SYSTEM_BUSY:
                     raise
-                # The caller has a deadline.
                 await trio.sleep(BUSY_S)
                 continue
             return answer.body()[: end - start], answer.header()

@@ -232,6 +232,24 @@ async def test_a_body_that_does_not_match_its_crc_is_mended_from_one_replica_wit
         assert await one.healer.heal([BLOCK]) and one.is_right
 
 
+async def test_more_of_the_log_is_read_only_for_records_that_reach_beyond_what_was_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(healer_module, "MARGINS", (10, 400))
+    async with healing() as one:
+        block = Block(1024, 512)  # records are larger than the first margin
+        one.others.logs = [one.log]
+        one.damage(one.log.index(b"KEYS", 1024) - 100)
+        assert await one.healer.heal([block]) and one.is_right
+        assert one.others.asked == 2
+    async with healing() as one:
+        one.others.logs = [one.log]
+        one.damage(one.log.index(b"KEYS", 1024) + 5, b"x")
+        monkeypatch.setattr(healer_module, "MARGINS", (400, 1000))
+        assert not await one.healer.heal([block])
+        assert one.others.asked == 1
+
+
 async def test_when_all_copies_are_bad_that_is_said_and_nothing_is_invented(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(healer_module, "RETRY_S", 0.0)
     for is_sealed in (True, False):
@@ -267,6 +285,20 @@ async def test_a_broker_alone_says_that_a_block_is_wrong_and_keeps_its_sum() -> 
         assert not await one.healer.heal([BLOCK]), "though each record is sound"
         assert one.store.log.sums.sum_of(BLOCK) == BlockSum(crc32(one.log[:FILE]), False)
         assert one.healer.figures.damaged == {0}
+
+
+async def test_a_fault_of_a_repair_is_logged_and_ends_nothing_else(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with healing() as one:
+        one.damage(700)
+        with monkeypatch.context() as patched:
+            patched.setattr(one.others, "copies", None)
+            assert not await one.healer.heal([BLOCK])
+        one.seal()
+        one.others.logs = [one.log]
+        assert await one.healer.heal([Block(FILE, FILE)]), "another block"
+    assert "the repair of the block at 0 of the log failed" in caplog.text
 
 
 async def test_a_suspect_that_is_right_stays_as_it_is() -> None:

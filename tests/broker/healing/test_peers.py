@@ -126,6 +126,17 @@ async def test_a_silent_replica_holds_nobody_up_once_a_copy_matches_the_sum() ->
     assert len(found) == 1
 
 
+async def test_a_replica_that_stays_busy_is_left_out_and_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(peers_module, "BUSY_S", 0.001)
+    monkeypatch.setattr(peers_module, "PEER_TIMEOUT_S", 0.1)
+    async with asking(Replica(refuses=1 << 30)) as peers:
+        for _ in range(2):
+            assert await peers.copies(BLOCK, own(), None) == []
+    assert len([r for r in caplog.records if "gives no bytes of the block" in r.getMessage()]) == 1
+
+
 async def test_a_replica_that_is_away_is_left_out() -> None:
     async def members() -> list[str]:
         return ["127.0.0.1:1"]

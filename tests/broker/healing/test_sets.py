@@ -1,7 +1,9 @@
 """Whole brokers of a set: a read of a damaged block is answered whole, and the block is right again."""
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -16,6 +18,7 @@ from skylark.broker.tasks import block_sealing
 from skylark.mqcommon.errors import BrokerError, RequestRefused
 from skylark.remoting.net.call import Remote, call
 from skylark.remoting.net.channel import Channel
+from skylark.remoting.net.client import open_client
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.requests.healing import (
     LOG_SUMS,
@@ -23,9 +26,11 @@ from skylark.remoting.protocol.requests.healing import (
     LogSumsRequestHeader,
     ReadLogRequestHeader,
 )
+from skylark.remoting.protocol.signature import Credentials
 from tests.broker.replication.autoswitch.test_set import controlled, is_in_sync, leads
 from tests.broker.replication.dledger.groups import started
 from tests.broker.replication.sets import SLAVE, Running, broker, namesrv
+from tests.broker.security.accounts.acl_files import ADMIN, SECRET, write
 from tests.support.memory_files import MemoryFiles
 from tests.support.waiting import until
 
@@ -109,6 +114,29 @@ async def test_a_master_that_controllers_elected_is_healed_by_its_slave() -> Non
             damage(master)
             assert await master.bodies("topic") == BODIES
             assert master.log() == log == slave.log()
+
+
+async def test_brokers_with_access_control_ask_with_their_inner_credentials(tmp_path: Path) -> None:
+    root = Credentials("admin-account", SECRET)
+    accounts: dict[str, Any] = {
+        "acl_enable": True,
+        "acl_file": write(tmp_path / "plain_acl.yml", ADMIN),
+        "inner_client_authentication_credentials": json.dumps(
+            {"accessKey": root.access_key, "secretKey": root.secret_key}
+        ),
+    }
+    async with (
+        namesrv() as addr,
+        broker(namesrv_addr=addr, **accounts) as master,
+        broker(namesrv_addr=addr, **accounts, **SLAVE) as slave,
+        open_client(credentials=root) as client,
+    ):
+        for running in (master, slave):
+            running.client = client
+        log = await fill(master, slave)
+        damage(master)
+        assert await master.bodies("topic") == BODIES
+        assert master.log() == log
 
 
 async def test_a_replica_attests_the_sums_of_another_and_gives_no_damaged_bytes() -> None:
