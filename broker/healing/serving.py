@@ -1,6 +1,6 @@
 """Answers other replicas of the set: which sums the blocks of this log have (7160), and its bytes (7161).
 
-A replica only gives bytes that are confirmed, and none that do not match its own sums: a block that turns out to be
+A replica only gives bytes that are confirmed, and says whether they match its own sums: a block that turns out to be
 damaged here is healed. Each host that asks has a limit of requests, and few read from the disk at once.
 """
 
@@ -101,29 +101,31 @@ class LogServing(Part):
             data, bad = await trio.to_thread.run_sync(self._read, segment, header.start, end, limiter=self._readers)
         except (FileClosed, FileNotFoundError):
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{header.start} was removed from the log") from None
-        if bad is not None:
-            self._suspect([bad])
+        self._suspect(bad)
         if not data:
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{header.start} is damaged here, too")
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{header.start} cannot be read here, too")
         sums = self._log.sums
         found = sums.sum_of(sums.block_at(header.summed)) if header.summed >= 0 else None
         crc, is_attested = (None, None) if found is None else found
-        return READ_LOG.answer(request, ReadLogHeader(limit, self._is_current(), crc, is_attested), body=data)
+        return READ_LOG.answer(
+            request, ReadLogHeader(limit, self._is_current() and not bad, crc, is_attested), body=data
+        )
 
-    def _read(self, segment: Segment, start: int, end: int) -> tuple[bytes, Block | None]:
-        """The bytes, and the first damaged block, before which the bytes end. For a thread."""
-        sums, parts = self._log.sums, list[bytes]()
+    def _read(self, segment: Segment, start: int, end: int) -> tuple[bytes, list[Block]]:
+        """The bytes, which end before a block that cannot be read, and the damaged blocks. For a thread."""
+        sums, parts, bad = self._log.sums, list[bytes](), list[Block]()
         for block in sums.blocks(start, end):
             # Only whole blocks can be compared.
             whole = block if sums.sum_of(block) is not None else Block(block.start, min(block.end, end) - block.start)
             try:
                 data = segment.file.pread(whole.start - segment.base, whole.size)
             except OSError:
-                return b"".join(parts), block
+                bad.append(block)
+                break
             if len(data) == block.size and not sums.is_right(block, data):
-                return b"".join(parts), block
+                bad.append(block)
             parts.append(data[max(start - block.start, 0) : end - block.start])
-        return b"".join(parts), None
+        return b"".join(parts), bad
 
     def _take_turn(self, channel: Channel) -> None:
         host = split_address(channel.remote)[0]

@@ -43,10 +43,10 @@ class ReadLogRequestHeader(Header):
 
 @lazy_dataclass(slots=True)
 class ReadLogHeader(Header):
-    """The answer to 7161, with the bytes: fewer at the limit of 7160, or before a block that is damaged there.
+    """The answer to 7161, with the bytes: fewer at the limit of 7160, or before bytes that the disk there cannot read.
 
     ``crc``: the sum of the block, if it has one there; ``is_attested``: another replica has the same. Without
-    ``is_current`` the replica may have bytes that the set's log does not have any more: only a sum proves them.
+    ``is_current`` the bytes may be damaged, or the set's log may not have them any more: only a sum proves them.
     """
 
     limit: int = required(read_long)

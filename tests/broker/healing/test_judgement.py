@@ -148,6 +148,21 @@ def test_a_block_that_was_sealed_when_it_was_damaged_is_decided_by_the_others() 
     assert verdict(own, data, data, own_sum=sealed_so).right == of_block(data)
 
 
+def test_a_sum_chooses_among_sound_records_that_differ() -> None:
+    data = whole_file([100] * 40)
+    keys = data.index(b"KEYS", BLOCK.start - FILE + 300) + 5
+    own = damaged(data, (keys, b"\x07"))
+    peer = damaged(damaged(data, (data.index(b"KEYS", keys) + 5, b"\x07")), (keys + 50, b"\x01"))
+    for is_attested in (True, False):
+        found = verdict(own, peer, own_sum=BlockSum(crc32(of_block(data)), is_attested))
+        assert found.right == of_block(data) and found.is_whole
+    assert verdict(own, peer).undecided
+    # A replica that knows that its bytes are damaged still helps; without a sum of this broker it does not.
+    copies = [Copy("own", FILE, own, is_own=True), Copy("peer", FILE, peer, is_current=False)]
+    assert judge(BLOCK, BlockSum(crc32(of_block(data)), True), copies, FILE).right == of_block(data)
+    assert judge(BLOCK, None, copies, FILE).right == of_block(own)
+
+
 def test_half_of_the_replicas_are_no_majority_and_attested_sums_that_differ_prove_nothing() -> None:
     data = whole_file([100] * 40)
     bad = damaged(data, (data.index(b"KEYS", BLOCK.start - FILE + 300) + 5, b"\x07"))
