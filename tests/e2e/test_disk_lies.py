@@ -38,7 +38,7 @@ OPTIONS = ("--mapped-file-size-commit-log", str(SEGMENT_BYTES), "--max-message-s
 SEALED_FILES = 2
 FLIPS = 3
 TIMEOUT_MS = 5_000
-REPAIRED = b"were damaged and are right again"
+REPAIRED = b"was damaged, and is right again"
 
 
 def sealed(store: Path) -> set[int]:
@@ -128,9 +128,9 @@ async def one_round(tried: Trial, client: RemotingClient, random: Random) -> Non
 
 
 def other_files(store: Path, random: Random) -> list[Path]:
-    """A file of each kind, as far as there are any: a full file of a queue and of the index, metadata."""
+    """A file of each kind, as far as there are any: a full file of a queue and of the index, sums, metadata."""
     queues = [path for queue in store.glob(f"consumequeue/{TOPIC}/*") for path in sorted(queue.iterdir())[:-1]]
-    kinds = [queues, sorted(store.glob("index/*"))[:-1], [*store.glob("config/metadata.*")]]
+    kinds = [queues, sorted(store.glob("index/*"))[:-1], [*store.glob("sums/*")], [*store.glob("config/metadata.*")]]
     return [random.choice(kind) for kind in kinds if kind]
 
 
