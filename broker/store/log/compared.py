@@ -156,6 +156,13 @@ class ComparedBlocks:
 
     # --- in any thread
 
+    def read(self, start: int, size: int) -> bytes:
+        """As `read_file`: ``size`` bytes of the log, at most to the end of a file; empty if the file is gone."""
+        segment = self._chain.at(start)
+        if segment is None:
+            return b""
+        return self.read_file(segment.file, segment.base, start, min(start + size, segment.end))
+
     def read_file(self, file: MappedFile, base: int, start: int, end: int) -> bytes:
         """The bytes of the log from ``start`` to ``end``, after all their blocks were compared. Blocks.
 
