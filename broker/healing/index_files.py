@@ -15,7 +15,7 @@ from array import array
 from collections.abc import Iterator
 from functools import partial
 from random import Random
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import trio
 
@@ -30,7 +30,7 @@ from skylark.broker.store.sums.derived_sums import DIRECTORY
 from skylark.broker.store.sums.growing_sums import PrefixSum
 from skylark.broker.tasks.flush import Flusher
 from skylark.mqcommon.disk.files import FileSystem
-from skylark.mqcommon.errors import DiskFull, FileClosed, StoreError
+from skylark.mqcommon.errors import FileClosed, SkylarkError
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +73,7 @@ class IndexFiles(Part):
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Make files again that a query has found damaged, until cancelled."""
         task_status.started()
+        await trio.to_thread.run_sync(remove_building, self._fs, self._store.options.directory)
         while True:
             await trio.sleep(LOOK_S)
             for file in self._index.files[:-1]:
@@ -142,14 +143,13 @@ class IndexFiles(Part):
                 logger.warning("%s: %s on the disk: written again from memory", path, problem)
                 data = await trio.to_thread.run_sync(self._on_medium, path, block.start, size)
         if data is not None:
-            is_other = known.size < size and await trio.to_thread.run_sync(self._is_other, file, block.start, data)
-            if is_other:
-                # Nothing tells which bytes are right. Those in memory are used, so they are checked, and written again.
-                problem = f"block at byte {block.start}: the disk has other bytes than memory"
-                written = await trio.to_thread.run_sync(self._settled, file, block.start, size)
-                data = written[0] or data
-            reading.found[number] = PrefixSum.of(data)
             part = data[at - block.start : end - block.start]
+            if known.size < size and await trio.to_thread.run_sync(self._is_other, file, at, part):
+                # Nothing tells which bytes are right. Those in memory are used, so they are checked, and written again.
+                written, problem = await self._settled(file, at, end)
+                part = written or part
+                data = data[: at - block.start] + part + data[end - block.start :]
+            reading.found[number] = PrefixSum.of(data)
             if at >= file.entries_at:
                 reading.links.add_entries(part)
             else:
@@ -162,22 +162,25 @@ class IndexFiles(Part):
     async def _check_open_slots(self, reading: _Reading, at: int, end: int) -> CheckedFile:
         """As `_check_block`, of the slots of the file that gets entries now: its slots have no sums."""
         file = reading.file
-        async with self._flusher.one_at_a_time:
-            if not self._is_there(file):
-                reading.is_wrong = True
-                return CheckedFile(file.file.path, 0)
-            # Memory and medium can only be compared while no slot changes.
-            self._index.is_being_cut = True
-            try:
-                data, problem = await trio.to_thread.run_sync(self._settled, file, at, end - at)
-            finally:
-                self._index.is_being_cut = False
+        data, problem = await self._settled(file, at, end)
         if data is not None:
             await trio.to_thread.run_sync(self._add_slots, reading, data, at)
             if not reading.links.problem:
                 return CheckedFile(file.file.path, end - at, problem, is_mended=bool(problem))
         problem = problem or reading.links.problem
         return await self._damaged(reading, file.sums.number_at(at), problem, end - at)
+
+    async def _settled(self, file: IndexFile, at: int, end: int) -> tuple[bytes | None, str]:
+        """The bytes in memory, which the medium has now, too; None if they cannot be read; and what was wrong."""
+        async with self._flusher.one_at_a_time:
+            if not self._is_there(file):
+                return b"", ""
+            # Memory and medium can only be compared while nothing is added to the index.
+            self._index.is_being_cut = True
+            try:
+                return await trio.to_thread.run_sync(self._settle_bytes, file, at, end - at)
+            finally:
+                self._index.is_being_cut = False
 
     async def _damaged(self, reading: _Reading, number: int, problem: str, size: int) -> CheckedFile:
         """Make the file again: its block ``number`` is damaged."""
@@ -220,8 +223,7 @@ class IndexFiles(Part):
         except (OSError, FileClosed):
             return True
 
-    def _settled(self, file: IndexFile, at: int, size: int) -> tuple[bytes | None, str]:
-        """The bytes in memory, which the medium has now, too; None if they cannot be read; and what was wrong."""
+    def _settle_bytes(self, file: IndexFile, at: int, size: int) -> tuple[bytes | None, str]:
         on_medium = self._on_medium(file.file.path, at, size)
         problem = f"bytes {at} to {at + size}: the disk has other bytes than memory"
         try:
@@ -273,14 +275,17 @@ class IndexFiles(Part):
         async with self._making:
             if not self._is_there(file) or not file.sums.suspects:
                 return True
+            building = _Building(self._fs, self._store, file)
             try:
-                with _Building(self._fs, self._store, file) as building:
-                    await trio.to_thread.run_sync(building.build, self._covered_to(file))
-                    async with self._flusher.one_at_a_time:
-                        return await self._replace(file, building)
-            except (OSError, DiskFull, StoreError, FileClosed) as error:
+                await trio.to_thread.run_sync(building.build, self._covered_to(file))
+                async with self._flusher.one_at_a_time:
+                    return await self._replace(file, building)
+            except (OSError, SkylarkError) as error:
                 logger.error("%s is damaged, and could not be made again: %s", file.file.path, error)
                 return False
+            finally:
+                with trio.CancelScope(shield=True):
+                    await trio.to_thread.run_sync(building.close)
 
     def _covered_to(self, file: IndexFile) -> int:
         """The physical offset up to which the messages are in this file."""
@@ -340,19 +345,16 @@ class _Building:
         self._store = store
         self._file = file
         self._directory = f"{store.options.directory}/{DIRECTORY}/building"
-        self._begin = file.begin_physical
         self._index = Index(fs, self._directory, file.slots, file.capacity)
+        self._index.position = file.begin_physical
 
-    def __enter__(self) -> "_Building":
-        self._index.position = self._begin
-        return self
-
-    def __exit__(self, *_: Any) -> None:
+    def close(self) -> None:
+        """Remove the file. Blocks."""
         self._index.close()
         remove_building(self._fs, self._store.options.directory)
 
     def build(self, end: int) -> None:
-        """Index the messages up to the physical offset ``end``. Blocks."""
+        """Index the messages up to the physical offset ``end``. Blocks. Raises Damaged, if the log is."""
         if not self._index.files:
             remove_building(self._fs, self._store.options.directory)
         log = self._store.log
@@ -362,13 +364,13 @@ class _Building:
             segment = part.chain.at(at)
             if segment is None:
                 return
-            # So that no page fault, which blocks the interpreter, is needed below.
-            segment.file.pread(at - segment.base, min(STEP_BYTES, segment.end - at))
+            # Damage of the log must not get into the index. And no page fault may block the interpreter below.
+            log.blocks.read(at, min(STEP_BYTES, segment.end - at, end - at))
             self._index.build(part, STEP_RECORDS)
             if self._index.position <= at:
                 return
 
-    def replace(self, is_last: bool) -> "dict[int, PrefixSum] | None":
+    def replace(self, is_last: bool) -> dict[int, PrefixSum] | None:
         """Write what differs to the damaged file. Returns its sums; None if the log does not have what was in it."""
         files, old = self._index.files, self._file
         if len(files) != 1 or files[0].end_physical < self._file.end_physical:
@@ -389,13 +391,15 @@ class _Building:
         return sums
 
     def _write_differing(self, old: IndexFile, at: int, data: bytes) -> None:
+        if not self._differs(old, at, data):
+            return
         for start in range(0, len(data), PAGE_BYTES):
             page = data[start : start + PAGE_BYTES]
             if self._differs(old, at + start, page):
                 old.file.pwrite(at + start, memoryview(page))
 
     def _differs(self, old: IndexFile, at: int, page: bytes) -> bool:
-        """Whether memory or the medium has other bytes there."""
+        """Whether memory or the medium has other bytes than ``page`` there."""
         try:
             return old.file.pread(at, len(page)) != page or self._fs.read_direct(old.file.path, at, len(page)) != page
         except OSError:
