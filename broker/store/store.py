@@ -36,6 +36,8 @@ from skylark.broker.store.index.index import Index
 from skylark.broker.store.inventory import FILE_NAME as INVENTORY
 from skylark.broker.store.inventory import Inventory
 from skylark.broker.store.log.commitlog import CommitLog, refuse_other_size
+from skylark.broker.store.log.log_files import HEAD_BYTES, stored_ms
+from skylark.broker.store.log.residency import check_resident
 from skylark.broker.store.log.segment import file_path
 from skylark.broker.store.query import KeyQuery, QueryResult, WantedKey, first_store_time, offset_by_time, store_time
 from skylark.broker.store.queue.batch_records import Batch, RecordPlace
@@ -60,7 +62,7 @@ from skylark.mqcommon.errors import DiskFull, OutOfDescriptors, RequestRefused, 
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.message.flags import WRAPPED
 from skylark.mqcommon.message.layout import MAX_PROPERTIES
-from skylark.mqcommon.message.record import BatchHead, decode_record, encode_record, record_physical_offset
+from skylark.mqcommon.message.record import BatchHead, encode_record, record_physical_offset
 
 
 class PutResult(NamedTuple):
@@ -616,9 +618,16 @@ class MessageStore:
         return -1 if queue is None else first_store_time(self.log, queue)
 
     def earliest_store_time(self) -> int:
-        """When the oldest message of the log was stored (ms); -1 when there is none."""
-        raw = self.log.record_at(self.log.start)
-        return -1 if raw is None else decode_record(raw, check_crc=False).store_timestamp
+        """When the oldest message of the log was stored (ms); -1 when there is none.
+
+        The bytes are not compared: brokerStatus must not wait for the repair of damage.
+        """
+        log = self.log
+        size = min(HEAD_BYTES, log.end - log.start)
+        if size <= 0:
+            return -1
+        check_resident(*log.span(log.start, log.start + size))
+        return stored_ms(log.copy(log.start, size)) or -1
 
     def record_at(self, physical_offset: int) -> bytes | None:
         """The stored message that starts at ``physical_offset``; None when none does."""
