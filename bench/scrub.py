@@ -53,7 +53,7 @@ async def scrub_once(store: MessageStore, directory: str) -> None:
     async with trio.open_nursery() as nursery:
         await nursery.start(scrub.run)
         scrub.begin_now(1 << 50)
-        await poll_until(lambda: not scrub.present().running, 3_600)
+        await poll_until(lambda: not scrub.present().running, 3_600, 0.1)
         nursery.cancel_scope.cancel()
 
 

@@ -7,7 +7,6 @@ broker does not have.
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from skylark.broker.healing.scrub import Scrub
 from skylark.broker.observe.stats import BrokerStats
 from skylark.broker.replication.stats import ReplicationStats
 from skylark.broker.store.store import MessageStore
@@ -60,7 +59,8 @@ class RuntimeSources:
     timers: Callable[[], Mapping[str, str]]
     #: The longest flush of the last minutes.
     slowest_flush_ms: Callable[[], int]
-    scrub: Scrub
+    #: The rows about damage of the disk.
+    damage: Callable[[], Mapping[str, str]]
 
 
 class RuntimeInfo:
@@ -91,8 +91,8 @@ class RuntimeInfo:
             table[f"{pool}ThreadPoolQueueCapacity"] = str(capacity)
             table[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = str(head_wait_ms)
         table |= sources.stats.put_times.table()
-        table |= self._counters() | self._log() | self._machine() | self._disk() | self._healing()
-        return table | sources.replication.table()
+        table |= self._counters() | self._log() | self._machine() | self._disk()
+        return table | dict(sources.damage()) | sources.replication.table()
 
     def _counters(self) -> dict[str, str]:
         stats, store = self._sources.stats, self._sources.store
@@ -145,24 +145,6 @@ class RuntimeInfo:
             "memoryLimitSource": self._memory.source,
             **({} if used_bytes is None else {"memoryUsed": str(used_bytes)}),
             "slowestFlushMs": str(self._sources.slowest_flush_ms()),
-        }
-
-    def _healing(self) -> dict[str, str]:
-        """Skylark's own rows: damage of the disk, found and repaired."""
-        scrub, healing = self._sources.scrub, self._sources.scrub.healing
-        return {
-            "scrubPercent": str(scrub.percent),
-            "lastScrubEndMs": str(scrub.figures.last_ended_ms),
-            "scrubProblems": str(scrub.figures.problems),
-            "scrubProblemsMended": str(scrub.figures.mended),
-            "blocksRepaired": str(healing.blocks_repaired),
-            "bytesRepaired": str(healing.bytes_repaired),
-            "blocksDamaged": str(healing.unrepaired),
-            "blocksUnreadable": str(healing.unreadable),
-            "blocksUnstable": str(healing.unstable),
-            "logFilesMadeAnew": str(healing.files_made_anew),
-            "badBlocksInCycle": str(healing.bad_in_cycle),
-            "diskIsFailing": str(healing.is_disk_failing).lower(),
         }
 
     def _disk(self) -> dict[str, str]:

@@ -151,7 +151,7 @@ def wire(
         waiting=lambda: _waiting(core),
         timers=lambda: _timers(timed),
         slowest_flush_ms=lambda: core.flusher.slowest_ms,
-        scrub=healing.scrub,
+        damage=healing.scrub.rows,
     )
     runtime = RuntimeInfo(options.store_path_root_dir, runtime_sources)
     delayed = DelayedDelivery(core.background(delivers_delayed), options.delay_levels, core.metadata.delay_offsets)
