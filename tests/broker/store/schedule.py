@@ -193,6 +193,7 @@ class Schedule:
 
     def _seal(self) -> None:
         """Seal blocks as tasks/block_sealing.py does it."""
+        self._flush()
         if work := self._sealing.due():
             self._sealing.keep(work, self._sealing.crcs(work))
 
@@ -371,6 +372,8 @@ class Schedule:
             self.store.open()
         self.store.queues.use_kinds(is_batch)
         self._sealing = BlockSealing(self.store.log, lambda: self.store.safe_end)
+        # Blocks of earlier runs, too, as the scrub does it.
+        self.store.log.sums.next_to_seal = 0
 
     # --- calls to the disk
 
