@@ -177,14 +177,13 @@ async def _lose_disk(trial: Trial, broker: Daemon) -> None:
         trial.at.are_links_own = False
 
 
-async def _join_anew(trial: Trial, broker: Daemon, old_id: int | None) -> None:
-    """Start a broker with an empty disk, and wait until it counts."""
-    await trial.at.start_broker(broker)
+async def _until_joined(trial: Trial, broker: Daemon, old_id: int | None) -> None:
+    """Wait until a broker counts that has started with an empty disk; Controllers forget its id of before."""
+    await until(broker.ready, f"{broker.name} serves")
     if trial.mode == DLEDGER:
         await until(lambda: b"is a voter now" in broker.logged, f"{broker.name} is a voter")
     if old_id is not None:
-        admin, addrs = trial.now.admin, trial.at.controller_addrs
-        await admin.clean_broker_metadata(addrs, NAME, [old_id], even_living=False)
+        await trial.now.admin.clean_broker_metadata(trial.at.controller_addrs, NAME, [old_id], even_living=False)
 
 
 def disk_lost(*, master: bool) -> Making:
@@ -195,7 +194,8 @@ def disk_lost(*, master: bool) -> Making:
         old_id = trial.at.id_of(broker) if trial.mode == CONTROLLER else None
         await _lose_disk(trial, broker)
         yield [broker]
-        await _join_anew(trial, broker, old_id)
+        broker.start()
+        await _until_joined(trial, broker, old_id)
 
     return making
 
@@ -216,11 +216,7 @@ def joins_while(do: Callable[[Sequence[Daemon]], AbstractAsyncContextManager[Non
         async with do([master]):
             # Two of three copies are away, and a third one is empty.
             yield None
-        await until(joiner.ready, f"{joiner.name} serves")
-        if trial.mode == DLEDGER:
-            await until(lambda: b"is a voter now" in joiner.logged, f"{joiner.name} is a voter")
-        if old_id is not None:
-            await trial.now.admin.clean_broker_metadata(trial.at.controller_addrs, NAME, [old_id], even_living=False)
+        await _until_joined(trial, joiner, old_id)
 
     return making
 
