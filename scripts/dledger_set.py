@@ -1,4 +1,4 @@
-"""A NameServer and a DLedger group of brokers: processes on loopback.
+"""A NameServer and a DLedger group of brokers, or another set without Controllers: processes on loopback.
 
 The quickstart, the end-to-end tests and a bench kill and freeze them, and ask who leads.
 """
@@ -12,7 +12,45 @@ from skylark import Admin
 from skylark.mqcommon.names import MASTER_ID
 
 
-class DLedgerSet(ControllerSet):
+class UncontrolledSet(ControllerSet):
+    """The processes of one set of ``brokers`` without Controllers: the NameServer says which of them leads."""
+
+    def __init__(self, home: Path, brokers: int, options: Sequence[str] = (), name: str = NAME) -> None:
+        super().__init__(home, brokers, options, controllers=0, name=name)
+
+    async def until_master(self, admin: Admin, but: Daemon | None = None) -> Daemon:
+        """The master that the NameServer knows; another broker than ``but``."""
+        found: list[Daemon] = []
+
+        async def is_there() -> bool:
+            try:
+                routed = (await admin.cluster_info()).broker_addr_table[self.name].broker_addrs.get(MASTER_ID)
+            except (*NOT_YET, KeyError):
+                return False
+            found[:] = [each for each in self.brokers if each.addr == routed and each is not but]
+            return bool(found)
+
+        await until(is_there, f"{self.name} has a{'nother' if but else ''} master")
+        return found[0]
+
+    async def until_in_sync(self, admin: Admin, count: int | None = None) -> Daemon:
+        """Wait until ``count`` members, by default all brokers, have the whole log; returns the master."""
+        wanted = len(self.brokers) if count is None else count
+
+        async def is_reached() -> bool:
+            try:
+                running = [each for each in self.brokers if each.runs]
+                ends = [(await admin.broker_runtime_info(each.addr))["commitLogMaxOffset"] for each in running]
+            except NOT_YET:
+                return False
+            return ends.count(max(ends, key=int)) >= wanted
+
+        master = await self.until_master(admin)
+        await until(is_reached, f"{wanted} brokers have the same log")
+        return master
+
+
+class DLedgerSet(UncontrolledSet):
     """The processes of one group. All ``brokers`` are equal: `until_master` says which of them leads.
 
     ``options`` go to each broker's command line.
@@ -21,7 +59,7 @@ class DLedgerSet(ControllerSet):
     def __init__(self, home: Path, brokers: int = 3, options: Sequence[str] = (), name: str = NAME) -> None:
         self._reserved = [reserve() for _ in range(brokers)]
         self.group_ports = [port.number for port in self._reserved]
-        super().__init__(home, brokers, options, controllers=0, name=name)
+        super().__init__(home, brokers, options, name)
 
     @property
     def peers(self) -> str:
@@ -42,34 +80,3 @@ class DLedgerSet(ControllerSet):
     async def epoch(self, admin: Admin) -> str:
         leader = (await admin.dledger_members((await self.until_master(admin)).addr)).leader
         return f"its group, as {leader}"
-
-    async def until_master(self, admin: Admin, but: Daemon | None = None) -> Daemon:
-        """The master that the NameServer knows; another broker than ``but``."""
-        found: list[Daemon] = []
-
-        async def is_there() -> bool:
-            try:
-                routed = (await admin.cluster_info()).broker_addr_table[self.name].broker_addrs.get(MASTER_ID)
-            except (*NOT_YET, KeyError):
-                return False
-            found[:] = [each for each in self.brokers if each.addr == routed and each is not but]
-            return bool(found)
-
-        await until(is_there, f"{self.name} has a{'nother' if but else ''} master")
-        return found[0]
-
-    async def until_in_sync(self, admin: Admin, count: int | None = None) -> Daemon:
-        """Wait until ``count`` members, by default all, have the whole log; returns the master."""
-        wanted = len(self.brokers) if count is None else count
-
-        async def is_reached() -> bool:
-            try:
-                running = [each for each in self.brokers if each.runs]
-                ends = [(await admin.broker_runtime_info(each.addr))["commitLogMaxOffset"] for each in running]
-            except NOT_YET:
-                return False
-            return ends.count(max(ends, key=int)) >= wanted
-
-        master = await self.until_master(admin)
-        await until(is_reached, f"{wanted} members have the same log")
-        return master

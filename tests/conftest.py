@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import asdict
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -321,6 +322,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = sorted(kept, key=_turn)
 
 
+def _reason(error: BaseException) -> str:
+    """The first line of the error, or of the first one in a group."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return f"{type(error).__name__}: {error}".partition("\n")[0]
+
+
+def fault_of(item: pytest.Item) -> rounds.Fault | None:
+    """What the mark ``fault(kind, what, mode)`` says; its texts may name parameters of the test: ``{mode}``."""
+    mark = item.get_closest_marker("fault")
+    if mark is None:
+        return None
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    kind, what, mode = (text.format(**parameters) for text in mark.args)
+    return rounds.Fault(mode, kind, what)
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """With --fast leave out whole files. Without a library of NEEDS leave out the files that need it, and Spark's."""
     is_file = collection_path.suffix == ".py"
@@ -413,15 +431,20 @@ class RoundsOfTests:
         if call.when == "call":
             parameters = item.callspec.params if hasattr(item, "callspec") else {}
             seed = item.stash.get(SEED_USED, None)
-            counted = rounds.take(parameters.get("rounds", 0), seed, is_failed=report.failed)
+            failure = _reason(call.excinfo.value) if report.failed and call.excinfo else ""
+            counted = rounds.take(parameters.get("rounds", 0), seed, failure=failure)
             if counted is not None:
-                report.user_properties.append((rounds.ROUNDS, counted))
+                fault = fault_of(item)
+                # Other processes of pytest-xdist send plain values only.
+                told = [asdict(counted), asdict(fault) if fault else None]
+                report.user_properties.append((rounds.ROUNDS, told))
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         for name, value in report.user_properties:
             if name == rounds.ROUNDS and report.when == "call":
-                self._table.add(report.nodeid, value)
+                counted, fault = value
+                self._table.add(report.nodeid, rounds.Count(**counted), rounds.Fault(**fault) if fault else None)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self._is_shown and self._table:

@@ -38,6 +38,9 @@ class Load:
         self.by_broker: Counter[str] = Counter()
         self.failures: list[SendFailed] = []
         self.worst_s = 0.0
+        #: The longest time in which no send was acknowledged, between two that were.
+        self.longest_pause_s = 0.0
+        self._last_acked_at: float | None = None
         # By sender.
         self.ended: Counter[int] = Counter()
         self.stopping = False
@@ -62,7 +65,10 @@ class Load:
                 continue
             finally:
                 self.ended[sender] += 1
-            self.worst_s = max(self.worst_s, trio.current_time() - started)
+            now = trio.current_time()
+            self.worst_s = max(self.worst_s, now - started)
+            self.longest_pause_s = max(self.longest_pause_s, now - (self._last_acked_at or now))
+            self._last_acked_at = now
             self.acked.append((result.queue, result.queue_offset, body))
             self.by_broker[result.queue.broker_name] += 1
             if self._pause_s:
@@ -94,6 +100,14 @@ class Load:
         """Wait until the broker has acknowledged ``count`` more sends."""
         wanted = self.by_broker[broker_name] + count
         await until(lambda: self.by_broker[broker_name] >= wanted, f"{broker_name} acknowledges {count} more sends")
+
+    async def more_or_silence(self, count: int, silent_s: float) -> None:
+        """Wait until ``count`` more sends are acknowledged, or none was for this time."""
+        wanted = len(self.acked) + count
+        await until(
+            lambda: len(self.acked) >= wanted or trio.current_time() - (self._last_acked_at or 0) >= silent_s,
+            f"{count} more sends are acknowledged, or none",
+        )
 
     async def more_from_each_sender(self) -> None:
         """Wait until every sender has ended the send that is under way now."""

@@ -22,6 +22,7 @@ from tests.broker.test_send_pull import messages
 from tests.e2e.load import Load, check_acknowledged, check_order, follow, stored
 from tests.support.daemons import SMALL
 from tests.support.links import Link
+from tests.support.rounds import report
 from tests.support.waiting import until
 
 TOPIC = "switched"
@@ -125,6 +126,7 @@ class Readers:
     def check(self, found: dict[MessageQueue, list[bytes]]) -> None:
         """All that was seen is in the log, at the same place."""
         wrong = {place: body for place, body in self.seen.items() if found[place[0]][place[1] : place[1] + 1] != [body]}
+        report(wrong=len(wrong))
         assert wrong == {}
         assert self.read == found
 
@@ -146,6 +148,7 @@ class Switching(Generic[AnySet]):
     async def check(self) -> None:
         """After the load: nothing acknowledged is lost, all logs are equal, and readers saw nothing else."""
         await self.at.until_in_sync(self.admin)
+        report(unavailable_s=self.load.longest_pause_s)
         await until_logs_are_equal(self.at, self.admin)
         found = await stored(self.at.nameserver, TOPIC)
         check_acknowledged(self.load.acked, found)
@@ -208,8 +211,11 @@ async def switching(
 
 
 @asynccontextmanager
-async def under_load(at: AnySet) -> AsyncIterator[Switching[AnySet]]:
-    """Run the set, with all brokers in sync, under load until the block ends; then check everything."""
+async def under_load(at: AnySet, *, is_stopped: bool = False) -> AsyncIterator[Switching[AnySet]]:
+    """Run the set, with all brokers in sync, under load until the block ends; then check everything.
+
+    ``is_stopped``: in the end daemons are stopped gracefully, not killed.
+    """
     async with running(at), Admin(at.nameserver) as admin:
         await at.until_in_sync(admin)
         await at.make_topic(admin, TOPIC, QUEUES)
@@ -231,3 +237,5 @@ async def under_load(at: AnySet) -> AsyncIterator[Switching[AnySet]]:
                 made.load.stopping = True
             await made.check()
             reading.cancel_scope.cancel()
+        if is_stopped:
+            assert await trio.to_thread.run_sync(at.stop) == []

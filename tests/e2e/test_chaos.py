@@ -115,6 +115,7 @@ class Chaos:
         await until(at_the_end, f"group {group.name} has committed everything", END_TIMEOUT_S)
 
 
+@pytest.mark.fault("clients", "groups of consumers and brokers are killed", "single")
 @pytest.mark.parametrize(
     "seconds", [8, pytest.param(300, marks=pytest.mark.nightly)], ids=["8 seconds", "five minutes"]
 )

@@ -139,6 +139,7 @@ FAULTS: list[Callable[[Switching[LinkedSet], Daemon], Awaitable[None]]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.fault("kills", "masters are killed, frozen, cut off or lose their disks, by turns", "controller")
 @pytest.mark.parametrize("rounds", [6, pytest.param(100, marks=pytest.mark.nightly)])
 async def test_masters_die_again_and_again(tmp_path: Path, seed: int, rounds: int) -> None:
     random = Random(seed)
@@ -154,6 +155,7 @@ async def test_masters_die_again_and_again(tmp_path: Path, seed: int, rounds: in
             sys.stdout.write(f"{master.name} {faults[number % len(FAULTS)].__name__}: {took_s:.1f} s\n")
 
 
+@pytest.mark.fault("members", "strangers claim to be members while masters die", "controller")
 @pytest.mark.parametrize("rounds", [1, pytest.param(100, marks=pytest.mark.nightly)])
 async def test_strangers_on_all_ports_change_nothing(
     tmp_path: Path, seed: int, rounds: int, monkeypatch: pytest.MonkeyPatch
@@ -227,6 +229,7 @@ class Strangers:
 # --- all of them die
 
 
+@pytest.mark.fault("kills", "all brokers and Controllers are killed while a slave lags", "controller")
 @pytest.mark.parametrize("rounds", [1, pytest.param(20, marks=pytest.mark.nightly)])
 async def test_without_options_nothing_is_lost_when_all_die_at_once(tmp_path: Path, seed: int, rounds: int) -> None:
     """All brokers and Controllers are killed while one broker lags, and the lagging broker is back first.

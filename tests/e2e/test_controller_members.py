@@ -73,6 +73,7 @@ EVENTS: list[Callable[[Switching[LinkedSet], Daemon, list[Daemon]], Awaitable[No
 ]  # fmt: skip
 
 
+@pytest.mark.fault("members", "identities are copied, claimed and forgotten", "controller")
 @pytest.mark.parametrize("rounds", [2, pytest.param(20, marks=pytest.mark.nightly)])
 async def test_members_are_who_the_controllers_say(tmp_path: Path, seed: int, rounds: int) -> None:
     random = Random(seed)

@@ -93,6 +93,7 @@ def queue_removed(store: Path, random: Random) -> str:
 DAMAGES: list[Callable[[Path, Random], str]] = [bit_flipped, removed, emptied, cut, queue_removed]
 
 
+@pytest.mark.fault("lies", "files of queues are damaged while the broker is away", "single")
 @pytest.mark.parametrize("rounds", [5, pytest.param(20, marks=pytest.mark.nightly)])
 async def test_damaged_queues_lose_nothing(tmp_path: Path, seed: int, rounds: int) -> None:
     random = Random(seed)

@@ -129,6 +129,7 @@ async def group(home: Path, options: Sequence[str] = SMALL, brokers: int = 3) ->
         links.cancel_scope.cancel()
 
 
+@pytest.mark.fault("kills", "leaders are killed, frozen, cut off or lose their disks, by turns", "dledger")
 @pytest.mark.parametrize("rounds", [5, pytest.param(100, marks=pytest.mark.nightly)])
 async def test_leaders_die_again_and_again(tmp_path: Path, seed: int, rounds: int) -> None:
     random = Random(seed)
@@ -144,6 +145,7 @@ async def test_leaders_die_again_and_again(tmp_path: Path, seed: int, rounds: in
             await goes_on(now, (member, fault))
 
 
+@pytest.mark.fault("kills", "two of five are killed, frozen, cut off or lose their disks at once", "dledger")
 @pytest.mark.parametrize("rounds", [1, pytest.param(100, marks=pytest.mark.nightly)])
 async def test_two_of_five_members_fail_at_once_again_and_again(tmp_path: Path, seed: int, rounds: int) -> None:
     random = Random(seed)

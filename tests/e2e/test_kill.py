@@ -103,6 +103,7 @@ class Rounds:
             await self._metadata.check(admin, self.broker.addr)
 
 
+@pytest.mark.fault("kills", "the broker is killed at any moment, also while it recovers", "single")
 @pytest.mark.parametrize(
     ("queue_type", "count", "most_acked"),
     [

@@ -77,6 +77,7 @@ def came_again(lines: list[Line]) -> list[str]:
     ]
 
 
+@pytest.mark.fault("clients", "simple consumers and brokers are killed", "single")
 @pytest.mark.parametrize(
     "seconds", [4, pytest.param(300, marks=pytest.mark.nightly)], ids=["4 seconds", "five minutes"]
 )

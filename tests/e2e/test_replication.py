@@ -59,6 +59,7 @@ async def read_from_the_slave(at: BrokerSet) -> dict[MessageQueue, list[bytes]]:
     return await stored(at.nameserver, TOPIC)
 
 
+@pytest.mark.fault("disks", "the master's disk is lost", "master-slave")
 @pytest.mark.parametrize("rounds", [1, pytest.param(30, marks=pytest.mark.nightly)])
 async def test_sync_master_what_was_acknowledged_outlives_the_masters_disk(
     tmp_path: Path, seed: int, rounds: int

@@ -130,6 +130,7 @@ async def run_to_its_end(words: tuple[str, ...], cluster: Cluster, load: GoesOn,
     raise AssertionError(f"{' '.join(words)} does not end: {seen}")
 
 
+@pytest.mark.fault("members", "the cluster shrinks and grows while its parts are killed", "2m-2s")
 @pytest.mark.parametrize("rounds", [4, pytest.param(100, marks=pytest.mark.nightly)])
 async def test_nothing_is_lost_while_a_cluster_shrinks_and_grows(tmp_path: Path, rounds: int, seed: int) -> None:
     random = Random(seed)

@@ -52,6 +52,7 @@ class Seen:
         assert [body for body, times in self.bodies.items() if times > 1] == []
 
 
+@pytest.mark.fault("clients", "producers of transactions and brokers are killed", "single")
 @pytest.mark.parametrize(
     "seconds", [4, pytest.param(300, marks=pytest.mark.nightly)], ids=["4 seconds", "five minutes"]
 )

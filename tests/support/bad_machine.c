@@ -1,18 +1,21 @@
-/* LD_PRELOAD: fsyncs that take longer, and a wall clock that is off, as a file of two numbers says.
+/* LD_PRELOAD: fsyncs that take longer, a wall clock that is off, and a full disk, as a file of three numbers says.
 
-   BAD_MACHINE names a file of two 64-bit integers: microseconds that fsync and fdatasync take longer, and nanoseconds
-   that are added to CLOCK_REALTIME. The test changes them while the daemon runs. */
+   BAD_MACHINE names a file of three 64-bit integers: microseconds that fsync and fdatasync take longer, nanoseconds
+   that are added to CLOCK_REALTIME, and whether files get no room any more. The test changes them while the daemon
+   runs. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
-static const int64_t none[2];
+static const int64_t none[3];
 static const volatile int64_t *given = none;
 
 __attribute__((constructor)) static void map(void) {
@@ -42,6 +45,34 @@ int fdatasync(int fd) {
     int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fdatasync");
     wait_long();
     return real(fd);
+}
+
+static int no_room(int fd) {
+    struct stat status;
+    /* The log of the daemon itself is on another disk. */
+    return given[2] && fd > 2 && fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
+}
+
+ssize_t write(int fd, const void *data, size_t size) {
+    static ssize_t (*real)(int, const void *, size_t);
+    if (!real)
+        real = (ssize_t (*)(int, const void *, size_t))dlsym(RTLD_NEXT, "write");
+    if (no_room(fd)) {
+        errno = ENOSPC;
+        return -1;
+    }
+    return real(fd, data, size);
+}
+
+int posix_fallocate(int fd, off_t at, off_t size) {
+    static int (*real)(int, off_t, off_t);
+    if (!real)
+        real = (int (*)(int, off_t, off_t))dlsym(RTLD_NEXT, "posix_fallocate");
+    return no_room(fd) ? ENOSPC : real(fd, at, size);
+}
+
+int posix_fallocate64(int fd, off64_t at, off64_t size) {
+    return posix_fallocate(fd, at, size);
 }
 
 int clock_gettime(clockid_t clock, struct timespec *now) {

@@ -12,7 +12,7 @@ import pytest
 from scripts.daemons import Daemon
 
 SOURCE = Path(__file__).with_suffix(".c")
-_LAYOUT = struct.Struct("=qq")
+_LAYOUT = struct.Struct("=qqq")
 
 
 def with_open_files(daemon: Daemon, limit: int) -> Daemon:
@@ -30,13 +30,16 @@ class BadMachine:
         command = [compiler, "-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o", str(self._library), str(SOURCE)]
         subprocess.run([*command, "-ldl"], check=True, timeout=60)
         self._control = home / "bad_machine"
-        self._control.write_bytes(_LAYOUT.pack(0, 0))
+        self._control.write_bytes(_LAYOUT.pack(0, 0, 0))
 
-    def set(self, *, sync_s: float = 0, clock_s: float = 0) -> None:
-        """Each fsync takes ``sync_s`` longer from now on, and the wall clock is ``clock_s`` ahead."""
+    def set(self, *, sync_s: float = 0, clock_s: float = 0, full: bool = False) -> None:
+        """Each fsync takes ``sync_s`` longer from now on, and the wall clock is ``clock_s`` ahead.
+
+        ``full``: files get no room any more, neither by appends nor by allocations.
+        """
         # In place: the daemons have mapped the file.
         with self._control.open("r+b") as file:
-            file.write(_LAYOUT.pack(round(sync_s * 1e6), round(clock_s * 1e9)))
+            file.write(_LAYOUT.pack(round(sync_s * 1e6), round(clock_s * 1e9), full))
 
     def holding(self, daemon: Daemon) -> Daemon:
         """The daemon on this machine."""

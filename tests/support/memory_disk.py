@@ -72,7 +72,8 @@ class Node:
                 durable[:mapped] = memoryview(self.map)
             durable[mapped:] = memoryview(self.data)[mapped:]
         for offset, mask in self.medium.differs.items():
-            self._durable[offset] ^= mask
+            if offset < size:  # the file may have been cut
+                self._durable[offset] ^= mask
 
     def sync_failed(self) -> None:
         """Fail as Linux does: the error is reported once, and the next sync succeeds without the bytes of this sync."""

@@ -218,6 +218,17 @@ def test_memory_and_medium_may_differ_until_the_bytes_are_dropped_or_written() -
     assert file.pread(0, 6) == b"111zz1"
 
 
+def test_a_file_that_was_cut_before_bytes_that_differ_is_synced() -> None:
+    fs = disk()
+    file = fs.open_append(PATH)
+    file.write(b"1" * SIZE)
+    file.sync()
+    fs.damage(PATH, SIZE - 1, b"x", in_memory=False)
+    file.truncate(SIZE - 1)
+    file.sync()
+    assert fs.read_direct(PATH, 0, SIZE) == b"1" * (SIZE - 1)
+
+
 def test_an_unstable_range_and_a_bad_sector_last_until_they_are_written() -> None:
     fs = disk()
     file = fs.open_map(PATH, SIZE, create=True)

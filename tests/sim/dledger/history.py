@@ -223,11 +223,17 @@ class History:
 
     #: With ASYNC_FLUSH members are killed, and lose no power: what they promised survives that.
     sync_flush = True
+    member_class: type[Member] = Member
+    #: How many members a group has: one of these.
+    sizes = (1, 3, 3, 3, 5)
+    steps = STEPS
+    #: After how many steps of peace it is looked whether all is settled.
+    settle_steps = 50
 
     def __init__(self, seed: int) -> None:
         self.random = random = Random(seed)
         self.trace: list[str] = []
-        names = [f"n{number}" for number in range(random.choice((1, 3, 3, 3, 5)))]
+        names = [f"n{number}" for number in range(random.choice(self.sizes))]
         self.members = Members(dict.fromkeys(names, ""))
         self.disks = {name: MemoryFiles() for name in names}
         self.alive: dict[str, Member] = {}
@@ -264,7 +270,7 @@ class History:
         return len(self._leaders)
 
     async def _run(self) -> None:
-        for _ in range(STEPS):
+        for _ in range(self.steps):
             await self._step()
         self._note("peace")
         self._is_peace = True
@@ -274,7 +280,7 @@ class History:
                 await self._start(name)
         for number in range(PEACE_STEPS):
             await self._quiet_step(number)
-            if number % 50 == 49 and self._is_settled():
+            if number % self.settle_steps == self.settle_steps - 1 and self._is_settled():
                 break
         else:
             raise AssertionError(f"no peace: {[(m.name, m.raft.term, m.disk.index.last) for m in self.alive.values()]}")
@@ -385,7 +391,7 @@ class History:
 
     async def _start(self, name: str) -> None:
         self._note(f"{name} starts")
-        member = Member(self, name, self.disks[name])
+        member = self.member_class(self, name, self.disks[name])
         await member.start()
         self.alive[name] = member
 
