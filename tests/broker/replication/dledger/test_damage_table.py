@@ -192,7 +192,7 @@ def test_one_bit_is_told_from_what_a_power_loss_tears_also_after_the_last_flush(
     left = trio.run(run_and_lose_power)
     whole = Started(left.killed())
     assert whole.outcome == "repaired" and len(whole.entries) > len(BODIES)
-    for path, step in ((ENTRIES, 61), (LOG, 251)):
+    for path, step in ((ENTRIES, 97), (LOG, 331)):
         for at in range(HEAD.size if path == ENTRIES else 0, used(left, path), step):
             damaged = left.killed()
             damaged.flip(path, at, at % 8)
