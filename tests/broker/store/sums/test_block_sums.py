@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 from skylark.broker.store.sums.block_sums import BLOCK_BYTES, Block, BlockSum, BlockSums
 
 
-@given(segment=st.integers(1, 3 * BLOCK_BYTES), start=st.integers(0, 10 * BLOCK_BYTES), size=st.integers(1, BLOCK_BYTES))
+@given(
+    segment=st.integers(1, 3 * BLOCK_BYTES), start=st.integers(0, 10 * BLOCK_BYTES), size=st.integers(1, BLOCK_BYTES)
+)
 def test_blocks_cover_the_log_and_none_crosses_files(segment: int, start: int, size: int) -> None:
     sums = BlockSums(segment)
     first = sums.block_at(start)
