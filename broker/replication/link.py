@@ -181,6 +181,9 @@ class MasterLink(LinkToSlave):
         self.is_leaving = False
         # The slave may go when it was sent the log up to here, and a heartbeat; -1: it is not about to.
         self._leaves_at = -1
+        # The slave may go, and is sent nothing more: a connection that is closed with unread bytes is reset, and its
+        # last reports may be lost.
+        self._may_go = False
 
     @property
     def hello(self) -> Hello | None:
@@ -201,7 +204,7 @@ class MasterLink(LinkToSlave):
     def idle(self) -> bool:
         """Whether there is nothing to send until the log grows or a heartbeat is due."""
         waits = self._output or self.claimed is not None or self.refusal or self._leaves_at >= 0
-        return not waits and self.next_offset == self._bounds().end
+        return not waits and (self._may_go or self.next_offset == self._bounds().end)
 
     def receive(self, data: bytes, now: float) -> None:
         """Take bytes from the slave. After a ProtocolError the connection must be closed."""
@@ -227,11 +230,11 @@ class MasterLink(LinkToSlave):
     def next_range(self, now: float, most: int = CHUNK_BYTES) -> Range | None:
         """What to send now: up to ``most`` bytes of the log, a heartbeat (size 0), or None."""
         at = self.next_offset
-        if at < 0:
+        if at < 0 or self._may_go:
             return None
         if now >= self.beat_at() or 0 <= self._leaves_at <= at:
-            if self._leaves_at <= at:
-                self._leaves_at = -1
+            if 0 <= self._leaves_at <= at:
+                self._leaves_at, self._may_go = -1, True
             self._said = now
             return Range(encode_header(at, 0), at, 0)
         bounds = self._bounds()
@@ -247,7 +250,7 @@ class MasterLink(LinkToSlave):
 
     def beat_at(self) -> float:
         """When `next_range` gives a heartbeat."""
-        return self._said + self._terms.heartbeat_s if self.ready else inf
+        return self._said + self._terms.heartbeat_s if self.ready and not self._may_go else inf
 
     @property
     def _must_identify(self) -> bool:

@@ -91,11 +91,14 @@ class Faults:
     def usable(self, addr: str, now_ms: float, *, weak_too: bool = False) -> bool:
         """Whether the broker is neither a suspect nor isolated nor resting, nor weak unless ``weak_too``."""
         return (
-            addr not in self._suspects
+            self.answers(addr, now_ms)
             and self._isolated_until.get(addr, 0) <= now_ms
-            and self._rests_until.get(addr, 0) <= now_ms
             and (weak_too or self.weak.usable(addr, now_ms))
         )
+
+    def answers(self, addr: str, now_ms: float) -> bool:
+        """Whether the broker is neither a suspect nor resting; it may be slow, or weak."""
+        return addr not in self._suspects and self._rests_until.get(addr, 0) <= now_ms
 
     def rests_until(self, addr: str) -> float:
         """The end of the broker's rest (ms): from then on it may be tried if there is no usable broker."""

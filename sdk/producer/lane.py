@@ -726,10 +726,7 @@ class Targets:
         avoid = () if failed is None else failed.avoid
         faults, now_ms = self._owner.brokers.faults, now * 1000
         return any(
-            at != addr
-            and at not in avoid
-            and not faults.weak.is_certain(at, now_ms)
-            and faults.usable(at, now_ms, weak_too=True)
+            at != addr and at not in avoid and not faults.weak.is_certain(at, now_ms) and faults.answers(at, now_ms)
             for at in route.writable_at
         )
 

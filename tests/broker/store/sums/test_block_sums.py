@@ -1,5 +1,6 @@
 """The sums of a log's blocks: blocks do not cross files, a sum is made once, and equal sums attest one another."""
 
+from itertools import pairwise
 from zlib import crc32
 
 from hypothesis import given
@@ -16,7 +17,7 @@ def test_blocks_cover_the_log_and_none_crosses_files(segment: int, start: int, s
     first = sums.block_at(start)
     found = list(sums.blocks(first.start, start + size))[:50]
     assert found[0] == first and first.start <= start < first.end
-    for one, next_ in zip(found, found[1:], strict=False):
+    for one, next_ in pairwise(found):
         assert one.end == next_.start
     for block in found:
         assert 0 < block.size <= BLOCK_BYTES and block.start // segment == (block.end - 1) // segment

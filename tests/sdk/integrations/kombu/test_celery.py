@@ -206,6 +206,10 @@ def test_a_warm_shutdown_finishes_tasks_and_gives_back_what_was_prefetched(
         for number in range(4):
             tasks.gated.apply_async((number, str(gate), str(done)), queue="shutdown")
         until_true(lambda: len(lines(done)) == 1)
+        # The worker's main process must know, too, that the task has begun: otherwise Celery drops the task's result at
+        # a shutdown, and lets another worker do the task again (`AsynPool.flush`).
+        inspect = app.control.inspect(destination=["stopped@test"], timeout=TIMEOUT_S, limit=1)
+        until_true(lambda: inspect.active()["stopped@test"])
         stopped.terminate()
         until_true(lambda: "Warm shutdown" in stopped.said())
         gate.touch()
