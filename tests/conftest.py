@@ -29,6 +29,7 @@ from scripts.run_watcher import Watched
 from skylark.remoting.net import client
 from tests.support import histories, rounds
 from tests.support.amounts import NIGHTLY_SEED
+from tests.support.checked import Checked
 from tests.support.clock import jumping_clock
 from tests.support.forked_processes import ForkedProcesses
 from tests.support.requirements import Requirements, java_identity
@@ -137,6 +138,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--nightly", action="store_true", help="everything in full, with new seeds")
     parser.addoption("--until", type=float, metavar="TIME", help="only random tests, and none begins after this second")
     parser.addoption("--rounds", metavar="FOLDER", help="write what tests with faults counted to rounds.md and .json")
+    parser.addoption("--check", action="store_true", help="no test begins unless scripts/check passes")
     parser.addoption("--fast", action="store_true", help="only tests that start no process and take no seconds")
 
 
@@ -149,8 +151,11 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--nightly"):
         os.environ.setdefault(NIGHTLY_SEED, str(Random().randrange(1 << 32)))
     if config.getoption("processes"):
-        processes = ForkedProcesses(config.getoption("processes"), _group_of)
+        begin = _refuse_processes if config.getoption("--fast") else None
+        processes = ForkedProcesses(config.getoption("processes"), _group_of, begin)
         config.pluginmanager.register(processes, "forked-processes")
+    if config.getoption("--check"):
+        config.pluginmanager.register(Checked([str(ROOT / "scripts/check")]), "checked")
     config.pluginmanager.register(Requirements(java_identity()), "requirements")
     config.pluginmanager.register(RoundsOfTests(config), "rounds")
     config.pluginmanager.register(GroupTimes(), "group-times")
@@ -213,6 +218,16 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
                 signal.signal(signal.SIGINT, on_interrupt)
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Let all processes of tests have the same process of warm daemons; with --fast no test starts anything."""
+    config = session.config
+    are_several = config.getoption("processes") and not config.getoption("collectonly")
+    if are_several and any(_starts_processes(item.path) for item in session.items):
+        config.stash[WARM].begin()
+    if config.getoption("--fast") and not config.getoption("processes"):
+        _refuse_processes()
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     for mark in metafunc.definition.iter_markers("histories"):
         count = mark.kwargs.get("count", histories.KNOWN)
@@ -245,13 +260,6 @@ def seed(pytestconfig: pytest.Config, request: pytest.FixtureRequest) -> int:
     sys.stdout.write(f"{SEED}={chosen}\n")
     request.node.stash[SEED_USED] = chosen
     return chosen
-
-
-@pytest.fixture(scope="session", autouse=True)
-def nothing_is_started_with_fast(pytestconfig: pytest.Config) -> None:
-    """What starts processes is left out by what its file imports, or by a mark: here is seen what neither names."""
-    if pytestconfig.getoption("--fast"):
-        os.fork = os.posix_spawn = subprocess.Popen.__init__ = _refuse
 
 
 @pytest.hookimpl(wrapper=True)
@@ -304,6 +312,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         collection_path = conftest  # it would be imported for any file of the folder
     text = collection_path.read_text(encoding="utf-8")
     return any(needs.search(text) for needs in missing) or None
+
+
+def _refuse_processes() -> None:
+    """See what starts processes although neither an import of its file nor a mark says so."""
+    os.fork = os.posix_spawn = subprocess.Popen.__init__ = _refuse
 
 
 def _refuse(*args: object, **kwargs: object) -> NoReturn:

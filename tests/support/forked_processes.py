@@ -43,13 +43,14 @@ class Process:
 class ForkedProcesses:
     """A plugin of pytest: ``count`` processes run the tests, a group at a time, in the order in which groups begin.
 
-    Tests with the same ``group_of`` their node id are a group. A process that ends while it runs a test has failed this
-    test, and another one takes its place.
+    Tests with the same ``group_of`` their node id are a group. A forked process calls ``begin`` before all tests. A
+    process that ends while it runs a test has failed this test, and another one takes its place.
     """
 
-    def __init__(self, count: int, group_of: Callable[[str], str]) -> None:
+    def __init__(self, count: int, group_of: Callable[[str], str], begin: Callable[[], None] | None = None) -> None:
         self._count = count
         self._group_of = group_of
+        self._begin = begin
         self._processes: list[Process] = []
         self._waiting: deque[Group] = deque()
         self._stops = False
@@ -97,6 +98,8 @@ class ForkedProcesses:
         code = 1
         try:
             _leave_terminal(session.config)
+            if self._begin is not None:
+                self._begin()
             Runner(session, connection).run()
             code = 0
         except (ConnectionError, EOFError):

@@ -21,7 +21,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO
 
-from scripts.daemons import Process, execute
+from scripts.daemons import ROOT, Process, execute
 from scripts.rolling import names
 
 # Console script → its module, and another module that it needs when it serves.
@@ -68,7 +68,7 @@ class Forked:
 
 
 class WarmDaemons:
-    """Starts daemons. Its process begins with the first of them, and ends with the process of the tests.
+    """Starts daemons. Its process begins with the first of them at the latest, and ends with the process of the tests.
 
     With ``imported``, names of modules, it starts Python programs instead, which find these modules imported.
     """
@@ -86,20 +86,25 @@ class WarmDaemons:
         """
         if not self._is_warm(command):
             return execute(command, log, cwd, environment)
-        if self._asks is None:
-            self._asks, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            with theirs:
-                subprocess.Popen(
-                    [sys.executable, "-m", __name__, str(theirs.fileno()), *self._imported],
-                    pass_fds=[theirs.fileno()],
-                    cwd=cwd,
-                    start_new_session=True,
-                )
+        self.begin()
         reports, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             what = json.dumps([command, dict(environment), str(cwd)]).encode()
             socket.send_fds(self._asks, [what], [theirs.fileno(), log.fileno()])
         return Forked(command, reports)
+
+    def begin(self) -> None:
+        """Start the process that forks daemons, unless it has started: processes forked from this one share it."""
+        if self._asks is not None:
+            return
+        self._asks, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            subprocess.Popen(
+                [sys.executable, "-m", __name__, str(theirs.fileno()), *self._imported],
+                pass_fds=[theirs.fileno()],
+                cwd=ROOT,
+                start_new_session=True,
+            )
 
     def _is_warm(self, command: Sequence[str]) -> bool:
         if self._imported:
