@@ -76,6 +76,7 @@ class WarmDaemons:
     def __init__(self, *imported: str) -> None:
         self._imported = imported
         self._asks: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
 
     def start(
         self, command: Sequence[str], log: IO[bytes], cwd: Path, environment: Mapping[str, str] = os.environ
@@ -99,7 +100,7 @@ class WarmDaemons:
             return
         self._asks, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            subprocess.Popen(
+            self._process = subprocess.Popen(
                 [sys.executable, "-m", __name__, str(theirs.fileno()), *self._imported],
                 pass_fds=[theirs.fileno()],
                 cwd=ROOT,
@@ -114,8 +115,12 @@ class WarmDaemons:
 
     def close(self) -> None:
         """End that process, and the daemons that still run."""
-        if self._asks is not None:
+        if self._asks is not None and self._process is not None:
+            # Processes that were forked from this one may have the socket, too.
+            self._asks.shutdown(socket.SHUT_RDWR)
             self._asks.close()
+            # Its processor time, with that of all daemons, counts as this process's.
+            self._process.wait()
 
 
 def serve(asks: socket.socket, modules: Iterable[str]) -> None:
