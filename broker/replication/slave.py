@@ -127,6 +127,8 @@ class HaClient:
         if self._session is None:
             return
         session, transport = self._session
+        # Of this connection: the end of an earlier one has set the event.
+        self._may_leave = trio.Event()
         with trio.move_on_after(LEAVE_S):
             try:
                 self._is_leaving = session.link.leave(trio.current_time())

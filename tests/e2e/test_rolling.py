@@ -9,7 +9,7 @@ from scripts.rolling.clusters import MODES, SINGLE
 from scripts.rolling.update import Plan, Row, roll, table
 from tests.support.rounds import report
 
-FEW = Plan(senders=10, pause_s=0.05, down_s=0.1, quiet_sends=50)
+FEW = Plan(rounds=2, senders=10, pause_s=0.05, down_s=0.1, quiet_sends=50)
 ROUNDS = 20
 
 

@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 import trio
 
+from skylark.broker.replication.link import LinkToSlave
+from skylark.broker.replication.session import MasterSide, Peer
 from skylark.broker.replication.slave import HaClient
+from skylark.broker.writing.waits import AckLedger
 from skylark.mqcommon.addresses import split_address
 from skylark.mqcommon.message.message import decode_messages
 from skylark.remoting.protocol.body import KVTable
@@ -92,20 +95,35 @@ async def test_a_send_that_another_broker_could_store_is_not_stored_without_a_sl
         assert await master.bodies("T") == [b"safe"]
 
 
-async def test_a_slave_that_stops_takes_leave_of_its_master(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("was_away", [False, True])
+async def test_a_slave_that_stops_takes_leave_of_its_master(
+    options: Options, monkeypatch: pytest.MonkeyPatch, was_away: bool
+) -> None:
     found: list[tuple[int, int]] = []
-    leave = HaClient.leave
+    peers: list[Peer] = []
+    leave, init = HaClient.leave, MasterSide.__init__
+
+    def noted(side: MasterSide, link: LinkToSlave, acks: AckLedger, peer: Peer) -> None:
+        init(side, link, acks, peer)
+        peers.append(peer)
 
     async def left(slave: HaClient) -> None:
+        assert slave._session is not None
+        session, _ = slave._session
         await leave(slave)
         # It is still connected, and has all that was stored; sends do not count on it any more.
-        assert slave.following
+        assert slave.following and session.link.may_leave
         found.append(((await status(master)).in_sync_slave_nums, await code_of_a_send(master)))
 
     monkeypatch.setattr(HaClient, "leave", left)
+    monkeypatch.setattr(MasterSide, "__init__", noted)
     async with broker(**options, **SYNC) as master:
         async with broker(**options, **SLAVE):
             await in_sync(master)
+            if was_away:
+                peers[-1].close("the test closes it")
+                await in_sync(master, 0)
+                await in_sync(master)
         assert found == [(0, ResponseCode.SLAVE_NOT_AVAILABLE)]
 
 
