@@ -20,7 +20,6 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, NoReturn, cast
 
 import pytest
-from _pytest.capture import CaptureManager
 
 # A group is what one process runs in a row: positions of tests among all tests.
 Group = Sequence[int]
@@ -238,7 +237,7 @@ def _leave_terminal(config: pytest.Config) -> None:
     for name in ("terminalreporter", "terminalprogress-plugin"):
         if plugins.has_plugin(name):
             plugins.unregister(name=name)
-    capture = cast(CaptureManager, plugins.get_plugin("capturemanager"))
+    capture: Any = plugins.get_plugin("capturemanager")
     capture.stop_global_capturing()
     capture.start_global_capturing()
     folder = tempfile.mkdtemp(prefix="p")
