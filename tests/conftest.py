@@ -38,8 +38,9 @@ from tests.support.warm_daemons import WarmDaemons
 
 # A busy machine makes examples slowly, and that is no fault of the test.
 ANY_MACHINE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("ci", ANY_MACHINE, max_examples=10, derandomize=True)
+settings.register_profile("ci", ANY_MACHINE, max_examples=15, derandomize=True)
 settings.register_profile("nightly", ANY_MACHINE, max_examples=2000, print_blob=True)
+settings.register_profile("fast", ANY_MACHINE, max_examples=10, derandomize=True)
 
 # A file of tests that imports one of these starts processes, a JVM among them; --fast leaves it out.
 STARTS_PROCESSES = re.compile(
@@ -142,7 +143,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    chosen = "nightly" if config.getoption("--nightly") else "ci"
+    chosen = "nightly" if config.getoption("--nightly") else "fast" if config.getoption("--fast") else "ci"
     config.stash[WATCHED] = Watched()
     spark_home = quick_spark_home(config.stash[WATCHED].folder / "spark")
     if spark_home is not None:
