@@ -130,9 +130,7 @@ class ForkedProcesses:
         elif isinstance(said, str):
             sys.stderr.write(said)
         else:
-            self._show(session.items[process.positions.popleft()], *said)
-            if (session.shouldfail or session.shouldstop) and not self._stops:
-                self._stop()
+            self._show(session, process.positions.popleft(), *said)
 
     def _stop(self) -> None:
         """Let each process end after its next test."""
@@ -142,8 +140,14 @@ class ForkedProcesses:
             with suppress(ConnectionError):
                 process.connection.send(())
 
-    def _show(self, item: pytest.Item, reports: Iterable[dict[str, Any]], warned: Iterable[dict[str, Any]]) -> None:
-        hook = item.config.hook
+    def _show(
+        self,
+        session: pytest.Session,
+        position: int,
+        reports: Iterable[dict[str, Any]],
+        warned: Iterable[dict[str, Any]],
+    ) -> None:
+        item, hook = session.items[position], session.config.hook
         for each in warned:
             hook.pytest_warning_recorded.call_historic(kwargs=each)
         hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
@@ -151,6 +155,8 @@ class ForkedProcesses:
             report = hook.pytest_report_from_serializable(config=item.config, data=data)
             hook.pytest_runtest_logreport(report=report)
         hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        if (session.shouldfail or session.shouldstop) and not self._stops:
+            self._stop()
 
     def _has_ended(self, session: pytest.Session, process: Process, exit_code: int) -> None:
         if exit_code == 0 and (self._stops or not process.positions):
@@ -158,10 +164,12 @@ class ForkedProcesses:
         how = f"signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"
         if not process.positions:
             raise RuntimeError(f"a process of tests ended between tests: {how}")
-        item = session.items[process.positions.popleft()]
+        position = process.positions.popleft()
+        item = session.items[position]
         text = f"the process of tests ended while it ran this test: {how}"
         report = pytest.TestReport(item.nodeid, item.location, {}, "failed", text, "call")
-        self._show(item, [item.config.hook.pytest_report_to_serializable(config=item.config, report=report)], [])
+        data = session.config.hook.pytest_report_to_serializable(config=session.config, report=report)
+        self._show(session, position, [data], [])
         if process.positions and not self._stops:
             self._waiting.appendleft(tuple(process.positions))
         if self._waiting:
