@@ -150,6 +150,8 @@ class Broker:
             self._close_files()
         if unclean:
             logger.warning("the store was not closed cleanly; the next start scans the end of its log: %s", unclean)
+        if store.sums_unwritten:
+            logger.warning("the last block sums are lost, a scrub makes them again: %s", store.sums_unwritten)
         logger.info("broker %s stopped", options.broker_name)
 
     def _metadata(self) -> Metadata:
@@ -239,6 +241,8 @@ class Broker:
         if report.rebuilt:
             names = ", ".join(report.rebuilt[:10]) + (" ..." if len(report.rebuilt) > 10 else "")
             logger.warning("%d consume queues lacked messages and were rebuilt: %s", len(report.rebuilt), names)
+        if report.sums_dropped:
+            logger.warning("block sums were dropped, a scrub makes them again: %s", report.sums_dropped)
         # Store times never go back within a log, or a search by time would miss messages.
         if report.ahead_ms >= CLOCK_WARNING_MS and self.role.now.is_master:
             logger.warning(

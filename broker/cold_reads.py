@@ -3,8 +3,11 @@
 A handler runs in the event loop within `resident_only`. Where the handler would wait for the disk, it is stopped, a
 thread reads the bytes, and the handler runs again from its start. So sends are not held up. Clients take turns, however
 much each client asks for; a client that does not read its large answers gets no further answers.
+A thread that meets damage of the log raises Damaged. Then the request waits until the damage is mended, for 1 s at
+most: its client gets SYSTEM_BUSY and comes again.
 Limits: threads, waiting requests, the time that a request may take, and how often its handler is run.
-Neighbour: store/log/residency.py. ``reads_disk`` of a part lists the handlers that wait here.
+Neighbours: store/log/residency.py, damage_hold.py (has damage mended). ``reads_disk`` of a part lists the handlers that
+wait here.
 """
 
 from collections import deque
@@ -15,8 +18,9 @@ from typing import TypeVar
 
 import trio
 
+from skylark.broker.damage_hold import DamageHold, Healer
 from skylark.broker.part import Part
-from skylark.broker.store.log.residency import NotResident, Span, resident_only, warm
+from skylark.broker.store.log.residency import Damaged, NotResident, Span, resident_only, warm
 from skylark.mqcommon.errors import OutOfDescriptors
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.remoting.net.channel import BULK_BYTES, Channel
@@ -31,6 +35,9 @@ MAX_WAITING = 1_000
 # RocketMQ's pull consumers give up after 10 s.
 TIMEOUT_S = 10.0
 STOP_TIMEOUT_S = 2.0
+# How long a request waits for the repair of damage, and how many requests do at the same time.
+MEND_TIMEOUT_S = 1.0
+MAX_MENDING = 256
 # The last attempt may wait for the disk in the event loop. It follows at once when memory is so short that the bytes
 # are evicted again before the handler sees them.
 MAX_ATTEMPTS = 256
@@ -53,10 +60,14 @@ class _Waiting:
 
 
 class ColdReads(Part):
-    """All requests of a broker that wait for its disk."""
+    """All requests of a broker that wait for its disk. ``hold``: where they wait while damage of the log is mended."""
 
-    def __init__(self, max_waiting: int = MAX_WAITING) -> None:
+    def __init__(self, max_waiting: int = MAX_WAITING, hold: DamageHold | None = None) -> None:
         self.max_waiting = max_waiting
+        self.hold = hold
+        # Requests that wait until damage is mended.
+        self._mending: dict[_Waiting, trio.CancelScope] = {}
+        self._nursery: trio.Nursery | None = None
         self._by_channel: dict[Channel, deque[_Waiting]] = {}
         self._count = 0
         self._running = 0
@@ -69,7 +80,17 @@ class ColdReads(Part):
         self._idle = trio.Event()
 
     def __len__(self) -> int:
-        return self._count + self._running
+        return self._count + self._running + len(self._mending)
+
+    @property
+    def healer(self) -> Healer | None:
+        """What mends damage of the log; None until it is set."""
+        return None if self.hold is None else self.hold.healer
+
+    @healer.setter
+    def healer(self, healer: Healer | None) -> None:
+        assert self.hold is not None
+        self.hold.healer = healer
 
     @property
     def head_wait_s(self) -> float:
@@ -91,6 +112,10 @@ class ColdReads(Part):
         except NotResident as cold:
             deadline = trio.current_time() + TIMEOUT_S
             return self._wait(_Waiting(channel, request, attempt, cold, deadline, after_disk or attempt))
+        except Damaged as damaged:
+            deadline = trio.current_time() + TIMEOUT_S
+            nothing = NotResident([])
+            return self._mend(_Waiting(channel, request, attempt, nothing, deadline, after_disk or attempt), damaged)
         except OutOfDescriptors as error:
             return _no_descriptors(request, error)
 
@@ -105,9 +130,11 @@ class ColdReads(Part):
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve waiting requests, until cancelled."""
         task_status.started()
-        async with trio.open_nursery() as nursery:
+        async with trio.open_nursery() as self._nursery:
+            if self.hold is not None:
+                self._nursery.start_soon(self.hold.run)
             for _ in range(THREADS):
-                nursery.start_soon(self._work, nursery)
+                self._nursery.start_soon(self._work, self._nursery)
 
     async def stop(self) -> None:
         """Refuse waiting and new requests; return when all reads have ended, or after `STOP_TIMEOUT_S`."""
@@ -116,6 +143,8 @@ class ColdReads(Part):
         self._sending.clear()
         while waiting := self._pop_next():
             self._answer(waiting, _refusal(waiting.request, stopping=True))
+        for scope in self._mending.values():
+            scope.cancel()
         if self._running:
             with trio.move_on_after(STOP_TIMEOUT_S):
                 await self._idle.wait()
@@ -130,6 +159,30 @@ class ColdReads(Part):
         self._count += 1
         self._free.unpark()
         return None
+
+    def _mend(self, waiting: _Waiting, damaged: Damaged) -> Command | None:
+        """Let the request wait until the damage is mended; returns the refusal when it cannot wait."""
+        if self._stopping or self._nursery is None or len(self._mending) >= MAX_MENDING:
+            return _refusal(waiting.request, stopping=self._stopping)
+        damaged.__traceback__ = None
+        scope = self._mending[waiting] = trio.CancelScope()
+        self._nursery.start_soon(self._wait_for_mending, waiting, damaged, scope)
+        return None
+
+    async def _wait_for_mending(self, waiting: _Waiting, damaged: Damaged, scope: trio.CancelScope) -> None:
+        scope.deadline = min(trio.current_time() + MEND_TIMEOUT_S, waiting.deadline)
+        try:
+            with scope:
+                await damaged.wait()
+            if scope.cancelled_caught:
+                refusal = (
+                    _refusal(waiting.request, stopping=True) if self._stopping else failure(waiting.request, damaged)
+                )
+                self._answer(waiting, refusal)
+            elif (response := self._wait(waiting)) is not None:
+                self._answer(waiting, response)
+        finally:
+            del self._mending[waiting]
 
     def _pop_next(self) -> _Waiting | None:
         """Remove and return the oldest request of the channel whose turn it is; None when no request can be served."""
@@ -193,6 +246,8 @@ class ColdReads(Part):
                 waiting.attempts = MAX_ATTEMPTS
             waiting.cold = cold
             return self._wait(waiting)
+        except Damaged as damaged:
+            return self._mend(waiting, damaged)
         except OutOfDescriptors as error:
             return _no_descriptors(waiting.request, error)
         except Exception as error:
@@ -204,26 +259,54 @@ class ColdReads(Part):
 
 
 def reading(read: Callable[[], T]) -> Steps[T]:
-    """The result of ``read``, as steps that wait for the disk in a thread. ``read`` may run more than once."""
+    """The result of ``read``, as steps that wait for the disk in a thread. ``read`` may run more than once.
+
+    Damaged when damage is not mended in time.
+    """
     got: Mapping[Span, bytes] | None = None
     for _ in range(MAX_ATTEMPTS):
         try:
             with resident_only(got):
                 return read()
         except NotResident as cold:
-            got = yield partial(warm, cold)
+            lacked = cold
+        except Damaged as damaged:
+            yield partial(_wait_in_thread, damaged)
+            continue
+        try:
+            got = yield partial(warm, lacked)
+        except Damaged as damaged:
+            yield partial(_wait_in_thread, damaged)
     return read()
 
 
 async def from_disk(read: Callable[[], T]) -> T:
-    """The result of ``read``; bytes that are only on disk are read in a thread. ``read`` may run more than once."""
+    """The result of ``read``; bytes that are only on disk are read in a thread. ``read`` may run more than once.
+
+    Waits until damage is mended or given up.
+    """
     got: Mapping[Span, bytes] | None = None
     while True:
         try:
-            with resident_only(got):
-                return read()
-        except NotResident as cold:
-            got = await trio.to_thread.run_sync(warm, cold, abandon_on_cancel=True)
+            try:
+                with resident_only(got):
+                    return read()
+            except NotResident as cold:
+                got = await trio.to_thread.run_sync(warm, cold, abandon_on_cancel=True)
+        except Damaged as damaged:
+            await damaged.wait()
+
+
+def _wait_in_thread(damaged: Damaged) -> None:
+    """Wait in a thread of trio until the damage is mended; raises ``damaged`` when that takes too long."""
+
+    async def wait() -> None:
+        with trio.move_on_after(MEND_TIMEOUT_S) as scope:
+            await damaged.wait()
+        if scope.cancelled_caught:
+            raise damaged
+
+    trio.from_thread.run(wait)
 
 
 def _refusal(request: Command, *, stopping: bool) -> Command:

@@ -211,6 +211,23 @@ class BrokerOptions(
     sync_flush_timeout: int = option(
         5_000, "SYNC_FLUSH: a send is answered FLUSH_DISK_TIMEOUT after this time", unit="ms", minimum=1, mutable=True
     )
+    scrub_enable: bool = option(
+        True, "read the whole store again and again, to find damage and to repair it from other brokers", mutable=True
+    )
+    scrub_cycle_days: int = option(
+        14, "the time in which a scrub reads the whole store", unit="days", minimum=1, maximum=365, mutable=True
+    )
+
+    damaged_policy: str = option(
+        "skip",
+        "a message that is damaged on disk, and that no replica can mend within damagedHoldMs: skip: readers skip it"
+        " until it is mended; hold: they wait",
+        choices=("skip", "hold"),
+        mutable=True,
+    )
+    damaged_hold_ms: int = option(
+        60_000, "how long readers of a damaged message wait until it is mended", unit="ms", minimum=0, mutable=True
+    )
 
     # --- replication: copies that a SYNC_MASTER waits for
     in_sync_replicas: int = option(

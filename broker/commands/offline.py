@@ -40,12 +40,12 @@ def has_metadata(fs: FileSystem, root: str) -> bool:
 
 
 @contextmanager
-def locked(fs: FileSystem, root: str) -> Iterator[None]:
-    """Hold the lock of the store ``root``; UserError if a broker holds it."""
+def locked(fs: FileSystem, root: str, instead: str = "") -> Iterator[None]:
+    """Hold the lock of the store ``root``; UserError if a broker holds it. ``instead``: what may be done then."""
     try:
         lock = fs.lock(f"{root}/lock")
     except StoreLocked:
-        raise UserError(f"{root} is open in a broker: stop it first") from None
+        raise UserError(f"{root} is open in a broker: stop it first{instead}") from None
     try:
         yield
     finally:

@@ -1,7 +1,7 @@
 """``broker rebuildMetadata``: makes the topics and groups anew that the messages of a stopped broker's store name.
 
-For a store whose metadata is lost: its broker refuses to start, since it would look like a new broker. Topics and
-groups that exist stay as they are.
+For a store whose metadata is lost or damaged: its broker refuses to start, since it would look like a new broker.
+Topics and groups that exist stay as they are.
 Neighbours: meta/metadata.py, offline.py, cli.py.
 """
 
@@ -12,6 +12,7 @@ import click
 from skylark.broker.broker import store_options
 from skylark.broker.commands.offline import absolute, errors_on_one_line
 from skylark.broker.commands.verify_store import with_sizes_found
+from skylark.broker.meta.journal import set_aside
 from skylark.broker.meta.metadata import Metadata
 from skylark.broker.meta.topics import BATCH_QUEUES
 from skylark.broker.options import BrokerOptions
@@ -19,7 +20,7 @@ from skylark.broker.store.queue.consumequeue import ConsumeQueue
 from skylark.broker.store.store import MessageStore, StoreOptions
 from skylark.mqcommon.clock import Clock, SystemClock
 from skylark.mqcommon.disk.files import FileSystem, OsFiles
-from skylark.mqcommon.errors import UserError
+from skylark.mqcommon.errors import NewerVersion, StoreCorrupt, UserError
 from skylark.mqcommon.message.ids import encode_host
 from skylark.mqcommon.names import DLQ_PREFIX, RETRY_PREFIX, is_light, is_system_topic
 from skylark.mqcommon.options.conf_file import load_conf
@@ -36,9 +37,10 @@ LOST = (
 @click.argument("store_dir")
 @click.option("-c", "--config-file", "conf", metavar="FILE", help="the broker's conf file; for the size of index files")
 def rebuild_metadata(store_dir: str, conf: str | None) -> None:
-    """Make the topics and groups anew that the stored messages name, when config/metadata.* is lost.
+    """Make the topics and groups anew that the stored messages name, when config/metadata.* is lost or damaged.
 
-    STORE_DIR is the broker's storePathRootDir; the broker must be stopped. Topics and groups that exist stay.
+    STORE_DIR is the broker's storePathRootDir; the broker must be stopped. Topics and groups that exist stay. Damaged
+    files get names that end in .damaged.
     """
     with errors_on_one_line(store_dir):
         options = load_conf(BrokerOptions, conf, {"store_path_root_dir": absolute(store_dir)})
@@ -53,8 +55,7 @@ def rebuild(fs: FileSystem, clock: Clock, options: StoreOptions, say: Callable[[
     store = MessageStore(fs, with_sizes_found(fs, options), clock, encode_host("127.0.0.1", 0))
     store.open(say)
     try:
-        metadata = Metadata(fs, f"{root}/config", clock, BrokerOptions())
-        metadata.recover()
+        metadata = _recovered(fs, f"{root}/config", clock, say)
         topics = [config for config in _topics(store.queues) if metadata.topics.get(config.topic_name) is None]
         for config in topics:
             metadata.topics.put(config)
@@ -72,6 +73,22 @@ def rebuild(fs: FileSystem, clock: Clock, options: StoreOptions, say: Callable[[
     for group in groups:
         say(f"group {group} made")
     say(f"{len(topics)} topics and {len(groups)} groups made. {LOST}" if topics or groups else "nothing was missing")
+
+
+def _recovered(fs: FileSystem, directory: str, clock: Clock, say: Callable[[str], None]) -> Metadata:
+    """The metadata that is there; none, if it is damaged: then its files get other names."""
+    metadata = Metadata(fs, directory, clock, BrokerOptions())
+    try:
+        metadata.recover()
+    except NewerVersion:
+        raise
+    except StoreCorrupt as damage:
+        say(f"{damage.file} is damaged at offset {damage.offset}")
+        for path in set_aside(fs, directory):
+            say(f"kept as {path}")
+        metadata = Metadata(fs, directory, clock, BrokerOptions())
+        metadata.recover()
+    return metadata
 
 
 def _topics(queues: Iterable[ConsumeQueue]) -> list[TopicConfig]:

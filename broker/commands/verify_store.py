@@ -34,7 +34,8 @@ from skylark.mqcommon.options.conf_file import load_conf
 def verify_store(store_dir: str, conf: str | None, repair: bool) -> None:
     """Read a whole store and report each damage: file, offset, reason.
 
-    STORE_DIR is the broker's storePathRootDir; the broker must be stopped. Exit code 1: there is damage.
+    STORE_DIR is the broker's storePathRootDir; the broker must be stopped (a broker that serves: mqadmin scrub --now).
+    Exit code 1: there is damage.
     """
     with errors_on_one_line(store_dir):
         options = load_conf(BrokerOptions, conf, {"store_path_root_dir": absolute(store_dir)})
@@ -60,7 +61,8 @@ def verify(
     if not fs.is_dir(f"{directory}/commitlog") and not fs.is_dir(f"{directory}/config"):
         raise UserError(f"{directory} holds no store: give the directory that storePathRootDir names")
     options = with_sizes_found(fs, options)
-    with locked(fs, directory):
+    serving = "" if repair else ", or have it check its store while it serves: mqadmin scrub --now -b HOST:PORT"
+    with locked(fs, directory, serving):
         report = _verify_files(fs, options, progress)
         sound_metadata = _say_metadata(fs, directory, say)
         _say_report(report, say)

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field
 from typing import Any, NamedTuple
+from zlib import crc32
 
 from skylark.broker.meta.journal_format import (
     HEADER_BYTES,
@@ -43,6 +44,10 @@ END = "end"
 
 class UnknownKind(ValueError):
     """A record has a kind that nobody in this version reads."""
+
+
+class LostJournal(StoreCorrupt):
+    """There must be a journal, and there is none."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -85,6 +90,14 @@ class JournalReport:
     removed: list[str] = field(default_factory=list)
 
 
+class KnownFile(NamedTuple):
+    """A file whose first ``size`` bytes have this CRC-32, as they were written or read."""
+
+    path: str
+    size: int
+    crc: int
+
+
 class Compaction:
     """One attempt to replace a long chain of journals by a snapshot; ``snapshot_bytes`` stays 0 when it fails.
 
@@ -99,6 +112,7 @@ class Compaction:
         self._paths = paths
         self._number = number
         self.snapshot_bytes = 0
+        self.snapshot_crc = 0
 
     def write(self, state: Iterable[tuple[str, Any]]) -> None:
         """Write ``state``, then remove the files that it replaces. Blocks: call it in a thread."""
@@ -124,16 +138,23 @@ class Compaction:
             self._fs.remove(half)
         file = self._fs.open_append(half)
         try:
-            file.write(encode_header(self._number, 0))
-            count = 0
-            for kind, payload in state:
-                file.write(encode_record(kind, payload, 0))
-                count += 1
-            file.write(encode_record(END, count, 0))
+            crc = 0
+            for data in self._pieces(state):
+                file.write(data)
+                crc = crc32(data, crc)
             file.sync()
+            self.snapshot_crc = crc
             return file.size()
         finally:
             file.close()
+
+    def _pieces(self, state: Iterable[tuple[str, Any]]) -> Iterator[bytes]:
+        yield encode_header(self._number, 0)
+        count = 0
+        for kind, payload in state:
+            yield encode_record(kind, payload, 0)
+            count += 1
+        yield encode_record(END, count, 0)
 
 
 class Journal:
@@ -151,6 +172,9 @@ class Journal:
         self._durable_bytes = 0
         self._earlier_bytes = 0
         self._snapshot_bytes = 0
+        # CRCs of the present journal's `_bytes`, and of the earlier files.
+        self._crc = 0
+        self._earlier: dict[str, KnownFile] = {}
         self._compact_at = COMPACT_MIN_BYTES
         self._failure = ""
         #: Called after each append, on the event loop; the caller starts a sync.
@@ -161,8 +185,26 @@ class Journal:
     def replay(self, on_record: OnRecord, *, must_exist: bool = False) -> JournalReport:
         """Read all records from disk, oldest first. Blocks; runs before the broker serves.
 
-        StoreCorrupt, without any change, if a journal ``must_exist`` but is missing or empty.
+        StoreCorrupt if bytes are damaged that were on disk, and, without any change, if a journal ``must_exist`` but is
+        missing or empty.
         """
+        try:
+            return self._replay(on_record, must_exist=must_exist)
+        except (NewerVersion, LostJournal):
+            raise
+        except StoreCorrupt as error:
+            text = f"{error.reason}. Put the files of {self._paths.directory} back from a copy, or {self._remedy}"
+            raise StoreCorrupt(error.file, error.offset, text) from error
+
+    @property
+    def _remedy(self) -> str:
+        root = self._paths.directory.rpartition("/")[0]
+        return (
+            f"make topics and groups anew from the messages: broker rebuildMetadata {root} (a slave then gets the rest "
+            "from its master)"
+        )
+
+    def _replay(self, on_record: OnRecord, *, must_exist: bool) -> JournalReport:
         report = JournalReport()
         paths = self._paths
         self._fs.mkdirs(paths.directory)
@@ -171,9 +213,13 @@ class Journal:
         if must_exist and not base:
             self._refuse_lost(paths.journal(0))
         if base:
-            records, self._snapshot_bytes = snapshot_records(self._fs, paths.snapshot(base), base)
+            path = paths.snapshot(base)
+            records, self._snapshot_bytes, crc = snapshot_records(self._fs, path, base)
+            self._earlier[path] = KnownFile(path, self._snapshot_bytes, crc)
             report.records += _apply(records, paths.snapshot(base), on_record)
         chain = self._read_chain([n for n in listing.journals if n >= base], base, report)
+        kept = {paths.snapshot(base), *(paths.journal(number) for number, _ in chain)}
+        self._earlier = {path: known for path, known in self._earlier.items() if path in kept}
         for number, found in chain:
             report.records += _apply(found.records, paths.journal(number), on_record)
         # A record of the last journal counts as durable only if everything before it is on disk. After a crash the
@@ -194,13 +240,11 @@ class Journal:
     def _refuse_lost(self, first: str) -> None:
         if self._fs.exists(first) and self._fs.size(first) >= HEADER_BYTES:
             return
-        root = self._paths.directory.rpartition("/")[0]
-        raise StoreCorrupt(
+        raise LostJournal(
             first,
             0,
             f"the file is {'empty' if self._fs.exists(first) else 'missing'}, so all topics, groups, offsets, users "
-            f"and policies are gone. Put the files of {self._paths.directory} back from a copy, or make topics and "
-            f"groups anew from the messages: broker rebuildMetadata {root}",
+            f"and policies are gone. Put the files of {self._paths.directory} back from a copy, or {self._remedy}",
         )
 
     def _read_chain(self, numbers: list[int], base: int, report: JournalReport) -> list[tuple[int, Scan]]:
@@ -211,7 +255,13 @@ class Journal:
             return [(0, scan(b"", 0))]
         if numbers[0] != base:
             raise StoreCorrupt(self._paths.journal(base), 0, "the file is missing")
-        chain = [(number, scan(self._fs.read(self._paths.journal(number)), number)) for number in numbers]
+        chain = []
+        for number in numbers:
+            path = self._paths.journal(number)
+            data = self._fs.read(path)
+            found = scan(data, number)
+            chain.append((number, found))
+            self._earlier[path] = KnownFile(path, found.good_bytes, crc32(data[: found.good_bytes]))
         for index, (number, found) in enumerate(chain):
             later = chain[index + 1 :]
             # A file that ends between two records looks whole. The header of the next journal has the full length of
@@ -264,6 +314,10 @@ class Journal:
             file.truncate(0)
             file.write(encode_header(number, previous_bytes))
             good = HEADER_BYTES
+            self._crc = crc32(encode_header(number, previous_bytes))
+            self._earlier.pop(self._paths.journal(number), None)
+        else:
+            self._crc = self._earlier.pop(self._paths.journal(number)).crc
         # From here on the broker acts on the replayed changes, so they must not be lost.
         self._write_again(number, found)
         file.sync()
@@ -288,6 +342,7 @@ class Journal:
                 raise
             raise StoreError(f"{file.path} cannot be written: {error}") from error
         self._bytes += len(data)
+        self._crc = crc32(data, self._crc)
         self.on_append()
 
     def sync(self) -> None:
@@ -346,7 +401,12 @@ class Journal:
         except OSError as error:
             self._failure = f"{file.path} cannot be written ({error}): metadata is read-only until a restart"
 
-    # --- backup
+    # --- backup, and checks of the files
+
+    def known_files(self) -> list[KnownFile]:
+        """The snapshot and the journals as they must be on disk now. A compaction removes them."""
+        current = [] if self._file is None else [KnownFile(self._file.path, self._bytes, self._crc)]
+        return [*self._earlier.values(), *current]
 
     @property
     def position(self) -> JournalPosition:
@@ -391,10 +451,12 @@ class Journal:
                     self._fs.remove(path)
             self._compact_at = 2 * (self._earlier_bytes + self._bytes)
             raise StoreError(f"{path} cannot be made: {error}") from error
+        self._earlier[current.path] = KnownFile(current.path, self._bytes, self._crc)
         with self._files_lock:
             self._retired.append(current)
             self._file, self._number = file, number
             self._earlier_bytes += self._bytes
+            self._crc = crc32(encode_header(number, self._bytes))
             self._bytes, self._durable_bytes = HEADER_BYTES, 0
         return Compaction(self._fs, self._paths, number)
 
@@ -410,6 +472,8 @@ class Journal:
         """Record how ``compaction`` ended."""
         if compaction.snapshot_bytes:
             self._snapshot_bytes = compaction.snapshot_bytes
+            path = self._paths.snapshot(self._number)
+            self._earlier = {path: KnownFile(path, compaction.snapshot_bytes, compaction.snapshot_crc)}
             self._earlier_bytes = 0
             self._compact_at = self._compaction_threshold()
         else:  # the compaction failed, perhaps on a full disk: wait until the chain has grown before the next try
@@ -444,12 +508,23 @@ def _apply(records: list[JournalRecord], path: str, on_record: OnRecord) -> int:
     return len(changes)
 
 
+def set_aside(fs: FileSystem, directory: str) -> list[str]:
+    """Give all journals and snapshots in ``directory`` names that no start reads; returns these. Blocks."""
+    paths = JournalPaths(directory)
+    listing, moved = paths.listing(fs), []
+    for path in [*map(paths.journal, listing.journals), *map(paths.snapshot, listing.snapshots)]:
+        fs.rename(path, f"{path}.damaged")
+        moved.append(f"{path}.damaged")
+    fs.fsync_dir(directory)
+    return moved
+
+
 def _no_sync() -> None:
     pass
 
 
-def snapshot_records(fs: FileSystem, path: str, number: int) -> tuple[list[JournalRecord], int]:
-    """The records of snapshot ``number`` at ``path``, and its size in bytes; StoreCorrupt if it is not whole."""
+def snapshot_records(fs: FileSystem, path: str, number: int) -> tuple[list[JournalRecord], int, int]:
+    """The records of snapshot ``number`` at ``path``, its size, and its CRC; StoreCorrupt if it is not whole."""
     data = fs.read(path)
     found = scan(data, number)
     # The last record counts the other records. The repair of a file system may leave zeros after it.
@@ -457,7 +532,7 @@ def snapshot_records(fs: FileSystem, path: str, number: int) -> tuple[list[Journ
         raise StoreCorrupt(path, found.good_bytes, found.damage or "the file is empty")
     if not found.records or found.records[-1][1:] != (END, len(found.records) - 1):
         raise StoreCorrupt(path, found.good_bytes, "its end is missing")
-    return found.records[:-1], len(data)
+    return found.records[:-1], len(data), crc32(data)
 
 
 def check_journal(fs: FileSystem, directory: str) -> Iterator[JournalDamage]:

@@ -8,6 +8,7 @@ from skylark.broker.cold_reads import reading
 from skylark.broker.delivery.pop.reviving import Reviving
 from skylark.broker.delivery.timed_delivery import TimedDelivery
 from skylark.broker.delivery.transaction.transactions import Transactions
+from skylark.broker.healing.scrub import Scrub
 from skylark.broker.meta.clients import Clients
 from skylark.broker.meta.metadata import Metadata
 from skylark.broker.metrics import table
@@ -75,6 +76,7 @@ class Sources:
     clock: Clock
     flush_times: Histogram
     tls: DaemonTls
+    scrub: Scrub
     now: PresentValues
 
 
@@ -188,6 +190,7 @@ def state_columns(sources: Sources) -> Steps[list[Column]]:
     return [
         *_broker(sources),
         *_store(sources, oldest_ms),
+        *_scrub(sources),
         *_timers(sources.delivering.timed, unread_ms),
         *_transactions(sources),
         *_pops(sources),
@@ -239,6 +242,23 @@ def _store(sources: Sources, oldest_ms: int) -> list[Column]:
         single(table.SET_BACK, store.clock_steps.times_back),
         single(table.TIME_AHEAD, store.ahead_ms),
         single(table.DISK_USED, round(1 - sources.fs.free_ratio(sources.options.store_path_root_dir), 4)),
+    ]
+
+
+def _scrub(sources: Sources) -> list[Column]:
+    scrub, healing = sources.scrub, sources.scrub.healing
+    figures = scrub.figures
+    age_ms = sources.clock.now_ms() - figures.last_ended_ms
+    return [
+        single(table.SCRUB_CHECKED, figures.blocks_checked),
+        single(table.SCRUB_SEALED, figures.blocks_sealed),
+        single(table.SCRUB_PROGRESS, scrub.percent / 100),
+        column(table.SCRUB_AGE, [((), max(age_ms, 0))] if figures.last_ended_ms else []),
+        column(table.SCRUB_PROBLEMS, [(("mended",), figures.mended), (("left",), figures.problems - figures.mended)]),
+        single(table.BLOCKS_REPAIRED, healing.blocks_repaired),
+        single(table.BLOCKS_DAMAGED, healing.unrepaired),
+        single(table.BLOCKS_IN_MEMORY, healing.memory_only),
+        single(table.BLOCKS_UNSTABLE, healing.unstable),
     ]
 
 

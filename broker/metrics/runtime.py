@@ -59,6 +59,8 @@ class RuntimeSources:
     timers: Callable[[], Mapping[str, str]]
     #: The longest flush of the last minutes.
     slowest_flush_ms: Callable[[], int]
+    #: The rows about damage of the disk.
+    damage: Callable[[], Mapping[str, str]]
 
 
 class RuntimeInfo:
@@ -89,7 +91,8 @@ class RuntimeInfo:
             table[f"{pool}ThreadPoolQueueCapacity"] = str(capacity)
             table[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = str(head_wait_ms)
         table |= sources.stats.put_times.table()
-        return table | self._counters() | self._log() | self._machine() | self._disk() | sources.replication.table()
+        table |= self._counters() | self._log() | self._machine() | self._disk()
+        return table | dict(sources.damage()) | sources.replication.table()
 
     def _counters(self) -> dict[str, str]:
         stats, store = self._sources.stats, self._sources.store

@@ -123,6 +123,21 @@ ENTRIES_MENDED = Metric(
 MESSAGES_SKIPPED = Metric(
     "skylark_damaged_messages_total", "counter", "", (), "Stored messages that are damaged, and that readers skip"
 )
+SCRUB_CHECKED = Metric("skylark_scrub_blocks_total", "counter", "", (), "Blocks of the log that were checked")
+SCRUB_SEALED = Metric(
+    "skylark_scrub_blocks_sealed_total", "counter", "", (), "Old blocks that got a sum, as their records are sound"
+)
+SCRUB_PROGRESS = Metric("skylark_scrub_progress_ratio", "gauge", "", (), "Checked part of the log: 0 to 1")
+SCRUB_AGE = Metric(
+    "skylark_scrub_age", "gauge", _MS, (), "Time since all of the store was checked last; absent before the first time"
+)
+SCRUB_PROBLEMS = Metric(
+    "skylark_scrub_problems_total", "counter", "", ("result",), "Damage that scrubs found, by result: mended or left"
+)
+BLOCKS_REPAIRED = Metric("skylark_blocks_repaired_total", "counter", "", (), "Blocks of the log that were repaired")
+BLOCKS_DAMAGED = Metric("skylark_blocks_damaged", "gauge", "", (), "Blocks of the log that could not be repaired")
+BLOCKS_IN_MEMORY = Metric("skylark_blocks_wrong_in_memory_total", "counter", "", (), "Blocks wrong in memory only")
+BLOCKS_UNSTABLE = Metric("skylark_blocks_unstable_total", "counter", "", (), "Blocks that each read showed otherwise")
 DROPPED = Metric(
     "skylark_dropped_messages_total",
     "counter",
@@ -147,7 +162,8 @@ BROKER_METRICS = (
     TIMER_ENQUEUE_LATENCY, TIMER_DEQUEUE_LAG, REVIVE_IN, REVIVE_RETRY, REVIVE_LATENCY, POP_CHECKPOINTS, PUT_LATENCY,
     FLUSH_LATENCY, REPLICATION_LATENCY, SLAVE_BEHIND, SLAVE_BEHIND_TIME, SLAVE_IN_SYNC, PUT_FAILURES, CONNECTIONS,
     TLS_HANDSHAKES, REFUSALS, LIMITS, WRITABLE, DISK_USED, ENTRIES_MENDED, DIVIDED,
-    MESSAGES_SKIPPED, DROPPED, SET_BACK, TIME_AHEAD, ROLE, REGISTERED,
+    MESSAGES_SKIPPED, SCRUB_CHECKED, SCRUB_SEALED, SCRUB_PROGRESS, SCRUB_AGE, SCRUB_PROBLEMS, BLOCKS_REPAIRED,
+    BLOCKS_DAMAGED, BLOCKS_IN_MEMORY, BLOCKS_UNSTABLE, DROPPED, SET_BACK, TIME_AHEAD, ROLE, REGISTERED,
 )  # fmt: skip
 
 _BROKER = ("brokerIP", "broker")

@@ -97,6 +97,10 @@ class Mark:
         assert self._file is not None
         self._file.sync()
 
+    def is_whole(self, data: bytes) -> bool:
+        """Whether both copies in ``data``, the bytes of the file, are sound."""
+        return all(_record_at(data, at) is not None for at in _COPIES_AT)
+
     def close(self) -> None:
         if self._file is not None:
             self._file.close()

@@ -1,8 +1,9 @@
 """The master's side of replication: a port for slaves, and two tasks for each connection.
 
 A slave that has caught up gets new bytes as soon as they are appended (`wake`, after each turn of the event loop). A
-slave that catches up gets older bytes from files, in a thread, so that sends are not slowed down. Only one range at a
-time is being sent to a slave, so memory is bounded however slow the slave is. Reports of slaves go to the ack ledger.
+slave that catches up gets older bytes from files, in a thread, so that sends are not slowed down; a damaged block is
+repaired first (compared_log.py). Only one range at a time is being sent to a slave, so memory is bounded however slow
+the slave is. Reports of slaves go to the ack ledger.
 Neighbours: session.py (the steps of a connection), replication.py (runs this and wakes it).
 """
 
@@ -13,6 +14,7 @@ from typing import Generic, TypeVar
 
 import trio
 
+from skylark.broker.replication.compared_log import ComparedLog
 from skylark.broker.replication.frames import CHUNK_BYTES
 from skylark.broker.replication.link import Range
 from skylark.broker.replication.session import Examine, NewMasterSide, Peer
@@ -43,6 +45,7 @@ class HaServer:
 
     def __init__(self, log: CommitLog, new_session: NewMasterSide, examine: Examine, rate: Callable[[], int]) -> None:
         self._log = log
+        self._compared = ComparedLog(log)
         self._new_session = new_session
         self._examine = examine
         self._rate = rate
@@ -79,7 +82,9 @@ class HaServer:
 
     async def _serve(self, transport: Transport) -> None:
         addr = transport.remote
-        connection = _Connection(transport, self._log, self._new_session, self._examine, self._rate, self._admit)
+        connection = _Connection(
+            transport, self._log, self._compared, self._new_session, self._examine, self._rate, self._admit
+        )
         if (crowded := self._kept.arrived(connection, limited_network(split_address(addr)[0]))) is not None:
             crowded.close("too many connections, and this one did not identify itself in time")
         self._connections.add(connection)
@@ -130,6 +135,7 @@ class _Connection:
         self,
         transport: Transport,
         log: CommitLog,
+        compared: ComparedLog,
         new_session: NewMasterSide,
         examine: Examine,
         rate: Callable[[], int],
@@ -142,6 +148,7 @@ class _Connection:
         self._transport = transport
         self._addr = transport.remote
         self._log = log
+        self._compared = compared
         self._examine = examine
         self._rate = rate
         self._session = new_session(
@@ -268,6 +275,7 @@ class _Connection:
         elif self._log.is_recent(found.offset):
             await self._transport.send_all(found.header + self._log.copy(found.offset, found.size))
         else:
+            await self._compared.ready(found.offset, found.offset + found.size)
             await self._send_file(found)
 
     async def _send_file(self, found: Range) -> None:

@@ -5,10 +5,14 @@ in a thread.
 """
 
 import os
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
 from zlib import crc32
 
 import trio
 
+from skylark.broker.replication.compared_log import MEND_S
 from skylark.broker.replication.hello import (
     NONCE_BYTES,
     VERSION,
@@ -31,8 +35,11 @@ from skylark.broker.replication.session import (
     SlaveSession,
 )
 from skylark.broker.store.log.commitlog import CommitLog
+from skylark.broker.store.log.residency import Damaged
 from skylark.broker.writing.waits import AckLedger
-from skylark.mqcommon.errors import ProtocolError
+from skylark.mqcommon.errors import FileClosed, ProtocolError
+
+T = TypeVar("T")
 
 
 def plain_sessions(log: CommitLog, acks: AckLedger, terms: LinkTerms) -> NewMasterSide:
@@ -51,7 +58,7 @@ def compare_logs(log: CommitLog) -> Examine:
 
     async def examine(claim: Claim) -> PieceCrc | None:
         assert isinstance(claim, LogClaim)
-        return await trio.to_thread.run_sync(other_bytes_at, log, claim.tails)
+        return await _when_mended(partial(other_bytes_at, log, claim.tails))
 
     return examine
 
@@ -84,7 +91,7 @@ class PlainDialogue(Dialogue):
             begin = log.start if log.chain.segments else 0
             return SlaveLink(self._terms, trio.current_time(), start=log.start, end=log.raw_end, begin=begin)
         start, end = log.start, log.raw_end
-        tails = await trio.to_thread.run_sync(tails_of, log, start, end)
+        tails = await _when_mended(partial(tails_of, log, start, end))
         claim = LogClaim(b"", start, end, log.chain.segment_bytes, self._last_file, tails)
         hello = Hello(
             VERSION, self._who.cluster, self._who.broker, self._who.broker_id, self._who.addr, os.urandom(NONCE_BYTES)
@@ -98,6 +105,22 @@ class PlainDialogue(Dialogue):
             # A RocketMQ master takes offset 0 as a request for its last file, so ask from offset 1. The byte before is
             # known: a log begins with the size of a record, which is below 16 MiB, so its first byte is 0.
             self._replica.append(memoryview(b"\0"))
+
+
+async def _when_mended(read: Callable[[], T]) -> T:
+    """The result of ``read``, which reads the log, and runs in a thread. ProtocolError while the log is damaged there.
+
+    Otherwise damage would look like a log with other messages, which needs an administrator.
+    """
+    with trio.move_on_after(MEND_S):
+        while True:
+            try:
+                return await trio.to_thread.run_sync(read)
+            except Damaged as error:
+                damaged = error.with_traceback(None)
+            await damaged.wait()
+    block = damaged.blocks[0]
+    raise ProtocolError(f"bytes {block.start} to {block.end} of this broker's log are damaged, and not mended yet")
 
 
 def tails_of(log: CommitLog, start: int, end: int) -> tuple[PieceCrc, ...]:
@@ -116,9 +139,9 @@ def other_bytes_at(log: CommitLog, tails: tuple[PieceCrc, ...]) -> PieceCrc | No
 def _crc(log: CommitLog, offset: int, size: int) -> int:
     data = b""
     try:
-        while len(data) < size and (more := log.chain.read_file(offset + len(data), size - len(data))):
+        while len(data) < size and (more := log.blocks.read(offset + len(data), size - len(data))):
             data += more
-    except FileNotFoundError:
+    except (FileNotFoundError, FileClosed):
         data = b""
     if len(data) < size:
         raise ProtocolError(f"the log around {offset} was deleted meanwhile")

@@ -16,6 +16,7 @@ from zlib import crc32
 
 from skylark.broker.replication.whole_records import WholeRecords
 from skylark.broker.store.log.residency import check_resident
+from skylark.broker.store.log.segment import Segment
 from skylark.broker.store.log.valid_record import is_storable
 from skylark.broker.store.queue.consumequeue import ConsumeQueue
 from skylark.broker.store.queue.entry import ENTRY
@@ -53,6 +54,18 @@ _PROPERTIES_LENGTH_BYTES = PROPERTIES_LENGTH.size
 STEP_BYTES = 256 * 1024
 # Topic names that are kept decoded.
 _MAX_TOPICS = 10_000
+
+
+class BadRecord(StoreCorrupt):
+    """Bytes of a copied log, from ``physical`` on, are not the record that must be there; nothing after it is queued.
+
+    ``size``: how many bytes the record seems to have.
+    """
+
+    def __init__(self, segment: Segment, physical: int, size: int, reason: str) -> None:
+        super().__init__(segment.path, physical - segment.base, reason)
+        self.physical = physical
+        self.size = size
 
 
 class QueueRun(NamedTuple):
@@ -160,7 +173,7 @@ class Replica:
 
         ``guarded``: no other thread uses queue files. Without it, building stops before a record whose queue has to
         move, as when a topic was deleted and created again; then `wants_guard` is set.
-        StoreCorrupt when the bytes are not records. DiskFull when queue entries cannot be written.
+        BadRecord when the bytes are not records. DiskFull when queue entries cannot be written.
         """
         if reason := self.refusal:
             raise DiskFull(reason)
@@ -255,9 +268,9 @@ class Replica:
                     properties = data[properties_at : at + size]
                     topic = topics.get(raw) or self._topic(raw, start + at)
                     if properties_at > at + size or unpack_length(data, topic_end)[0] != at + size - properties_at:
-                        raise self._corrupt(start + at, "topic and properties do not end where the record does")
+                        raise self._corrupt(start + at, "topic and properties do not end where the record does", size)
                     if crc32(data[at + _BODY_AT : tail_at]) & CRC_MASK != crc:
-                        raise self._damaged(start + at, size)
+                        self._check_given_up(start + at, size)
                 if physical != start + at or queue_id < 0 or queue_offset < 0:
                     raise self._misplaced(start + at, queue_id, queue_offset, physical)
                 if is_queued(sys_flag):
@@ -339,9 +352,9 @@ class Replica:
         try:
             record = decode_record(raw, check_crc=False)
         except ProtocolError as error:
-            raise self._corrupt(physical, str(error)) from None
+            raise self._corrupt(physical, str(error), len(raw)) from None
         if crc32(record.body) & CRC_MASK != record.body_crc:
-            raise self._damaged(physical, len(raw))
+            self._check_given_up(physical, len(raw))
         return (
             record.queue_id,
             record.queue_offset,
@@ -382,20 +395,24 @@ class Replica:
         else:
             queue.move_to(offset)
 
-    def _misplaced(self, at: int, queue_id: int, offset: int, physical: int) -> StoreCorrupt:
+    def _misplaced(self, at: int, queue_id: int, offset: int, physical: int) -> BadRecord:
         place = f"message {offset} of queue {queue_id} at {physical}"
         return self._corrupt(at, f"the record says it is {place}")
 
-    def _damaged(self, physical: int, size: int) -> StoreCorrupt:
-        return self._corrupt(
-            physical,
-            f"the body of the record in bytes {physical} to {physical + size} of the log does not match its CRC",
-        )
+    def _check_given_up(self, physical: int, size: int) -> None:
+        """BadRecord for a record whose body is damaged, unless readers skip it: no replica has it."""
+        blocks = self.log.blocks
+        if blocks.hold is None or not blocks.is_given_up(physical):
+            raise self._corrupt(
+                physical,
+                f"the body of the record in bytes {physical} to {physical + size} of the log does not match its CRC",
+                size,
+            )
 
-    def _corrupt(self, physical: int, reason: str) -> StoreCorrupt:
+    def _corrupt(self, physical: int, reason: str, size: int = BLANK_BYTES) -> BadRecord:
         segment = self.log.chain.at(physical)
         assert segment is not None
-        return StoreCorrupt(segment.path, physical - segment.base, f"the master sent a bad record: {reason}")
+        return BadRecord(segment, physical, size, f"not a record of the master's log: {reason}")
 
 
 _RUN_HEAD = HEAD_V4.format("body_crc", "queue_id", "queue_offset", "physical_offset", "store_timestamp")

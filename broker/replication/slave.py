@@ -18,6 +18,7 @@ import trio
 
 from skylark.broker.replication.copying import NEAR_BYTES, CopiedLog, QueueBuilding, add_file
 from skylark.broker.replication.link import RESYNC
+from skylark.broker.replication.replica import BadRecord
 from skylark.broker.replication.session import Dialogue, MasterTarget, SlaveSide
 from skylark.broker.replication.stats import SlaveProgress
 from skylark.broker.replication.whole_records import WholeRecords
@@ -92,7 +93,7 @@ class HaClient:
         self.stopped = ""
 
     async def run(self) -> None:
-        """Run until cancelled, or until the log is found corrupt; then call `finish`."""
+        """Run until cancelled, or until files of queues are found corrupt; then call `finish`."""
         failures, logged_at = 0, -math.inf
         while True:
             started = trio.current_time()
@@ -100,7 +101,7 @@ class HaClient:
                 reason = await self._follow()
                 # Readers see a message only when its queue has it, also while the master is away.
                 await self._queues.build_rest()
-            except DiskFull as error:
+            except (BadRecord, DiskFull) as error:
                 reason = str(error)
             except ReplicationRefused as error:
                 self._stop_copying(str(error))
@@ -141,6 +142,11 @@ class HaClient:
                     await self._send(session, transport)
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 pass  # the master is gone, or older than this request
+
+    @property
+    def problem(self) -> str:
+        """The damaged record that keeps the messages after it from being shown; "" if there is none."""
+        return self._queues.problem
 
     async def finish(self) -> None:
         """Call after `run`: adds all whole records to their queues, and cuts a partial record at the end of the log."""
@@ -276,7 +282,7 @@ class HaClient:
 
 def _reason_of(group: BaseExceptionGroup[BaseException]) -> str:
     """Why a connection ended; raises errors after which the slave must not simply try again."""
-    lost, others = group.split((ProtocolError, trio.BrokenResourceError, DiskFull, OSError))
+    lost, others = group.split((ProtocolError, trio.BrokenResourceError, BadRecord, DiskFull, OSError))
     for error in leaves(others) if others else []:
         if isinstance(error, ReplicationRefused | StoreCorrupt):
             raise error from None

@@ -45,6 +45,8 @@ AWAY_MS = 24 * 3600 * SECOND_MS
 MAX_REMEMBERED = 64
 # The key of brokerStatus; mqadmin doctor shows it.
 GROUP_PROBLEM = "dledgerProblem"
+#: A damaged record of a copied log, which keeps the messages after it from being shown.
+COPY_PROBLEM = "copiedLogProblem"
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -95,6 +97,8 @@ class ReplicationStats:
         self.behind_ms = Histogram()
         #: What keeps members of this broker's DLedger group from getting entries; "" if nothing does.
         self.problem: Callable[[], str] = str
+        #: See COPY_PROBLEM; "" if there is none.
+        self.copy_problem: Callable[[], str] = str
 
     def sample(self) -> None:
         """Take a sample; called once a second."""
@@ -130,6 +134,8 @@ class ReplicationStats:
         }
         if problem := self.problem():
             table[GROUP_PROBLEM] = problem
+        if problem := self.copy_problem():
+            table[COPY_PROBLEM] = problem
         for slave in self.slaves():
             name = slave.broker_addr or slave.addr
             table[f"slaveAckDiff_{name}"] = str(slave.behind_bytes)

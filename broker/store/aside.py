@@ -10,12 +10,13 @@ from skylark.broker.store.checkpoint import ABORT
 from skylark.broker.store.inventory import FILE_NAME as INVENTORY
 from skylark.broker.store.queue.ends import FILE_NAME as QUEUE_ENDS
 from skylark.broker.store.queue.ends import SINCE_NAME
+from skylark.broker.store.sums.sum_files import DIRECTORY as SUMS
 from skylark.broker.store.truncation.intent import FILE_NAME as INTENT
 from skylark.mqcommon.disk.files import FileSystem
 
 PARTS = (
-    "index", "consumequeue", "batchconsumequeue", QUEUE_ENDS, SINCE_NAME, "checkpoint", INTENT, INVENTORY, "commitlog",
-    ABORT,
+    SUMS, "index", "consumequeue", "batchconsumequeue", QUEUE_ENDS, SINCE_NAME, "checkpoint", INTENT, INVENTORY,
+    "commitlog", ABORT,
 )  # fmt: skip
 
 

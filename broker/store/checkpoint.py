@@ -7,6 +7,7 @@
  2048  ours, two slots of 1024, written in turn: magic 4 | sequence 8 | logOffset 8 | clean 4 | logTimestamp 8
       | RocketMQ's first three, as we wrote them 24 | crc 4
       +128 and +192 in each slot, written in turn, the flush mark: magic 4 | sequence 8 | flushedTo 8 | crc 4
+      +256 in each slot, the mark of a version that keeps block sums (sums/): magic 4 | sequence 8 | crc 4
 
 Invariant: all of the log before ``logOffset`` is on disk, and so are the queue and index entries of its messages.
 Recovery reads nothing before ``logOffset``, so a checkpoint that claims too much loses messages from their queues. It
@@ -45,6 +46,9 @@ _SLOTS_AT = (2048, 3072)
 _MARKS_AT = (128, 192)
 _MARK = struct.Struct(">Iqq")
 _MARK_MAGIC = 0x534B464D
+_SUMS_AT = 256
+_SUMS = struct.Struct(">Iq")
+_SUMS_MAGIC = 0x534B4253
 
 
 class LastStop(Enum):
@@ -68,6 +72,8 @@ class CheckpointState:
     used_by_rocketmq: bool = False
     # The flush mark: all of the log before it is on disk. None in a file that RocketMQ or an older version wrote last.
     flushed_to: int | None = None
+    # Whether the version that wrote the file last keeps the sums of the log's blocks as the log changes.
+    keeps_sums: bool = False
 
     @property
     def crashed(self) -> bool:
@@ -130,6 +136,8 @@ class StoreCheckpoint:
         self._writing = threading.Lock()
         self._flushed_to = 0
         self._marks = 0
+        # What was written last; None before the first time.
+        self._last: tuple[int, int, tuple[int, int, int], bool] | None = None
 
     def write(
         self,
@@ -155,9 +163,34 @@ class StoreCheckpoint:
             _TIMES.pack_into(view, 0, *times)
             slot = _SLOT.pack(_MAGIC, self._sequence, log_offset, clean, log_timestamp, *times)
             at = _SLOTS_AT[self._sequence % 2]
+            sums = _SUMS.pack(_SUMS_MAGIC, self._sequence)
+            view[at + _SUMS_AT : at + _SUMS_AT + len(sums) + _CRC.size] = sums + _CRC.pack(crc32(sums))
             view[at : at + _SLOT.size + _CRC.size] = slot + _CRC.pack(crc32(slot))
         self._file.sync()
-        self.state = CheckpointState(log_offset, clean, log_timestamp, min(times[:2]), flushed_to=self._flushed_to)
+        flushed = min(times[:2])
+        self._last = log_offset, log_timestamp, times, clean
+        self.state = CheckpointState(
+            log_offset, clean, log_timestamp, flushed, flushed_to=self._flushed_to, keeps_sums=True
+        )
+
+    def is_whole(self, data: bytes) -> bool:
+        """Whether ``data`` are the bytes of the file, as far as they count. No write may run meanwhile."""
+        written = sum(_read_slot(data, at) is not None for at in _SLOTS_AT) if len(data) == CHECKPOINT_BYTES else 0
+        if written < min(self._sequence, len(_SLOTS_AT)):
+            return False
+        state, sequence = _parse(data)
+        is_same = (state.log_offset, state.clean, sequence) == (self.state.log_offset, self.state.clean, self._sequence)
+        return is_same and not state.used_by_rocketmq and state.flushed_to is not None
+
+    def write_again(self) -> None:
+        """Write both slots again, as `write`: the file is damaged."""
+        if self._last is not None:
+            log_offset, log_timestamp, times, clean = self._last
+            for _ in _SLOTS_AT:
+                self.write(log_offset, log_timestamp, times, clean=clean)
+            with self._writing:
+                self._file.pwrite(0, memoryview(self._file.view[:]))
+            self._file.sync()
 
     def note_flushed(self, offset: int) -> None:
         """Record that the log is on disk up to ``offset``, without a sync. For any thread."""
@@ -245,7 +278,10 @@ def _parse(data: bytes) -> tuple[CheckpointState, int]:
     # `rocketmq_times`.
     is_foreign = times != written
     flushed_to = None if is_foreign else _read_marks(data, sequence)
-    return CheckpointState(log_offset, bool(clean), log_timestamp, min(times[:2]), is_foreign, flushed_to), sequence
+    flushed, keeps_sums = min(times[:2]), _keeps_sums(data, sequence)
+    return CheckpointState(
+        log_offset, bool(clean), log_timestamp, flushed, is_foreign, flushed_to, keeps_sums
+    ), sequence
 
 
 def _read_marks(data: bytes, sequence: int) -> int | None:
@@ -257,6 +293,13 @@ def _read_marks(data: bytes, sequence: int) -> int | None:
         if magic == _MARK_MAGIC and crc == crc32(data[at : at + _MARK.size]) and of_slot >= sequence:
             found.append((of_slot, flushed_to))
     return max(found)[1] if found else None
+
+
+def _keeps_sums(data: bytes, sequence: int) -> bool:
+    """Whether a version that keeps block sums has written the slot ``sequence``: an older one leaves an old mark."""
+    at = _SLOTS_AT[sequence % 2] + _SUMS_AT
+    mark = data[at : at + _SUMS.size]
+    return mark == _SUMS.pack(_SUMS_MAGIC, sequence) and _CRC.unpack_from(data, at + _SUMS.size)[0] == crc32(mark)
 
 
 def _read_slot(data: bytes, at: int) -> tuple[int, int, int, int, tuple[int, ...]] | None:

@@ -47,6 +47,16 @@ class Inventory:
                 self.has_metadata = True
                 self._write()
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether there is something to write down, so that the file must exist."""
+        return self.log_start is not None or self.has_metadata
+
+    def write_again(self) -> None:
+        """Write what is known: the file on disk is damaged. Blocks."""
+        with self._lock:
+            self._write()
+
     def _write(self) -> None:
         self._is_written = False
         try:

@@ -19,7 +19,7 @@ from skylark.broker.store.index.index_file import IndexFile
 from skylark.broker.store.index.log_keys import index_keys
 from skylark.broker.store.log.commitlog import CommitLog
 from skylark.broker.store.log.log_files import HEAD_BYTES, stored_ms
-from skylark.broker.store.log.residency import NotResident, Span
+from skylark.broker.store.log.residency import AllNotResident, NotResident
 from skylark.broker.store.queue.consumequeue import ConsumeQueue
 from skylark.broker.store.queue.entry import BLANK_SIZE
 from skylark.mqcommon.errors import DiskFull, ProtocolError
@@ -190,14 +190,17 @@ class KeyQuery:
         return self._key in index_keys(properties)
 
 
-def store_time(log: CommitLog, queue: ConsumeQueue, offset: int) -> int:
-    """When message ``offset`` of ``queue`` was stored (ms); -1 when there is no such message."""
+def store_time(log: CommitLog, queue: ConsumeQueue, offset: int, *, is_figure: bool = True) -> int:
+    """When message ``offset`` of ``queue`` was stored (ms); -1 when there is no such message.
+
+    ``is_figure``: nothing depends on it, so it is also there when the log is damaged, and may be wrong then.
+    """
     if not queue.min_offset <= offset < queue.next_offset:
         return -1
     physical, size, _ = queue.entry(offset)
     if size == BLANK_SIZE or physical < log.start or physical + max(size, HEAD_BYTES) > log.end:
         return -1
-    time_ms = stored_ms(log.read(physical, HEAD_BYTES))
+    time_ms = stored_ms((log.glance if is_figure else log.read)(physical, HEAD_BYTES))
     return -1 if time_ms is None else time_ms
 
 
@@ -215,7 +218,7 @@ def offset_by_time(log: CommitLog, queue: ConsumeQueue, high: int, timestamp_ms:
 
     def time_at(offset: int) -> int:
         at = _next_message(queue, offset, high)
-        return store_time(log, queue, at) if at < high else _NEVER
+        return store_time(log, queue, at, is_figure=False) if at < high else _NEVER
 
     if not upper:
         return _next_message(queue, first_at_least(time_at, low, high, timestamp_ms), high)
@@ -264,14 +267,15 @@ def _peak(time_at: Callable[[int], int], low: int, high: int) -> tuple[int, int]
 def _times_at(time_at: Callable[[int], int], places: list[int]) -> list[int]:
     """The times at all ``places``; NotResident names all bytes that are on disk only, to be read in one go."""
     times: list[int] = []
-    cold: dict[Span, None] = {}
+    cold: list[NotResident] = []
     for place in places:
         try:
             times.append(time_at(place))
         except NotResident as missing:
-            cold.update(dict.fromkeys(missing.spans))
+            # The traceback would keep this frame in a cycle.
+            cold.append(missing.with_traceback(None))
     if cold:
-        raise NotResident([*cold])
+        raise AllNotResident(cold)
     return times
 
 

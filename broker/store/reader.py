@@ -199,7 +199,7 @@ def _read_plain(
         raise EntriesDamaged(log, queue, offset, offset + scanned)
     got = bytes_got()
     if got is None or is_trusted or (size < THREAD_BYTES and _is_resident(log, ranges)):
-        records = _copied(log, ranges)
+        records = _copied(log, ranges, as_written=is_trusted)
     else:
         # A thread reads bytes that may be on disk in few large pieces. If the pieces do not contain all messages, the
         # read returns fewer messages: they are chosen again, with the bytes of the pieces as the limit.
@@ -209,10 +209,11 @@ def _read_plain(
         records = _records(log, ranges, pieces, size, got)
     if not is_trusted:
         end, entries = offset + scanned, entries[: scanned * ENTRY_BYTES]
-        # The first reader after a start compares every message, and its body with the CRC; later ones only the ends of
-        # each run. Compared messages stay right: the log never changes.
-        is_checked = _is_checked(queue, offset, end)
-        if not (are_own if is_checked else are_sound)(queue, offset, entries, ranges, records):
+        # Where the bytes were compared with the sums of their blocks, only the ends of each run are compared with the
+        # queue. Elsewhere each message is, and its body with the CRC, unless an earlier reader did that.
+        is_checked = _is_checked(log, queue, offset, end, ranges)
+        is_suspect = bool(log.blocks.given_up) and any(log.blocks.may_be_wrong(*each) for each in ranges)
+        if is_suspect or not (are_own if is_checked else are_sound)(queue, offset, entries, ranges, records):
             raise EntriesDamaged(log, queue, offset, end, bodies=True)
         if not is_checked:
             queue.note_checked(offset, end)
@@ -221,11 +222,17 @@ def _read_plain(
 
 def _is_trusted(log: CommitLog, queue: ConsumeQueue, offset: int, physical: int) -> bool:
     """Whether this process made the entry at ``offset``, whose message is at ``physical``, lately. It is right then."""
-    return offset >= queue.loaded_to and log.is_recent(physical)
+    # A slave may have copied a damaged record that was given up.
+    return offset >= queue.loaded_to and log.is_recent(physical) and not log.blocks.given_up
 
 
-def _is_checked(queue: ConsumeQueue, offset: int, end: int) -> bool:
-    """Whether these messages need not be compared whole: this process stored them, or has done so since its start."""
+def _is_checked(log: CommitLog, queue: ConsumeQueue, offset: int, end: int, ranges: list[Range]) -> bool:
+    """Whether these messages, which lie in ``ranges``, need not be compared whole: their blocks have sums.
+
+    Or nobody can mend damage; then the bytes are compared once if an earlier process stored them.
+    """
+    if log.blocks.hold is not None:
+        return all(log.blocks.are_vouched_for(start, end) for start, end in ranges)
     return offset >= queue.loaded_to or (queue.checked[0] <= offset and end <= queue.checked[1])
 
 
@@ -283,15 +290,17 @@ def _read_matching(
     stop = offset + len(entries)
     if not is_trusted and not _are_in_log(log, [(at, at + size) for at, size, _ in entries if size != BLANK_SIZE]):
         raise EntriesDamaged(log, queue, offset, stop)
-    span = log.span(first, end)
-    data: mmap | bytes = span.file.view
-    base = first - span.at
-    if not is_near and not span.file.resident(span.at, span.size):
-        if got is None or span not in got:
-            raise NotResident([span])
-        data, base = got[span], first
+    data: mmap | bytes
+    if is_trusted:
+        file, at, _ = log.span(first, end)
+        data, base = file.view, first - at
+    else:
+        # In the event loop NotResident, until a thread has read and compared them.
+        data, base = log.read(first, end - first), first
     if not is_trusted and not all(
-        names_message(queue, number, physical, size, data, physical - base) and has_sound_body(data, physical - base)
+        names_message(queue, number, physical, size, data, physical - base)
+        and has_sound_body(data, physical - base)
+        and not log.blocks.may_be_wrong(physical, physical + size)
         for number, (physical, size, _) in enumerate(entries, offset)
         if size != BLANK_SIZE
     ):
@@ -340,7 +349,7 @@ def _read_batches(
     if not is_trusted and not _are_in_log(log, ranges):
         raise EntriesDamaged(log, queue, queue.place_of(offset), queue.stored_end)
     if got is None or is_trusted or (size < THREAD_BYTES and _is_resident(log, ranges)):
-        data = _copied(log, ranges)
+        data = _copied(log, ranges, as_written=is_trusted)
     else:
         pieces, near = _pieces(ranges, log.chain.segment_bytes)
         if near < size:
@@ -348,7 +357,7 @@ def _read_batches(
             ranges, size = _ranges(batches, log.chain.segment_bytes)
         data = _records(log, ranges, pieces, size, got)
     if not is_trusted:
-        is_checked = _is_checked(queue, offset, reached)
+        is_checked = _is_checked(log, queue, offset, reached, ranges)
         if not name_batches(queue, batches, data, counted=not is_checked):
             raise EntriesDamaged(log, queue, queue.place_of(offset), queue.stored_end)
         if not is_checked or log.damaged_batches:
@@ -464,11 +473,13 @@ def _choose(
     return ranges, count, scanned, max_bytes - left, raw
 
 
-def _copied(log: CommitLog, ranges: list[Range]) -> bytes:
+def _copied(log: CommitLog, ranges: list[Range], *, as_written: bool = False) -> bytes:
+    """``as_written``: this process wrote the bytes lately, and nothing compares them."""
+    read = log.copy if as_written else log.read
     if len(ranges) == 1:
         start, end = ranges[0]
-        return log.copy(start, end - start)
-    return b"".join([log.copy(start, end - start) for start, end in ranges])
+        return read(start, end - start)
+    return b"".join([read(start, end - start) for start, end in ranges])
 
 
 def _is_resident(log: CommitLog, ranges: list[Range]) -> bool:
@@ -476,7 +487,7 @@ def _is_resident(log: CommitLog, ranges: list[Range]) -> bool:
     first, last = ranges[0][0], ranges[-1][1]
     if last - first > COLD_BYTES or not _in_one_file(first, last - 1, log.chain.segment_bytes):
         return False
-    file, at, size = log.span(first, last)
+    file, at, size = log.compared(first, last)
     return file.resident(at, size)
 
 
@@ -500,10 +511,12 @@ def _pieces(ranges: list[Range], segment_bytes: int) -> tuple[list[Range], int]:
 
 def _records(log: CommitLog, ranges: list[Range], pieces: list[Range], size: int, got: Mapping[Span, bytes]) -> bytes:
     """The bytes of the ranges, cut out of the pieces that a thread has read. NotResident if a thread must read them."""
-    spans = [log.span(start, end) for start, end in pieces]
+    spans = [log.compared(start, end) for start, end in pieces]
     if not all(span in got for span in spans):
-        on_disk = not all(span.file.resident(span.at, span.size) for span in spans)
-        if on_disk or size >= THREAD_BYTES:
+        if size >= THREAD_BYTES or not all(span.file.resident(span.at, span.size) for span in spans):
+            # What is in memory but was not compared does not count as read from disk.
+            places = [log.span(start, end) for start, end in pieces]
+            on_disk = not all(file.resident(at, bytes_) for file, at, bytes_ in places)
             raise NotResident(spans, on_disk=on_disk)
         return _copied(log, ranges)
     if len(ranges) == 1:

@@ -24,7 +24,8 @@ from skylark.broker.store.clock_steps import BY_CLOCK
 from skylark.broker.store.index.index import Index
 from skylark.broker.store.log.commitlog import CommitLog, IsTorn, scan_log
 from skylark.broker.store.log.log_files import HEAD_BYTES, LogFile, stored_ms
-from skylark.broker.store.log.valid_record import torn_reason, valid_record
+from skylark.broker.store.log.segment import Segment
+from skylark.broker.store.log.valid_record import SECTOR_BYTES, may_lack_sectors, torn_reason, valid_record
 from skylark.broker.store.queue.consumequeue import ConsumeQueue
 from skylark.broker.store.queue.ends import QueueEnds
 from skylark.broker.store.queue.entry import messages_in
@@ -34,6 +35,14 @@ from skylark.broker.store.queue.tags import TagCodes
 from skylark.mqcommon.clock import Clock
 from skylark.mqcommon.errors import DiskFull, ProtocolError, StoreCorrupt
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.message.layout import (
+    BLANK_BYTES,
+    MAGIC_V1,
+    MAGIC_V2,
+    MIN_RECORD,
+    SIZE_MAGIC,
+    UNFINISHED_MAGIC,
+)
 from skylark.mqcommon.message.light import in_each_queue, is_in
 from skylark.mqcommon.message.record import Record, decode_record
 
@@ -87,6 +96,8 @@ class RecoveryReport:
     ahead_ms: int = 0
     # Why the checkpoint after the recovery could not write queue entries, which stay in memory; "" if it could.
     unwritten: str = ""
+    # Why sums of the log's blocks were dropped, which may have been stale; "" if none were.
+    sums_dropped: str = ""
 
     @property
     def clean(self) -> bool:
@@ -100,6 +111,21 @@ def why_torn(state: CheckpointState, last_stop: LastStop, view: mmap.mmap, at: i
     if state.log_offset is None and record.store_timestamp <= state.flushed_timestamp - ROCKETMQ_MARGIN_MS:
         return ""  # RocketMQ's checkpoint says that the record was on disk
     return torn_reason(view, at, record, lost_sectors=last_stop is LastStop.POWER_LOSS)
+
+
+def _damage_at(segment: Segment, start: int) -> str:
+    """Why the unsound bytes at ``start`` are not what a power loss leaves; "" if they may be."""
+    view, at = segment.file.view, start - segment.base
+    size, magic = SIZE_MAGIC.unpack(view[at : at + BLANK_BYTES].ljust(BLANK_BYTES, b"\0"))
+    if magic == UNFINISHED_MAGIC:
+        return ""
+    end = at + size
+    if magic not in (MAGIC_V1, MAGIC_V2) or not MIN_RECORD <= size <= segment.size - at:
+        # Where the record ends is not known: its first sector is looked at.
+        end = min((at // SECTOR_BYTES + 1) * SECTOR_BYTES, segment.size)
+    if may_lack_sectors(view, at, end):
+        return ""
+    return f"the record at byte {at} of {segment.path} is damaged"
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -450,6 +476,8 @@ class Recovery:
         if not report.torn_reason and where is not None:
             report.torn_file, report.torn_reason = where.path, ZEROS
         report.cut_bytes = end - start
+        if report.last_stop is LastStop.POWER_LOSS and where is not None:
+            self._log.tail_damage = _damage_at(where, start)
         if report.cut_messages or report.last_stop is LastStop.POWER_LOSS:
             try:
                 report.kept_in = self._keep(start, end)

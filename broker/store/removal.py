@@ -56,6 +56,7 @@ class Removal:
             return None
         oldest = chain.segments[0]
         chain.retire_before(oldest.end)
+        self._store.log.sums.remove_before(oldest.end)
         return oldest
 
     def remove_log_files(self) -> None:
@@ -65,6 +66,7 @@ class Removal:
         if chain.retired:
             self._store.inventory.note_log_start(lambda: chain.start)
             chain.remove_retired()
+            self._store.sum_files.remove_before(chain.start)
 
     def find_starts(self, searches: Sequence[BoundsSearch], log_start: int) -> list[int]:
         """Where each queue starts now. Blocks: reads files, which the caller must keep from being removed meanwhile."""

@@ -12,13 +12,14 @@ Neighbours: checkpoint.py (the file), reader.py and query.py (reads), recovery.p
 and in which thread).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import NamedTuple
 
 from skylark.broker.store.checkpoint import (
     CheckpointMark,
+    CheckpointState,
     LastStop,
     NotedEnd,
     StoreCheckpoint,
@@ -35,6 +36,7 @@ from skylark.broker.store.index.index import Index
 from skylark.broker.store.inventory import FILE_NAME as INVENTORY
 from skylark.broker.store.inventory import Inventory
 from skylark.broker.store.log.commitlog import CommitLog, refuse_other_size
+from skylark.broker.store.log.log_files import HEAD_BYTES, stored_ms
 from skylark.broker.store.log.segment import file_path
 from skylark.broker.store.query import KeyQuery, QueryResult, WantedKey, first_store_time, offset_by_time, store_time
 from skylark.broker.store.queue.batch_records import Batch, RecordPlace
@@ -42,10 +44,14 @@ from skylark.broker.store.queue.consumequeue import ConsumeQueue, QueueWrite
 from skylark.broker.store.queue.delay_levels import DEFAULT, DelayLevels
 from skylark.broker.store.queue.ends import EndsTable, QueueEnds, read_queue_ends, remove_since, write_queue_ends
 from skylark.broker.store.queue.entry import BATCH_ENTRY_BYTES, ENTRY_BYTES
+from skylark.broker.store.queue.entry_repair import mend_block
 from skylark.broker.store.queue.queues import Queues
 from skylark.broker.store.queue.tags import TagCodes
 from skylark.broker.store.reader import GetResult, read_queue
 from skylark.broker.store.recovery import PagesLost, Progress, Recovery, RecoveryReport, StoreFiles
+from skylark.broker.store.sums.block_sums import Block
+from skylark.broker.store.sums.derived_sums import DerivedRows, IndexRows, QueueRows, read_sums, write_sums
+from skylark.broker.store.sums.sum_files import SumFiles
 from skylark.broker.store.truncation.intent import resume_truncation
 from skylark.broker.store.truncation.saved import Survey, prune, save
 from skylark.broker.store.visible import visible_end
@@ -55,7 +61,7 @@ from skylark.mqcommon.errors import DiskFull, OutOfDescriptors, RequestRefused, 
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.message.flags import WRAPPED
 from skylark.mqcommon.message.layout import MAX_PROPERTIES
-from skylark.mqcommon.message.record import BatchHead, decode_record, encode_record, record_physical_offset
+from skylark.mqcommon.message.record import BatchHead, encode_record, record_physical_offset
 
 
 class PutResult(NamedTuple):
@@ -148,11 +154,15 @@ class MessageStore:
         self._has_failed = False
         self._ends_noted_to = 0
         self._entries_written = 0
+        #: Why block sums could not be written to disk; "" if they could. The next checkpoint tries again.
+        self.sums_unwritten = ""
 
     def _make_files(self) -> None:
         """Make the objects for log, queues and index, as they are before any file is read."""
         fs, options, directory = self._fs, self.options, self._directory
         self.log = CommitLog(fs, f"{directory}/commitlog", options.commitlog_segment_bytes)
+        #: The sums of the log's blocks on disk.
+        self.sum_files = SumFiles(fs, directory, self.log.sums, options.commitlog_segment_bytes)
         self.queues = Queues(
             fs,
             f"{directory}/consumequeue",
@@ -161,6 +171,7 @@ class MessageStore:
             f"{directory}/batchconsumequeue",
             options.batchqueue_segment_bytes,
             options.delay_levels,
+            partial(mend_block, self.log),
         )
         self.index = Index(
             fs, f"{directory}/index", options.index_slots, options.index_capacity, enabled=options.index_enabled
@@ -194,8 +205,11 @@ class MessageStore:
     def _recover(self, progress: Progress) -> RecoveryReport:
         fs, directory = self._fs, self.options.directory
         self._checkpoint = StoreCheckpoint(fs, f"{directory}/checkpoint")
-        ours = self._checkpoint.state.log_offset is not None
+        state = self._checkpoint.state
+        ours = state.log_offset is not None
         refuse_other_size(fs, self.log.chain.directory, self.options.commitlog_segment_bytes, ours=ours)
+        # Before anything is written: the checkpoint of this start will say that it keeps the sums.
+        are_stale = not state.keeps_sums and self.sum_files.drop_all()
         # Without the abort file (a full disk had no room for it) the checkpoint shows whether the store was closed.
         last_stop = read_abort(fs, directory)
         if last_stop is LastStop.CLEAN and self._checkpoint.state.crashed:
@@ -212,7 +226,10 @@ class MessageStore:
             if not report.torn_reason:
                 report.torn_file, report.torn_reason = lost.file, lost.reason
         self._last_timestamp = self._flushed_timestamp = recovery.last_timestamp
+        is_unchanged = last_stop is LastStop.CLEAN and not self._checkpoint.state.used_by_rocketmq
+        self._take_sums(read_sums(fs, directory), is_unchanged=is_unchanged)
         report.ahead_ms = self.ahead_ms
+        report.sums_dropped = "another version has used the store" if are_stale else self._load_sums(state)
         write_abort(fs, directory)
         # From here on the checkpoint, too, shows a stop that is not clean.
         self._ends.replace(self.queues.ends())
@@ -252,6 +269,16 @@ class MessageStore:
         )
         return recovery, recovery.run(state, last_stop, read_queue_ends(fs, directory))
 
+    def _load_sums(self, state: CheckpointState) -> str:
+        """Read the block sums; returns why some were dropped. ``state``: the checkpoint as the last run left it."""
+        chain = self.log.chain
+
+        def read(block: Block) -> bytes:
+            return chain.read_file(block.start, block.size)
+
+        bases = {segment.base for segment in chain.segments}
+        return self.sum_files.load(bases, self.log.end, read, may_be_cut=state.used_by_rocketmq)
+
     def _keep_tail(self, start: int, end: int) -> str:
         """Save these bytes of the log; returns where. DiskFull, OSError."""
         survey = Survey(self.log.chain.read_file, start, end, self.log.start, self.log.chain.segment_bytes)
@@ -286,6 +313,12 @@ class MessageStore:
                 with suppress(DiskFull):
                     self.build_index(CLOSE_CATCH_UP)
                 self.checkpoint(with_ends=True, clean=True)
+                with suppress(DiskFull, OSError):  # without them the scrub compares more with the log
+                    for file in self.index.files[-1:]:
+                        # A stop does not wait for reads. Slots that were changed are in memory, as a rule.
+                        if file.file.resident(0, file.entries_at):
+                            file.add_sums(file.slot_sums())
+                    self.write_sums(list(self.queue_sums(self.queues)))
                 remove_abort(self._fs, self.options.directory, index_is_complete=not self.index_behind)
         except (DiskFull, OSError) as error:
             return str(error)
@@ -294,6 +327,49 @@ class MessageStore:
             self._checkpoint.close()
             self._lock.close()
         return ""
+
+    # --- the sums of queues and index
+
+    def _take_sums(self, known: DerivedRows, *, is_unchanged: bool) -> None:
+        """``is_unchanged``: they were written by a stop, and nothing has used the store since."""
+        for row in known.queues:
+            queue = self.queues.find(row.topic, row.queue_id)
+            if queue is not None and queue.is_batch == row.is_batch:
+                queue.take_sums(row.first, row.rows)
+        files = {file.name: file for file in self.index.files}
+        for name, first, rows in known.index_files:
+            if (file := files.get(name)) is not None:
+                file.take_sums(first, rows, may_have_changed=file is self.index.files[-1] and not is_unchanged)
+
+    def queue_sums(self, queues: Iterable[ConsumeQueue]) -> Iterator[QueueRows]:
+        """The sums of these queues, for `write_sums`."""
+        for queue in queues:
+            if (found := queue.sums.rows())[1]:
+                yield QueueRows(queue.is_batch, queue.topic, queue.queue_id, *found)
+
+    def write_sums(self, queues: Sequence[QueueRows]) -> None:
+        """Write the sums of the queues, and of the index, to disk. Blocks; for any thread, one at a time."""
+        index_files = [IndexRows(file.name, *file.sums.rows()) for file in self.index.files[:]]
+        write_sums(self._fs, self._directory, DerivedRows(queues, index_files))
+
+    # --- small files, see healing/small_files.py
+
+    def is_checkpoint(self, data: bytes) -> bool:
+        """Whether ``data`` are what the file `checkpoint` must have. Beside no checkpoint; for any thread."""
+        return self._checkpoint.is_whole(data)
+
+    def write_checkpoint_again(self) -> None:
+        """Write the last checkpoint once more. Blocks; beside no checkpoint. StoreError as in `flush`."""
+        with self._must_succeed():
+            self._checkpoint.write_again()
+
+    def is_abort(self, data: bytes) -> bool:
+        """Whether ``data`` are what the file `abort` of an open store must have."""
+        return data.decode("ascii", "replace").strip() == self._fs.boot_id()
+
+    def write_abort_again(self) -> None:
+        """Mark the store as open once more. Blocks."""
+        write_abort(self._fs, self._directory)
 
     # --- writing
 
@@ -542,8 +618,9 @@ class MessageStore:
 
     def earliest_store_time(self) -> int:
         """When the oldest message of the log was stored (ms); -1 when there is none."""
-        raw = self.log.record_at(self.log.start)
-        return -1 if raw is None else decode_record(raw, check_crc=False).store_timestamp
+        log = self.log
+        time_ms = stored_ms(log.glance(log.start, HEAD_BYTES)) if log.end - log.start >= HEAD_BYTES else None
+        return -1 if time_ms is None else time_ms
 
     def record_at(self, physical_offset: int) -> bytes | None:
         """The stored message that starts at ``physical_offset``; None when none does."""
@@ -585,10 +662,8 @@ class MessageStore:
     def build_index(self, limit: int) -> int:
         """Let the index catch up by at most ``limit`` messages; returns how many."""
         done = 0
-        if self.index.is_being_cut:
-            return 0
         # A step may find only the filler at the end of a file, and no message.
-        while done < limit and self.index.position < self.log.end:
+        while done < limit and self.index.position < self.log.end and not self.index.is_held:
             done += self.index.build(self.log, limit - done)
         return done
 
@@ -780,6 +855,15 @@ class MessageStore:
                 self.inventory.note_log_start(lambda: self.log.start)
         if mark.ends_head is not None:
             self._ends_noted_to = mark.log_offset
+            self._write_sums()
+
+    def _write_sums(self) -> None:
+        # Outside of what must succeed: sums that get lost are made again by a scrub.
+        try:
+            self.sum_files.write()
+            self.sums_unwritten = ""
+        except (DiskFull, OSError) as error:
+            self.sums_unwritten = str(error)
 
     def checkpoint(self, *, with_ends: bool = False, as_flushed: bool = False, clean: bool = False) -> None:
         """All steps of a checkpoint at once, as `begin_checkpoint` describes them; ``clean``: the last one of a stop.

@@ -82,6 +82,8 @@ class Flusher(Part):
         self._next_ends = 0.0
         # Why known topics could not be made durable in the last flush; "" if they could.
         self._unsettled = ""
+        # Why block sums could not be written at the last checkpoint; "" if they could.
+        self._sums_unwritten = ""
 
     @property
     def unwritten(self) -> str:
@@ -92,6 +94,11 @@ class Flusher(Part):
     def disk_fault(self) -> str:
         """Why the disk counts as stuck; "" if it does not."""
         return self._slow.stuck(trio.current_time())
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether the disk takes long for a flush at the moment."""
+        return self._slow.is_long(trio.current_time())
 
     @property
     def slowest_ms(self) -> int:
@@ -193,6 +200,9 @@ class Flusher(Part):
             # as missing.
             await self.flush()
         await trio.to_thread.run_sync(self._store.finish_checkpoint, mark)
+        before, self._sums_unwritten = self._sums_unwritten, self._store.sums_unwritten
+        if self._sums_unwritten and not before:
+            logger.warning("block sums cannot be written, they stay in memory: %s", self._sums_unwritten)
 
     async def delete_topic(self, topic: str, before: int | None = None) -> int:
         """Remove the topic's queues for good; returns the log's end. ``before`` as in `MessageStore.delete_topic`.
@@ -272,7 +282,7 @@ class Flusher(Part):
                 self.unwritten
                 or self._store.queues.must_remove_files
                 or log.flushed != done
-                or (log.flushed != log.end and trio.current_time() >= self._next_ends)
+                or ((log.flushed != log.end or log.sums.has_changed) and trio.current_time() >= self._next_ends)
             ):
                 # Read before the checkpoint: bytes that are flushed during it are left to the next checkpoint.
                 flushed = log.flushed
@@ -333,7 +343,8 @@ class Flusher(Part):
                 with resident_only():
                     built = self._index_step(INDEX_STEP_BUSY if busy else INDEX_STEP_IDLE)
             except NotResident as cold:
-                await trio.to_thread.run_sync(warm, cold, abandon_on_cancel=True)
+                if not await self._warm_for_index(cold):
+                    await trio.sleep(PAUSE_FULL_S)
                 continue
             except DiskFull as error:
                 # Messages are stored and read without the index. It continues at its position when there is room.
@@ -347,6 +358,15 @@ class Flusher(Part):
                 await trio.sleep(INDEX_PAUSE_BUSY_S)
             else:
                 await trio.lowlevel.checkpoint()
+
+    async def _warm_for_index(self, cold: NotResident) -> bool:
+        """Read what the index lacks; whether the disk could read it."""
+        try:
+            await trio.to_thread.run_sync(warm, cold, abandon_on_cancel=True)
+        except OSError as error:
+            logger.error("the index is not updated until the disk can read these bytes again: %s", error)
+            return False
+        return True
 
     def _index_step(self, limit: int) -> int:
         """Index up to ``limit`` messages; repeated while the index lags too far, or more than after the last step."""

@@ -150,7 +150,7 @@ class Persister(Part):
                 self._end_round(current, error)
             if self._journal.wants_compaction and not self._compacting:
                 self._compacting = True
-                nursery.start_soon(self._compact)
+                nursery.start_soon(self.compact)
 
     async def _append_offsets_often(self) -> None:
         while True:
@@ -164,7 +164,9 @@ class Persister(Part):
             else:
                 self._failing = False
 
-    async def _compact(self) -> None:
+    async def compact(self) -> bool:
+        """Replace all files by a snapshot of the tables as they are in memory; returns whether that was possible."""
+        self._compacting = True
         try:
             async with self._replacing:
                 # Both happen in one turn of the loop: the snapshot is exactly the state at the new journal's start.
@@ -175,8 +177,10 @@ class Persister(Part):
                 finally:
                     self._journal.end_compaction(compaction)
             logger.info("metadata compacted to a snapshot of %d bytes", compaction.snapshot_bytes)
+            return True
         except StoreError as error:
             logger.error("metadata not compacted, the journal keeps growing: %s", error)
+            return False
         finally:
             self._compacting = False
 

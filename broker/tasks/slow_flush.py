@@ -4,6 +4,8 @@
 SLOW_S = 1.0
 # A disk that does not finish an fsync within this time has a fault, or is held up by others.
 STUCK_S = 10.0
+# Who reads the disk for no request waits while a flush takes this long.
+LONG_S = 0.1
 # The slowest flush of the last one to two of these is shown.
 SHOWN_S = 300.0
 
@@ -45,6 +47,10 @@ class SlowFlushes:
         """Why the disk counts as stuck; "" if it does not."""
         running_s = self._running_s(now)
         return f"the disk has not finished an fsync for {running_s:.0f} s" if running_s >= STUCK_S else ""
+
+    def is_long(self, now: float) -> bool:
+        """Whether a flush is running that takes longer than usual."""
+        return self._running_s(now) >= LONG_S
 
     def slowest_s(self, now: float) -> float:
         """The slowest flush of the last `SHOWN_S` at least, also if it still runs."""

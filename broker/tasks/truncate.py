@@ -193,6 +193,7 @@ class Truncation:
         intent = self._intent
         assert intent is not None
         with self._store.truncating_files():
+            self._store.sum_files.cut(intent.start)
             truncate_log(self._fs, self._store.log.chain.directory, intent.start, intent.end)
             for segment in self._segments:
                 segment.close()

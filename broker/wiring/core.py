@@ -7,6 +7,7 @@ from functools import partial
 
 from skylark.broker.assembly import TurnEnd
 from skylark.broker.cold_reads import ColdReads
+from skylark.broker.damage_hold import DamageHold
 from skylark.broker.delivery.background import Background
 from skylark.broker.delivery.unconfirmed import Unconfirmed
 from skylark.broker.identity import Identity
@@ -207,13 +208,14 @@ def make_core(
         flusher=flusher,
         removal=removal,
         namesrvs=NameServerList(options),
-        cold=ColdReads(),
+        cold=ColdReads(hold=DamageHold(store.log, options)),
         stepper=Stepper(),
         turn_end=turn_end,
         tls=tls,
         elected=elected,
         unconfirmed=unconfirmed,
     )
+    store.log.blocks.hold = core.cold.hold
     metadata.journal.on_append = persister.appended
     core.take_role(role.now, role.now)
     role.observe(core.take_role)

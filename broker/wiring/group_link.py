@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from skylark.broker.healing.judgement import EntrySum
 from skylark.broker.options import BrokerOptions
 from skylark.broker.replication.dledger.agreed_tables import AgreedTables
 from skylark.broker.replication.dledger.begin_anew import until_others_are_whole
@@ -13,6 +14,7 @@ from skylark.broker.replication.dledger.member import GroupMember, GroupPort, Le
 from skylark.broker.replication.dledger.proposing import Proposing
 from skylark.broker.replication.known_master import KnownMaster
 from skylark.broker.replication.replica import Replica
+from skylark.broker.store.sums.block_sums import Block
 from skylark.broker.wiring.core import Core
 from skylark.broker.wiring.link_parts import (
     Copier,
@@ -114,6 +116,9 @@ def group_link(core: Core, known: KnownMaster, listeners: list[Listener], delete
     def new_slave(replica: Replica) -> Copier:
         return Following(copied_log(core, replica), disk, lambda: member.leader)
 
+    def entries_of(block: Block) -> list[EntrySum]:
+        return [EntrySum(each.start, each.size, each.crc) for each in disk.index.in_log(block.start, block.end)]
+
     return Link(
         lambda: None,
         proposing,
@@ -123,4 +128,5 @@ def group_link(core: Core, known: KnownMaster, listeners: list[Listener], delete
         None,
         (member,),
         lambda: member.problem,
+        entries_of=entries_of,
     )

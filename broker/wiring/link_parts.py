@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Protocol
 
+from skylark.broker.healing.healer import EntriesOf, no_entries
 from skylark.broker.options import BrokerOptions
 from skylark.broker.part import Part
 from skylark.broker.replication.copying import CopiedLog
@@ -19,6 +20,7 @@ from skylark.broker.tasks.truncate import LogTruncation
 from skylark.broker.wiring.core import Core
 from skylark.broker.writing.elected import Elected
 from skylark.mqcommon.addresses import format_address, server_address
+from skylark.mqcommon.disk.small_file import SmallFile
 from skylark.mqcommon.errors import ConfigError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.remoting.net.client import RemotingClient
@@ -37,6 +39,10 @@ class Copier(LogCopier, Protocol):
     def following(self) -> str:
         """The master whose log is being copied; "" when there is none."""
 
+    @property
+    def problem(self) -> str:
+        """The damaged record that keeps the messages after it from being shown; "" if there is none."""
+
 
 @lazy_dataclass(frozen=True)
 class Link:
@@ -54,6 +60,10 @@ class Link:
     problem: Callable[[], str] = str
     #: With Controllers: whether this broker is in the SyncStateSet.
     is_in_sync: Callable[[], bool] | None = None
+    #: The entries of a DLedger group that have bytes of a block of the log.
+    entries_of: EntriesOf = no_entries
+    #: Files of this kind of set that the scrub checks.
+    small_files: Callable[[], list[SmallFile]] = list
 
 
 def copied_log(core: Core, replica: Replica) -> CopiedLog:

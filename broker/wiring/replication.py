@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
+from skylark.broker.healing.healer import EntriesOf
 from skylark.broker.part import Part
 from skylark.broker.registration.heartbeats import Heartbeats
 from skylark.broker.registration.pre_online import PreOnline
@@ -29,6 +30,7 @@ from skylark.broker.replication.watch_metadata import MetadataWatch
 from skylark.broker.wiring.core import Core
 from skylark.broker.wiring.link_parts import Copier, Link, ha_port, ha_slaves, link_terms
 from skylark.broker.writing.admission import Reason
+from skylark.mqcommon.disk.small_file import SmallFile
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.polling import poll_until
 from skylark.remoting.net.client import RemotingClient
@@ -54,6 +56,11 @@ class Replicated:
     #: None without enableSlaveActingMaster.
     heartbeats: Heartbeats | None
     joining: Joining
+    entries_of: EntriesOf
+    #: Whether this broker copies a master's log, which has all of its own.
+    is_following: Callable[[], bool]
+    #: Files of this kind of set that the scrub checks.
+    small_files: Callable[[], list[SmallFile]]
     #: Called before a master registers.
     prepare: Callable[[RemotingClient], Awaitable[None]] | None
 
@@ -112,6 +119,7 @@ def wire_replication(
             members.renumbered(now.broker_id)
 
     stats.problem = link.problem
+    stats.copy_problem = lambda: slaves[-1].problem if slaves and role.now.follows else ""
     role.observe(role_changed)
     role.observe(log.role_changed)
     known.on_change += [link.changed, sync.master_moved]
@@ -139,8 +147,24 @@ def wire_replication(
             return True
         return 1 + sum(slave.in_sync for slave in stats.slaves()) >= options.in_sync_replicas
 
-    joining = Joining(role, lambda: bool(slaves and slaves[-1].following), has_slaves, link.is_in_sync)
-    return Replicated(log, others, known, link.by_namesrv, members, stats, acting.heartbeats, joining, link.prepare)
+    def is_following() -> bool:
+        return bool(slaves and slaves[-1].following)
+
+    joining = Joining(role, is_following, has_slaves, link.is_in_sync)
+    return Replicated(
+        log,
+        others,
+        known,
+        link.by_namesrv,
+        members,
+        stats,
+        acting.heartbeats,
+        joining,
+        link.entries_of,
+        is_following,
+        link.small_files,
+        link.prepare,
+    )
 
 
 def _plain_link(

@@ -7,7 +7,7 @@ answers, flush the store, send the rest of the log to slaves.
 
 import logging
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from skylark.broker.admin.access_control import ExplainHandlers, PolicyHandlers, UserHandlers
 from skylark.broker.admin.accounts import AccountHandlers
@@ -74,11 +74,13 @@ from skylark.broker.security.users.guard import Logins, UserExplainer, UserGuard
 from skylark.broker.store.queue.queue_maps import FEW_OPEN_FILES, OTHER_DESCRIPTORS
 from skylark.broker.store.removal import Removal
 from skylark.broker.store.store import MessageStore
+from skylark.broker.tasks.block_sealing import BlockSealing
 from skylark.broker.tasks.clean import Cleaner
 from skylark.broker.tasks.flush import PopulatePages
 from skylark.broker.tasks.watch_clock import WatchClock
 from skylark.broker.unsupported_requests import RefusedHandlers
 from skylark.broker.wiring.core import Core
+from skylark.broker.wiring.healing import wire_healing
 from skylark.broker.wiring.replication import Replicated, wire_replication
 from skylark.broker.writing.send_handlers import SendHandlers
 from skylark.mqcommon.daemons.memory import memory_limit
@@ -136,6 +138,9 @@ def wire(
         return core.is_master and replicated.members.is_lowest
 
     transactions, timed = _transactions(core, access), _timed(core, delivers_delayed)
+    sealing = BlockSealing(store.log, lambda: store.safe_end)
+    peers = Peers(lambda: core.namesrvs.addrs, core.open_client)
+    healing = wire_healing(core, replicated, peers, sealing)
     runtime_sources = RuntimeSources(
         store,
         core.stats,
@@ -146,18 +151,19 @@ def wire(
         waiting=lambda: _waiting(core),
         timers=lambda: _timers(timed),
         slowest_flush_ms=lambda: core.flusher.slowest_ms,
+        damage=healing.scrub.rows,
     )
     runtime = RuntimeInfo(options.store_path_root_dir, runtime_sources)
     delayed = DelayedDelivery(core.background(delivers_delayed), options.delay_levels, core.metadata.delay_offsets)
     core.role.observe(lambda before, now: delayed.forget())
+    others = (*replicated.others, *healing.answering)
     answering = (
         access.guard,
         core.cold,
-        *_request_parts(core, replicated, cleaner, transactions, timed, delayed, access, runtime),
-        *replicated.others,
+        *_request_parts(core, replicated, cleaner, transactions, timed, delayed, access, runtime, others),
+        *others,
     )
     registrar = _registrar(core, replicated)
-    peers = Peers(lambda: core.namesrvs.addrs, core.open_client)
     spread = TopicSpread(core.identity, core.metadata.topics, options, peers)
     logical = LogicalQueues(options.broker_name, store, core.metadata, core.clients, peers, core.role)
     core.metadata.topics.on_created_by_send.append(spread.created)
@@ -196,6 +202,7 @@ def wire(
             core.clock,
             core.flusher.times_ms,
             core.tls,
+            healing.scrub,
             now,
         )
         metrics = Metrics(sources, health.health, core.stepper)
@@ -234,6 +241,8 @@ def wire(
     )
     parts = (
         replicated.log,
+        # Stops after the flusher: what that has flushed last is sealed, too.
+        sealing,
         core.flusher,
         core.persister,
         core.removal,
@@ -243,6 +252,9 @@ def wire(
         delayed,
         timed,
         peers,
+        healing.healer,
+        healing.index_files,
+        healing.attesting,
         logical,
         OpenConnections(server),
         *answering,
@@ -300,8 +312,9 @@ def _request_parts(
     delayed: DelayedDelivery,
     access: Access,
     runtime: RuntimeInfo,
+    others: Sequence[Part],
 ) -> list[Part]:
-    """The parts that answer clients and administrators."""
+    """The parts that answer clients and administrators, but for ``others``, which answer members of the set."""
     options, store, stats, clients = core.options, core.store, core.stats, core.clients
     topics, groups = core.metadata.topics, core.metadata.groups
     in_memory_bytes = memory_limit().limit_bytes * options.access_message_in_memory_max_ratio // 100
@@ -402,7 +415,7 @@ def _request_parts(
         OwnRoutes(core.identity, topics, options),
         *access.handlers,
     ]
-    answered = {code for part in (*parts, *replicated.others) for code in _codes(part)}
+    answered = {code for part in (*parts, *others) for code in _codes(part)}
     return [*parts, RefusedHandlers(clients, answered)]
 
 

@@ -31,6 +31,8 @@ class Elected:
         #: Moved by `confirmed` and `cut` only.
         self.confirm_offset = 0
         self.lease_until = -math.inf
+        #: Whether this broker may be elected, as far as its disk is concerned.
+        self.has_sound_disk: Callable[[], bool] = _always
         #: Called with the confirm offset after each advance; the functions must not raise.
         self.observers: list[Callable[[int], None]] = []
         #: Called with the offset of each cut, when the log and its queues have been cut.
@@ -58,3 +60,7 @@ class Elected:
         self.confirm_offset = min(self.confirm_offset, offset)
         for observer in self.on_cut:
             observer(offset)
+
+
+def _always() -> bool:
+    return True

@@ -31,12 +31,15 @@ FEW_OPEN_FILES = 8_192
 # A broker's container is about to be killed, and a disk is slow, or does not work, from these values on.
 SHORT_MEMORY_PERCENT = 90
 SLOW_FLUSH_MS = 1_000
+# scrubCycleDays of a broker whose options are not known.
+SCRUB_DAYS = 14
 STUCK_FLUSH_MS = 10_000
 MIB = 1024 * 1024
 MAX_LAG_BYTES = 16 * 1024 * 1024
 MAX_LAG_MS = 10_000
 _AWAY = "slaveAwayMs_"
 _GROUP_PROBLEM = "dledgerProblem"
+_COPY_PROBLEM = "copiedLogProblem"
 # A group whose oldest waiting message is older than this is warned about.
 MAX_DELAY_MS = 10 * 60_000
 DAY_MS = 24 * 3600 * 1000
@@ -346,6 +349,47 @@ def disks_are_fast(facts: Facts) -> Iterator[Finding]:
             yield Finding(FAIL if slowest_ms >= STUCK_FLUSH_MS else WARN, broker.where, text, remedy)
 
 
+def stores_are_sound(facts: Facts) -> Iterator[Finding]:
+    """No block of a log is damaged, no disk damages block after block, and each store was read as a whole lately."""
+    for broker in facts.answering:
+        damaged = _number(broker.info.get("blocksDamaged"))
+        if damaged is None:
+            continue  # RocketMQ's, or an older Skylark
+        bad = _number(broker.info.get("badBlocksInCycle")) or 0
+        disk = "its SMART values (smartctl -a) and the kernel's log (dmesg)"
+        if broker.info.get("diskIsFailing") == "true":
+            text = f"its disk has damaged {bad} blocks of the log since its scrub began"
+            remedy = f"look at {disk}; replace the disk, and let the broker copy its store from another one of its set"
+            yield Finding(FAIL, broker.where, text, remedy)
+        elif damaged:
+            text = f"damaged blocks of its log: {damaged}; no other broker could say what they should be"
+            remedy = (
+                "start the other brokers of its set; mqadmin scrub --status names the places, docs/operate/disk-lies.md"
+                " says more"
+            )
+            yield Finding(FAIL, broker.where, text, remedy)
+        elif bad:
+            text = f"blocks of the log that its disk has damaged since its scrub began: {bad}; all are repaired"
+            yield Finding(WARN, broker.where, text, f"look at {disk}: if it happens again, replace the disk")
+        else:
+            yield _last_scrub(broker, facts.now_ms)
+
+
+def _last_scrub(broker: BrokerFacts, now_ms: int) -> Finding:
+    if broker.config.get("scrubEnable") == "false":
+        text = "it does not read its store by itself, so damage is found when somebody needs the bytes (scrubEnable)"
+        return Finding(INFO, broker.where, text)
+    last_ms = _number(broker.info.get("lastScrubEndMs"))
+    since_ms = last_ms or _number(broker.info.get("bootTimestamp")) or now_ms
+    days = _number(broker.config.get("scrubCycleDays")) or SCRUB_DAYS
+    if now_ms - since_ms > 2 * days * DAY_MS:
+        text = f"its store was not read as a whole for {(now_ms - since_ms) // DAY_MS} days; scrubCycleDays is {days}"
+        remedy = "its disk is too busy: run mqadmin scrub --now when there is less to do, or raise scrubCycleDays"
+        return Finding(WARN, broker.where, text, remedy)
+    text = "no damage of its store is known" + ("" if last_ms else ", but no scrub has ended yet")
+    return Finding(OK, broker.where, text)
+
+
 def settings_are_safe(facts: Facts) -> Iterator[Finding]:
     """Settings that may lose messages, as INFO: they may be intended. Brokers with the same setting share a finding."""
     found: dict[tuple[str, str, str], list[str]] = {}
@@ -438,7 +482,11 @@ def sets_have_masters(facts: Facts) -> Iterator[Finding]:
 
 
 def slaves_keep_up(facts: Facts) -> Iterator[Finding]:
-    """Each slave is close behind its master, each SYNC_MASTER has a slave, and no slave is away."""
+    """Slaves show all of their logs and are close behind the master; each SYNC_MASTER has a slave, and none is away."""
+    for broker in facts.brokers:
+        if problem := broker.info.get(_COPY_PROBLEM):
+            remedy = "start a replica that has the record; see docs/operate/disk-lies.md"
+            yield Finding(FAIL, broker.where, f"messages that it has copied are not shown: {problem}", remedy)
     for brokers in facts.sets.values():
         master = next((broker for broker in brokers if broker.is_master and broker.error is None), None)
         if master is None:
@@ -662,6 +710,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("version", versions_are_equal),
     ("disk", disks_have_space),
     ("slow-disk", disks_are_fast),
+    ("damage", stores_are_sound),
     ("files", open_files_suffice),
     ("memory", memory_suffices),
     ("master", sets_have_masters),

@@ -9,8 +9,8 @@ messages and secrets.
 A failed open, unlike a failed fsync, may succeed a moment later. Opens that are needed to write, to sync or to roll to
 the next file may use a reserve of descriptors (`Descriptors`); reads may not.
 Clients on macOS and Windows use this module, too, for small files: only what a store needs may need Linux.
-Neighbours: descriptors.py (opens files); mapped_file.py (the maps of a store); file_lock.py; atomic.py (replaces whole
-small files).
+Neighbours: descriptors.py (opens files); mapped_file.py (the maps of a store); direct_reads.py; file_lock.py; atomic.py
+(replaces whole small files).
 """
 
 import contextlib
@@ -27,6 +27,7 @@ from skylark.mqcommon.disk.file_lock import OsFileLock
 from skylark.mqcommon.errors import DiskFull
 
 if TYPE_CHECKING:
+    from skylark.mqcommon.disk.direct_reads import DirectReads
     from skylark.mqcommon.disk.mapped_file import OsMappedFile
 
 
@@ -84,6 +85,15 @@ class MappedFile(Protocol):
 
         As ``pread``.
         """
+
+    def drop(self, at: int, size: int) -> None:
+        """Drop these bytes from memory, so that the next read has the disk's. Bytes that are not synced yet stay.
+
+        As ``pread``. Another process that maps the file keeps the bytes in memory.
+        """
+
+    def no_read_ahead(self) -> None:
+        """From now on reads bring only the bytes into memory that they ask for. As ``pread``."""
 
     def send(self, socket_fd: int, at: int, size: int) -> int:
         """Send ``size`` bytes from ``at`` on to a non-blocking socket; returns how many it took.
@@ -169,6 +179,13 @@ class FileSystem(Protocol):
     def read_part(self, path: str, at: int, size: int) -> bytes:
         """Up to ``size`` bytes from ``at`` on, without mapping the file; fewer at its end."""
 
+    def read_direct(self, path: str, at: int, size: int) -> bytes:
+        """Up to ``size`` bytes from ``at`` on as the medium has them, not the page cache; fewer at the file's end.
+
+        Bytes that were written but not synced are written to the medium first. Blocks; for any thread. A sector that
+        cannot be read raises OSError (EIO). A file system without direct reads may answer from the page cache.
+        """
+
     def boot_id(self) -> str:
         """The id of this boot, "" when unknown. Bytes written since the same boot are in the page cache."""
 
@@ -206,6 +223,7 @@ class OsFiles:
 
     def __init__(self, spare_descriptors: int = 0) -> None:
         self._descriptors = Descriptors(spare_descriptors)
+        self._direct_reads: DirectReads | None = None
 
     def close(self) -> None:
         """Give the reserve back at the end of the store's use. Files can still be opened."""
@@ -279,6 +297,13 @@ class OsFiles:
             return os.pread(fd, size, at)
         finally:
             os.close(fd)
+
+    def read_direct(self, path: str, at: int, size: int) -> bytes:
+        if self._direct_reads is None:
+            from skylark.mqcommon.disk.direct_reads import DirectReads
+
+            self._direct_reads = DirectReads(self._descriptors)
+        return self._direct_reads.read(path, at, size)
 
     def boot_id(self) -> str:
         try:

@@ -96,6 +96,19 @@ class OsMappedFile:
             while done < len(data):
                 done += os.pwrite(fd, data[done:], at + done)
 
+    def drop(self, at: int, size: int) -> None:
+        start = at // mmap.PAGESIZE * mmap.PAGESIZE
+        end = min(-(-(at + size) // mmap.PAGESIZE) * mmap.PAGESIZE, self.size)
+        with self._reading() as fd:
+            # The kernel keeps pages that a map still refers to.
+            self.view.madvise(mmap.MADV_DONTNEED, start, end - start)
+            os.posix_fadvise(fd, start, end - start, os.POSIX_FADV_DONTNEED)
+
+    def no_read_ahead(self) -> None:
+        with self._reading() as fd:
+            self.view.madvise(mmap.MADV_RANDOM)
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+
     def send(self, socket_fd: int, at: int, size: int) -> int:
         with self._reading() as fd:
             try:

@@ -25,8 +25,10 @@ from skylark.sdk.admin.reports.broker_load import (
     BrokerLoad,
     BrokerTotals,
     SlaveLag,
+    StoreScrubs,
     lag_of,
     load_of,
+    scrubs_of,
     totals_of,
 )
 from skylark.sdk.admin.reports.report import FLAT, named
@@ -114,6 +116,7 @@ class BrokerRow:
     is_listed: bool = True
     boot_timestamp_ms: int | None = field(default=None, metadata=named("bootTimestamp"))
     in_sync: bool | None = None
+    scrubs: StoreScrubs = field(default_factory=StoreScrubs, metadata=FLAT)
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -246,6 +249,7 @@ def _brokers(found: Found) -> list[BrokerRow]:
                 away_since_ms=away[target.addr].since_ms if target.addr in away else None,
                 boot_timestamp_ms=_number(table.get("bootTimestamp")),
                 in_sync=None if in_sync is None else target.addr in in_sync,
+                scrubs=scrubs_of(table),
             )
         )
     return rows + [_unlisted_row(one) for one in found.away if one.addr and not one.is_listed]

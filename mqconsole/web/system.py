@@ -22,7 +22,7 @@ from skylark.remoting.protocol.requests.raft import RaftMembers
 from skylark.remoting.protocol.requests.shrinking import DrainStatus
 from skylark.sdk.admin.failures import explain
 from skylark.sdk.admin.reports.accounts import BrokerAccounts, accounts_at, explain_access, request_code
-from skylark.sdk.admin.reports.broker_load import SlaveLag
+from skylark.sdk.admin.reports.broker_load import SlaveLag, StoreScrubs
 from skylark.sdk.admin.reports.controllers import (
     ControllerMetadata,
     ReplicaSet,
@@ -72,6 +72,14 @@ REPLICAS = (
     Column("state", "State", lambda value: _STATES[value]),
     Column("lagBytes", "Behind", texts.size, is_number=True, hint="what a slave lacks of its master's log"),
     Column("lagMs", "Behind for", texts.duration, is_number=True, hint="how old the first message is that it lacks"),
+    Column(
+        "lastScrub",
+        "Last scrub",
+        lambda value: "never" if value == 0 else texts.moment(value),
+        hint="when all of its store was last read to find damage",
+    ),
+    Column("blocksRepaired", "Repaired", texts.count, is_number=True, hint="damaged blocks repaired since its start"),
+    Column("suspects", "Suspects", texts.count, is_number=True, hint="damaged blocks that could not be repaired"),
     Column("awaySince", "Away since", lambda value: texts.moment(value) if value else texts.NONE),
 )
 FINDINGS = (
@@ -159,6 +167,7 @@ class ReplicaRow:
     broker_name: str
     broker_addr: str
     lag: SlaveLag = field(metadata=FLAT)
+    scrubs: StoreScrubs = field(metadata=FLAT)
     away_since_ms: int | None = field(metadata=named("awaySince"))
     error: str | None
 
@@ -169,7 +178,9 @@ def replica_rows(brokers: Iterable[BrokerRow]) -> list[ReplicaRow]:
     for one in brokers:
         state = "fail" if one.error is not None else "warn" if one.in_sync is False else "ok"
         role = role_text(one.broker_id)
-        rows.append(ReplicaRow(role, state, one.broker_name, one.broker_addr, one.lag, one.away_since_ms, one.error))
+        rows.append(
+            ReplicaRow(role, state, one.broker_name, one.broker_addr, one.lag, one.scrubs, one.away_since_ms, one.error)
+        )
     return sorted(rows, key=lambda row: (row.broker_name, row.role != "master", row.role))
 
 

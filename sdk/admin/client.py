@@ -37,6 +37,7 @@ from skylark.remoting.protocol.requests import (
     query,
     replication,
     routes,
+    scrubs,
     shrinking,
     topics,
 )
@@ -688,6 +689,20 @@ class Admin(AsyncOnly):
     async def backup_status(self, addr: str) -> backups.BackupStatus:
         """How far the last backup is that the broker has begun since its start."""
         return (await self._ask.call(addr, backups.GET_BACKUP_STATUS)).body()
+
+    # --- scrubs
+
+    async def begin_scrub(self, addr: str, bytes_per_s: NotNegative = 0) -> scrubs.ScrubStatus:
+        """Have a Skylark broker check its whole store now; see `scrub_status`.
+
+        ``bytes_per_s``: how fast it reads; 0: as it likes. BrokerError while another scrub that was asked for runs.
+        """
+        header = scrubs.ScrubRequestHeader(bytes_per_s)
+        return (await self._ask.call(addr, scrubs.SCRUB, header)).body()
+
+    async def scrub_status(self, addr: str) -> scrubs.ScrubStatus:
+        """How far the broker's scrub is, and what it has found."""
+        return (await self._ask.call(addr, scrubs.SCRUB_STATUS)).body()
 
     # --- draining brokers, removing queues
 

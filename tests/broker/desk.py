@@ -74,6 +74,7 @@ class Desk:
             waiting=lambda: {"send": Waiting(3, 5, 7)},
             timers=lambda: NO_TIMERS,
             slowest_flush_ms=lambda: 0,
+            damage=dict,
         )
         self.runtime = RuntimeInfo("/store", sources)
         identity = Identity("DefaultCluster", "broker-a", 0, "127.0.0.1:10911", "127.0.0.1:10912")

@@ -7,7 +7,7 @@ import errno
 import gc
 import threading
 import weakref
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -17,12 +17,14 @@ import trio
 import trio.testing
 
 from skylark.broker import cold_reads as cold_module
-from skylark.broker.cold_reads import THREADS, ColdReads, from_disk
-from skylark.broker.store.log.residency import NotResident, Span, bytes_got, check_resident
+from skylark.broker.cold_reads import THREADS, ColdReads, from_disk, reading
+from skylark.broker.store.log.residency import Damaged, NotResident, Span, bytes_got, check_resident
 from skylark.broker.store.reader import GetStatus, read_queue
 from skylark.broker.store.store import MessageStore
+from skylark.broker.store.sums.block_sums import Block
 from skylark.mqcommon.disk.files import MappedFile
 from skylark.mqcommon.errors import OutOfDescriptors
+from skylark.remoting.net.steps import Stepper
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.command import CBOR, FLAG_RESPONSE, Command
 from skylark.remoting.protocol.dialect import decode_body
@@ -442,3 +444,167 @@ async def test_queries_wait_for_the_disk_in_a_thread_and_find_the_same() -> None
         view = await client.invoke(addr, Command(VIEW_MESSAGE_BY_ID.code, {"offset": 0}))
         assert messages(view)[0].body == b"0"
     assert readers and loop not in readers
+
+
+# --- damage of the log
+
+
+class DamagedDisk:
+    """A read of ten bytes that are damaged until `mend`; a thread finds that."""
+
+    def __init__(self) -> None:
+        self.path, self.size = "/store/commitlog/0", 10_000
+        self.mended = trio.Event()
+        self.in_memory = False
+        self.waiting = 0
+
+    def mend(self) -> None:
+        self.mended.set()
+
+    async def wait(self, blocks: Sequence[Block]) -> None:
+        self.waiting += 1
+        await self.mended.wait()
+
+    def resident(self, at: int, size: int) -> bool:
+        return self.in_memory
+
+    def pread(self, at: int, size: int) -> bytes:
+        if not self.mended.is_set():
+            raise Damaged([Block(0, 4096)], self)
+        self.in_memory = True
+        return bytes(size)
+
+    def read(self) -> bytes:
+        check_resident(self, 0, 10)
+        return b"sound"
+
+    def ask(self, reads: ColdReads, peer: Caller, number: int) -> Command | None:
+        request = Command(1, opaque=number)
+        return reads.handle(peer.channel, request, lambda: request.respond(body=self.read()))
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests wait for a repair for as long as a test takes."""
+    monkeypatch.setattr(cold_module, "MEND_TIMEOUT_S", 1_000.0)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cold_module, "MEND_TIMEOUT_S", 0.01)
+
+
+@pytest.mark.usefixtures("patient")
+async def test_a_request_that_meets_damage_is_answered_when_it_is_mended() -> None:
+    async with serving() as disk:
+        damaged, peer, other = DamagedDisk(), Caller(), Caller()
+        for number in range(20):  # more than there are threads: others do not wait for the repair
+            assert damaged.ask(disk.reads, peer, number) is None
+        await until(lambda: damaged.waiting == 20, "all wait")
+        disk.ask(other, 1)
+        await until(lambda: bool(other.received()), "another request is answered")
+        assert not peer.received() and len(disk.reads) == 20
+        damaged.mend()
+        await until(lambda: len(peer.received()) == 20, "answers")
+        assert {answer.body for answer in peer.received()} == {b"sound"}
+        await until(lambda: len(disk.reads) == 0, "nothing waits")
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_request_does_not_wait_long_for_a_repair() -> None:
+    async with serving() as disk:
+        damaged, peer = DamagedDisk(), Caller()
+        assert damaged.ask(disk.reads, peer, 1) is None
+        await until(lambda: bool(peer.received()), "an answer")
+        (answer,) = peer.received()
+        assert answer.code == ResponseCode.SYSTEM_BUSY and "damaged" in str(answer.remark)
+        await until(lambda: len(disk.reads) == 0, "nothing waits")
+
+
+@pytest.mark.usefixtures("patient")
+async def test_a_stop_does_not_wait_for_a_repair() -> None:
+    async with serving() as disk:
+        damaged, peer = DamagedDisk(), Caller()
+        assert damaged.ask(disk.reads, peer, 1) is None
+        await until(lambda: damaged.waiting == 1, "it waits")
+        await disk.reads.stop()
+        await until(lambda: bool(peer.received()), "an answer")
+        assert peer.received()[0].code == ResponseCode.SERVICE_NOT_AVAILABLE
+        refused = damaged.ask(disk.reads, peer, 2)
+        assert refused is not None and refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+
+
+@pytest.mark.usefixtures("patient")
+async def test_too_many_requests_that_wait_for_a_repair_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cold_module, "MAX_MENDING", 2)
+    async with serving() as disk:
+        damaged, peer = DamagedDisk(), Caller()
+        for number in range(3):
+            assert damaged.ask(disk.reads, peer, number) is None
+        await until(lambda: len(peer.received()) == 1, "the third one is refused")
+        assert peer.received()[0].code == ResponseCode.SYSTEM_BUSY
+        damaged.mend()
+        await until(lambda: len(peer.received()) == 3, "answers")
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_task_waits_until_damage_is_mended_however_long_that_takes() -> None:
+    damaged, found = DamagedDisk(), list[bytes]()
+
+    async def read() -> None:
+        found.append(await from_disk(damaged.read))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(read)
+        await until(lambda: damaged.waiting == 1, "it waits")
+        await trio.testing.wait_all_tasks_blocked()
+        assert not found
+        damaged.mend()
+    assert found == [b"sound"]
+
+
+@pytest.mark.usefixtures("patient")
+async def test_steps_wait_for_a_repair() -> None:
+    stepper, damaged, found = Stepper(), DamagedDisk(), list[bytes]()
+
+    async def read() -> None:
+        found.append(await stepper.run(reading(damaged.read)))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(read)
+        await until(lambda: damaged.waiting == 1, "it waits")
+        damaged.mend()
+    assert found == [b"sound"]
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_steps_do_not_wait_long_for_a_repair() -> None:
+    with pytest.raises(Damaged):
+        await Stepper().run(reading(DamagedDisk().read))
+
+
+async def test_the_index_waits_for_a_disk_that_cannot_read(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("skylark.broker.tasks.flush.PAUSE_FULL_S", 0.01)
+    fs = MemoryFiles()
+    store = open_store(fs)
+    put(store, "t", 0, b"old", b"KEYS\x01k\x02")
+    store.checkpoint()
+    fs = fs.killed()
+    fs.cold.mark(LOG)
+
+    def fail(path: str) -> None:
+        raise OSError(errno.EIO, "Input/output error", path)
+
+    fs.cold.before_read = fail
+    async with running(fs, **SMALL_FILES) as (client, addr):
+        await until(lambda: "the index is not updated until the disk can read" in caplog.text, "it has tried")
+        assert (await client.invoke(addr, send_request("t", b"new"))).code == 0
+        fs.cold.before_read = None
+        query = {"topic": "t", "key": "k", "maxNum": 4, "beginTimestamp": 0, "endTimestamp": 1 << 60}
+
+        async def finds() -> bool:
+            return (await client.invoke(addr, Command(QUERY_MESSAGE.code, query))).code == 0
+
+        await until(finds, "the index has it")

@@ -332,6 +332,10 @@ async def test_the_other_pages_are_there(who: Browser, cluster: Cluster) -> None
     assert [(row["brokerName"], row["role"], row["state"]) for row in replicas["replicas"]["rows"]] == [
         ("broker-a", "master", "ok"), ("broker-b", "master", "ok"),
     ]  # fmt: skip
+    assert [(row["lastScrub"], row["blocksRepaired"], row["suspects"]) for row in replicas["replicas"]["rows"]] == [
+        (0, 0, 0), (0, 0, 0),
+    ]  # fmt: skip
+    assert "never" in (await who.get("/replicas")).text
     assert (await api(who, "/doctor"))["counts"]["FAIL"] == 0
     assert (await who.get("/accounts")).status_code == 200
     (one, _) = (await api(who, "/accounts/explain?account=a&topic=orders&address=127.0.0.1"))["answers"]

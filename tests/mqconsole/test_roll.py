@@ -10,7 +10,7 @@ from skylark.mqconsole.watching.roll import KEEP_MS, MOST_UNLISTED, UNLISTED, Aw
 from skylark.mqconsole.watching.snapshot import BrokerRow
 from skylark.mqconsole.web.system import replica_rows
 from skylark.remoting.protocol.requests.routes import LOST, UNHEARD, AbsentBroker
-from skylark.sdk.admin.reports.broker_load import SlaveLag, load_of, totals_of
+from skylark.sdk.admin.reports.broker_load import SlaveLag, StoreScrubs, load_of, scrubs_of, totals_of
 from skylark.sdk.admin.reports.findings import DoctorFinding
 from skylark.sdk.admin.targets import Target
 
@@ -128,3 +128,10 @@ def test_replicas_are_shown_by_set_with_the_master_first() -> None:
         ("a", "master", "ok", None), ("a", "former master", "fail", None), ("a", "slave 1", "warn", None),
         ("a", "slave 2", "ok", 7), ("b", "master", "ok", None),
     ]  # fmt: skip
+
+
+def test_what_scrubs_have_found_is_read_from_the_runtime_info() -> None:
+    """A broker of RocketMQ, or an older one, says nothing of it."""
+    table = {"lastScrubEndMs": "5", "scrubPercent": "40", "blocksRepaired": "3", "blocksDamaged": "1"}
+    assert scrubs_of(table) == StoreScrubs(5, 40, 3, 1)
+    assert scrubs_of({"bootTimestamp": "1"}) == StoreScrubs(None, None, None, None)

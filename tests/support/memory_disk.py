@@ -3,8 +3,7 @@
 import mmap
 from random import Random
 
-# What a disk writes as one: a sector is there or it is not.
-SECTOR_BYTES = 512
+from tests.support.bad_medium import SECTOR_BYTES, BadMedium
 
 
 class Node:
@@ -21,6 +20,7 @@ class Node:
         # What the kernel had when a sync failed, by the start of the sector: it counts as written since, and no later
         # sync writes it.
         self._forgotten: dict[int, bytes] = {}
+        self.medium = BadMedium()
 
     def content(self) -> bytes:
         return self.part(0, self.size())
@@ -71,6 +71,8 @@ class Node:
             if self.map is not None:
                 durable[:mapped] = memoryview(self.map)
             durable[mapped:] = memoryview(self.data)[mapped:]
+        for offset, mask in self.medium.differs.items():
+            self._durable[offset] ^= mask
 
     def sync_failed(self) -> None:
         """Fail as Linux does: the error is reported once, and the next sync succeeds without the bytes of this sync."""
@@ -85,6 +87,28 @@ class Node:
         """Bytes were written here, perhaps the same as before: the next sync has them."""
         for start in range(at // SECTOR_BYTES * SECTOR_BYTES, at + size, SECTOR_BYTES):
             self._forgotten.pop(start, None)
+        self.medium.written(at, size)
+
+    def damage(self, at: int, data: bytes, *, in_memory: bool, on_disk: bool) -> None:
+        """Rot: the bytes from ``at`` on are ``data``, in memory, on the medium, or both."""
+        old = self.part(at, len(data))
+        if in_memory:
+            content = self.map if self.map is not None and at < len(self.map) else self.data
+            content[at : at + len(data)] = data
+        if on_disk and len(self._durable) >= at + len(data):
+            self._durable[at : at + len(data)] = data
+        if in_memory != on_disk:
+            self.medium.set_difference(at, old, data)
+
+    def read_direct(self, path: str, at: int, size: int) -> bytes:
+        """The medium's bytes. Raises OSError."""
+        return self.medium.read(path, at, self.part(at, size))
+
+    def drop(self, at: int, size: int) -> None:
+        """Memory forgets these bytes, and has the medium's at the next read."""
+        for offset in [each for each in self.medium.differs if at <= each < at + size]:
+            content = self.map if self.map is not None and offset < len(self.map) else self.data
+            content[offset] ^= self.medium.differs.pop(offset)
 
     def flip(self, offset: int, bit: int) -> None:
         """Rot: one bit is another, in memory and on disk."""
@@ -99,11 +123,12 @@ class Node:
         twin._durable = self._durable.copy()
         twin.hole = self.hole
         twin._forgotten = dict(self._forgotten)
+        twin.medium = self.medium.copy()
         return twin
 
     def survivor(self, random: Random) -> bytes:
         """The bytes after power loss: each unsynced sector is there or not, the length is old, new or between."""
-        current, durable = self.content(), bytes(self._durable)
+        current, durable = self.medium.bytes_of(0, self.content()), bytes(self._durable)
         mode = random.choice(("nothing", "everything", "prefix", "sectors"))
         if mode == "nothing" or current == durable:
             return durable

@@ -1,11 +1,12 @@
 """A FileSystem in memory that forgets as real disks do: what was not synced is lost in part, torn, or kept.
 
 ``crash(random)`` gives the file system as it is after power loss; ``killed()`` after the death of the process (all
-is kept). ``capacity`` fills up, ``faults`` makes calls fail (faults.py), ``flip`` is rot, ``before_call`` sees each
-operation before it is done. Handles of before a crash or kill stay usable and change nothing afterwards.
+is kept). ``capacity`` fills up, ``faults`` makes calls fail (faults.py), ``flip`` and ``damage`` are rot,
+``make_unstable`` and ``make_unreadable`` a failing disk (bad_medium.py), ``before_call`` sees each operation before it
+is done. Handles of before a crash or kill stay usable and change nothing afterwards.
 Threads may use one at once. ``crash`` and ``killed`` see each change of theirs as a whole or not at all: a lock is held
 for each, but not for ``before_call``, which may block.
-Operations: mkdirs create open read allocate write sync truncate rename link remove fsync_dir.
+Operations: mkdirs create open read read_direct allocate write sync truncate rename link remove fsync_dir.
 Neighbour: memory_disk.py.
 """
 
@@ -21,6 +22,7 @@ from random import Random
 
 from skylark.mqcommon.disk.files import AppendFile, DiskUsage, FileLock, MappedFile
 from skylark.mqcommon.errors import DiskFull, FileClosed, OutOfDescriptors, StoreCorrupt, StoreLocked
+from tests.support.bad_medium import SECTOR_BYTES
 from tests.support.cold_bytes import ColdBytes
 from tests.support.faults import Faults
 from tests.support.memory_disk import Change, Node, apply_changes
@@ -153,6 +155,11 @@ class MemoryFiles:
         with self._mutex:
             return self._node(path).part(at, size)
 
+    def read_direct(self, path: str, at: int, size: int) -> bytes:
+        self._count("read_direct", path)
+        with self._mutex:
+            return self._node(path).read_direct(path, at, size)
+
     def boot_id(self) -> str:
         return f"boot-{self.boots}"
 
@@ -230,6 +237,7 @@ class MemoryFiles:
                 for path in sorted(names):
                     after._directories |= {directory, posixpath.dirname(directory)}
                     after._put(path, names[path].survivor(random))
+                    after._names[path].medium = names[path].medium.after_power_loss()
             return after
 
     def killed(self) -> "MemoryFiles":
@@ -270,6 +278,23 @@ class MemoryFiles:
     def flip(self, path: str, offset: int, bit: int = 0) -> None:
         """Rot: one bit of the file is another now."""
         self._node(path).flip(offset, bit)
+
+    def damage(self, path: str, at: int, data: bytes, *, in_memory: bool = True, on_disk: bool = True) -> None:
+        """Rot: the bytes from ``at`` on are ``data`` now; on one side only `read_direct` and the map differ."""
+        with self._mutex:
+            self._node(path).damage(at, data, in_memory=in_memory, on_disk=on_disk)
+
+    def make_unstable(self, path: str, at: int, size: int) -> None:
+        """Let each direct read of these bytes give others, until they are written again."""
+        self._node(path).medium.unstable.append(range(at, at + size))
+
+    def make_unreadable(self, path: str, at: int, size: int, *, stuck: bool = False) -> None:
+        """Let reads from disk of these sectors fail (EIO) until they are written again; ``stuck``: that fails, too."""
+        starts = range(at // SECTOR_BYTES * SECTOR_BYTES, at + size, SECTOR_BYTES)
+        medium = self._node(path).medium
+        medium.unreadable.update(starts)
+        if stuck:
+            medium.stuck.update(starts)
 
     def used(self) -> int:
         with self._mutex:
@@ -410,6 +435,9 @@ class MemoryMappedFile:
 
     def pread(self, at: int, size: int) -> bytes:
         self._check_open()
+        if not self._fs.cold.resident(self.path, at, size):
+            self._node.medium.check_readable(self.path, at, size)
+            self._node.drop(at, size)
         self._fs.cold.read(self.path, at, size)
         with self._fs._mutex:
             return self._node.part(at, size)
@@ -417,8 +445,17 @@ class MemoryMappedFile:
     def pwrite(self, at: int, data: memoryview) -> None:
         self._check_open()
         with self._fs._mutex:
+            self._node.medium.check_writable(self.path, at, len(data))
             self.view[at : at + len(data)] = data
             self._node.written(at, len(data))
+
+    def drop(self, at: int, size: int) -> None:
+        self._check_open()
+        with self._fs._mutex:
+            self._node.drop(at, size)
+
+    def no_read_ahead(self) -> None:
+        self._check_open()
 
     def send(self, socket_fd: int, at: int, size: int) -> int:
         try:

@@ -10,7 +10,7 @@ import pytest
 
 from skylark.mqcommon.disk.write_again import write_again
 from skylark.mqcommon.errors import DiskFull
-from tests.support.memory_disk import SECTOR_BYTES
+from tests.support.bad_medium import SECTOR_BYTES
 from tests.support.memory_files import MemoryFiles
 
 PATH = "/d/file"
@@ -196,3 +196,44 @@ def test_a_crash_while_threads_change_files_sees_whole_changes_only() -> None:
                 one.result()
     finally:
         sys.setswitchinterval(interval)
+
+
+def test_memory_and_medium_may_differ_until_the_bytes_are_dropped_or_written() -> None:
+    fs = disk()
+    file = fs.open_map(PATH, SIZE, create=True)
+    file.view[:] = b"1" * SIZE
+    file.sync()
+    fs.damage(PATH, 3, b"xx", in_memory=False)
+    assert (fs.read(PATH)[:6], fs.read_direct(PATH, 0, 6)) == (b"111111", b"111xx1")
+    file.sync()  # the page is clean, so no sync writes it
+    assert fs.crash(Random(1)).read(PATH)[:6] == b"111xx1"
+    file.pwrite(3, memoryview(b"11"))
+    assert fs.read_direct(PATH, 0, 6) == b"111111"
+    fs.damage(PATH, 3, b"yy", on_disk=False)
+    assert (fs.read(PATH)[:6], fs.read_direct(PATH, 0, 6)) == (b"111yy1", b"111111")
+    file.drop(0, SIZE)
+    assert fs.read(PATH)[:6] == file.pread(0, 6) == b"111111"
+    fs.damage(PATH, 3, b"zz", in_memory=False)
+    fs.cold.mark(PATH)
+    assert file.pread(0, 6) == b"111zz1"
+
+
+def test_an_unstable_range_and_a_bad_sector_last_until_they_are_written() -> None:
+    fs = disk()
+    file = fs.open_map(PATH, SIZE, create=True)
+    fs.make_unstable(PATH, 0, 4)
+    assert len({fs.read_direct(PATH, 0, 8) for _ in range(3)}) == 3
+    fs.make_unreadable(PATH, SECTOR_BYTES, 1)
+    file.sync()
+    for read in (fs.read_direct, fs.crash(Random(1)).read_direct):
+        with pytest.raises(OSError, match="Input/output"):
+            read(PATH, 0, SIZE)
+    assert file.pread(SECTOR_BYTES, 1) == b"\0", "the page is in memory"
+    fs.cold.mark(PATH)
+    with pytest.raises(OSError, match="Input/output"):
+        file.pread(SECTOR_BYTES, 1)
+    file.pwrite(0, memoryview(bytes(SIZE)))
+    assert fs.read_direct(PATH, 0, SIZE) == file.pread(0, SIZE) == bytes(SIZE)
+    fs.make_unreadable(PATH, 0, 1, stuck=True)
+    with pytest.raises(OSError, match="Input/output"):
+        file.pwrite(0, memoryview(bytes(SIZE)))

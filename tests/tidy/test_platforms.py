@@ -13,7 +13,7 @@ from tests.tidy.tree import ROOT
 #: Folders and files of daemons, of stores and of `skylark dev`, which need Linux.
 NEEDS_LINUX = re.compile(
     r"skylark/(broker|namesrv|mqproxy|mqconsole|cli/dev|sdk/testing|mqcommon/daemons|spark_connector/store|remoting/raft)/"
-    r"|skylark/remoting/net/(daemon|children|supervisor)\.py|skylark/mqcommon/disk/(libc|mapped_file)\.py"
+    r"|skylark/remoting/net/(daemon|children|supervisor)\.py|skylark/mqcommon/disk/(direct_reads|libc|mapped_file)\.py"
 )
 #: What mypy cannot see is used where it exists only: the code looks for it first, or only daemons call it.
 LOOKED_FOR = re.compile(

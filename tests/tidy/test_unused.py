@@ -59,7 +59,7 @@ OF_THE_COMMAND = {"dev", "show_version"}
 OF_KOMBU = {
     *("_has_queue", "_new_queue", "_queue_bind", "basic_publish", "queue_delete", "if_unused"),
     "prepare_queue_arguments",
-    *("can_parse_url", "driver_name", "driver_type", "driver_version", "supports_fanout", "cycle"),
+    *("can_parse_url", "driver_name", "driver_type", "driver_version", "supports_fanout"),
     *("recoverable_channel_errors", "recoverable_connection_errors", "verify_connection"),
     *("drain_events", "register_with_event_loop", "unregister_from_event_loop"),
 }

@@ -213,7 +213,7 @@ class ControllerRequests:
             elected.confirm_offset,
             options.controller_heart_beat_timeout_mills,
             options.broker_election_priority,
-            not options.async_learner,
+            not options.async_learner and elected.has_sound_disk(),
         )
         try:
             answer = await call(Remote(self._client, addr, BEAT_TIMEOUT_MS), BROKER_HEARTBEAT, header)

@@ -20,6 +20,7 @@ from skylark.broker.replication.autoswitch.controllers import Controllers
 from skylark.mqcommon.clock import Clock
 from skylark.mqcommon.disk.atomic import write_atomic
 from skylark.mqcommon.disk.files import FileSystem
+from skylark.mqcommon.disk.small_file import SmallFile
 from skylark.mqcommon.errors import BrokerError, ConfigError
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.requests.controller import (
@@ -104,6 +105,23 @@ class Enrolment:
         self.path = path
         self._identity = identity
         self._clock = clock
+        # What the file has; None before this broker has its id.
+        self._kept: Identified | None = None
+        # Held while the file is written or removed: an id that was given up must not come back.
+        self._writing = trio.Lock()
+
+    def as_small_files(self) -> list[SmallFile]:
+        """The file, for a check; none before this broker has its id."""
+        kept = self._kept
+        if kept is None:
+            return []
+
+        async def restore() -> None:
+            async with self._writing:
+                if self._kept == kept:
+                    await trio.to_thread.run_sync(write_atomic, self._fs, self.path, encode(kept))
+
+        return [SmallFile(self.path, lambda data: data.strip() == encode(kept), restore)]
 
     def check(self) -> None:
         """ConfigError when the store has the identity of another broker. Blocks."""
@@ -114,6 +132,7 @@ class Enrolment:
         kept, temporary = await trio.to_thread.run_sync(self._read_both)
         step = next_step(kept, temporary)
         if kept is not None:
+            self._kept = kept
             return kept.broker_id
         if step is EnrolmentStep.ASK_NEXT_ID or temporary is None:
             temporary = await self._ask_next(controllers)
@@ -135,7 +154,8 @@ class Enrolment:
 
     async def forget(self) -> None:
         """Have the next `enrol` ask for a new id: the Controllers do not know this one any more."""
-        await trio.to_thread.run_sync(self.remove)
+        async with self._writing:
+            await trio.to_thread.run_sync(self.remove)
 
     async def _ask_next(self, controllers: Controllers) -> Identified:
         who = self._identity
@@ -159,11 +179,13 @@ class Enrolment:
         return decode(self._fs.read(path), path, self._identity.cluster_name, self._identity.broker_name)
 
     def _keep(self, given: Identified) -> None:
-        write_atomic(self._fs, self.path, encode(given._replace(check_code="")))
+        self._kept = given._replace(check_code="")
+        write_atomic(self._fs, self.path, encode(self._kept))
         self._remove_temporary()
 
     def remove(self) -> None:
         """As `forget`. Blocks."""
+        self._kept = None
         for path in (self.path, self.path + TEMPORARY):
             if self._fs.exists(path):
                 self._fs.remove(path)

@@ -12,6 +12,7 @@ from skylark.broker.replication.autoswitch.epochs import OLDER_THAN_CONTROLLER, 
 from skylark.broker.store.log.commitlog import CommitLog
 from skylark.mqcommon.disk.atomic import write_atomic
 from skylark.mqcommon.disk.files import FileSystem
+from skylark.mqcommon.disk.small_file import SmallFile
 from skylark.mqcommon.errors import ProtocolError, StoreCorrupt
 from skylark.remoting.net.answers import answer_with
 from skylark.remoting.net.channel import Channel
@@ -76,6 +77,23 @@ class LogEpochs:
     async def save(self) -> None:
         """Write the file, without epochs of files that were deleted."""
         await self._write(self.now)
+
+    def as_small_file(self) -> SmallFile:
+        """The file, for a check."""
+
+        def is_whole(data: bytes) -> bool:
+            try:
+                decode_file(data)
+            except ProtocolError:
+                return False
+            return True
+
+        async def restore() -> None:
+            # `begin` may be writing a new epoch: what to write is known under the lock only.
+            async with self._writing:
+                await trio.to_thread.run_sync(write_atomic, self._fs, self._path, encode_file(self.now))
+
+        return SmallFile(self._path, is_whole, restore)
 
     async def _write(self, epochs: Epochs) -> None:
         async with self._writing:

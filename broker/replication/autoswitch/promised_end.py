@@ -7,9 +7,12 @@ master. The file is written through a map, without a sync: it only helps after a
 the store compares its log with the last completed flush.
 """
 
+import trio
+
 from skylark.broker.part import Part
 from skylark.broker.replication.mark import NO_MARK, Mark, Marked, boot_of
 from skylark.mqcommon.disk.files import FileSystem
+from skylark.mqcommon.disk.small_file import SmallFile
 
 
 class PromisedEnd(Part):
@@ -42,6 +45,15 @@ class PromisedEnd(Part):
         """Lower the promise: the log is about to be cut at ``end``, as the master does not have the rest."""
         if end < self._mark.now.promised:
             self._mark.write(Marked(promised=end, boot=self._boot))
+
+    def as_small_file(self) -> SmallFile:
+        """The file, for a check."""
+
+        async def restore() -> None:
+            self._mark.write(self._mark.now)
+            await trio.to_thread.run_sync(self._mark.sync)
+
+        return SmallFile(self._mark.path, self._mark.is_whole, restore)
 
     async def close(self) -> None:
         self._mark.close()

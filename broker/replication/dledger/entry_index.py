@@ -20,6 +20,7 @@ from struct import Struct
 from typing import NamedTuple
 from zlib import crc32
 
+from skylark.broker.store.log.valid_record import may_lack_sectors
 from skylark.mqcommon.disk.files import FileSystem, MappedFile
 from skylark.mqcommon.disk.write_again import write_again
 from skylark.mqcommon.errors import FileClosed, StoreCorrupt
@@ -130,6 +131,8 @@ class EntryIndex:
         # The names in the directory changed since it was synced.
         self._renamed = False
         self._last: IndexedEntry | None = None
+        #: Why what follows the last entry that `load` found is damaged; "" if a power loss may have left it so.
+        self.damage = ""
         # Files after the last entry that `load` found and that do not fit the chain.
         self._left_over: list[str] = []
 
@@ -183,6 +186,18 @@ class EntryIndex:
     def end(self, index: int) -> int:
         """Where the commit log goes on after entry ``index``, which may be the one before the first."""
         return self.entry(index).end if index >= self.first else self._files[0].position
+
+    def in_log(self, start: int, end: int) -> list[IndexedEntry]:
+        """The entries with bytes ``start`` to ``end`` of the commit log; none if a slot is not as it was written."""
+        found: list[IndexedEntry] = []
+        index = max(self.last_lost(start), self.first - 1) + 1
+        while index <= self.last and (entry := self.entry(index)).start < end:
+            if not self.is_sound(index):
+                return []
+            if entry.place == IN_LOG:
+                found.append(entry)
+            index += 1
+        return found
 
     def data(self, index: int, size: int) -> bytes:
         """The bytes of an INLINE entry."""
@@ -338,6 +353,7 @@ class EntryIndex:
         owner calls `accept` before it adds entries.
         """
         self._forget_files()
+        self.damage = ""
         names = self._names()
         if not names:
             raise StoreCorrupt(self._directory, 0, "the files of the entries are gone")
@@ -345,6 +361,8 @@ class EntryIndex:
             path = f"{self._directory}/{name}"
             follows = int(names[number + 1]) if number + 1 < len(names) else None
             file = self._open(path)
+            if file is None and self._files and any(self._fs.read_part(path, 0, HEAD.size)):
+                self.damage = self.damage or f"the head of {path} is damaged"
             if file is None and not self._files:
                 raise StoreCorrupt(path, 0, "the head of the file is damaged")
             if file is not None and self._files:
@@ -401,12 +419,29 @@ class EntryIndex:
                 or file.used + 1 + data_slots(entry) > file.slots
                 or (entry.place == INLINE and crc32(file.data_after(file.used, entry.size)) != entry.crc)
             ):
+                self.damage = _damage_of(file, entry, index)
                 break
             file.add(entry)
             self._last = entry
 
     def _names(self) -> list[str]:
         return [name for name in self._fs.listdir(self._directory) if name.isdecimal()]
+
+
+def _damage_of(file: EntryFile, entry: IndexedEntry, index: int) -> str:
+    """Why ``entry``, which follows the last whole one in ``file``, is damaged; "" if a power loss may have torn it.
+
+    A slot lies in one sector, so after a power loss it is there, or it has the zeros of before.
+    """
+    at = file.used * SLOT_BYTES
+    view = file.file.view
+    if not any(view[at : at + SLOT_BYTES]):
+        return ""
+    if entry.place == INLINE and data_slots(entry) < file.slots - file.used:
+        end = at + SLOT_BYTES + entry.size
+        if may_lack_sectors(view, at + SLOT_BYTES, end):
+            return ""
+    return f"entry {index} in {file.path} is damaged"
 
 
 def chained(entry: IndexedEntry, index: int, before: int) -> int:

@@ -29,6 +29,11 @@ class Following:
         """The id of the leader whose entries this member copies; "" when there is none."""
         return self._leader() if self._is_open else ""
 
+    @property
+    def problem(self) -> str:
+        """The damaged record that keeps the messages after it from being shown; "" if there is none."""
+        return self._queues.problem
+
     async def run(self) -> None:
         """Copy until cancelled. The caller then calls `finish`, which must not be cancelled."""
         await self._disk.follow(self._target)

@@ -35,6 +35,7 @@ from skylark.broker.replication.dledger.log_entries import (
 from skylark.broker.replication.mark import NO_MARK, Mark, Marked, boot_of
 from skylark.broker.replication.replica import Replica
 from skylark.broker.store.log.commitlog import CommitLog
+from skylark.broker.store.log.valid_record import SECTOR_BYTES, may_lack_sectors
 from skylark.mqcommon.disk.atomic import read_with_crc, write_with_crc
 from skylark.mqcommon.disk.files import FileSystem
 from skylark.mqcommon.errors import DiskFull, NewerVersion, OutOfDescriptors, StoreCorrupt, StoreError
@@ -432,6 +433,8 @@ class LogDisk:
             # The node may have taken another term meanwhile.
             if _conflict(raft, message) == last:
                 raft.forget_after(last)
+                # Else a power loss may bring some of these slots back among later ones, and they look damaged there.
+                await trio.to_thread.run_sync(self.index.sync)
 
     async def _prepare_restart(self, raft: Raft, snapshot: Snapshot) -> bool:
         """Let the empty log begin where the leader's log begins."""
@@ -548,20 +551,35 @@ class LogDisk:
             # state was not written yet. Nothing was promised meanwhile, so the leader can send that snapshot again.
             index.begin(snapshot.index, snapshot.term, log.start)
             most, flushed, had = snapshot.index, snapshot.index, Marked()
-        last = self._last_whole(flushed)
+        last, torn = self._last_whole(flushed)
         if last < most:
             raise LostDisk(self._directory, 0, f"the log has {last} whole entries and had {most}")
+        # In the same boot the mark counts all promised entries. After a power loss entries after the mark may be gone.
+        # But where the disk has changed bytes, this member may have promised them, and what follows.
+        damage = "" if had.promised else torn or index.damage
+        if self._log.tail_damage and index.last > last:
+            # The bytes are cut already. The mark lets later starts know what was there.
+            damage = self._log.tail_damage
+            self._mark.begin(Marked(index.last, index.chain, index.last, index.chain, self._boot))
+            self._mark.close()
+        if damage:
+            raise LostDisk(self._directory, 0, f"{damage}, and it has at most {last} whole entries before that")
         if index.end(index.first - 1) > log.start:
             raise LostDisk(self._directory, 0, f"its first entry is {index.first}, and messages before it are here")
         for entry, chain in ((had.flushed, had.flushed_chain), (had.promised, had.promised_chain)):
             if index.first - 1 <= entry <= last and entry and index.chain_at(entry) != chain:
                 raise LostDisk(self._directory, 0, f"entry {entry} is another one than the mark counted")
         index.accept(last, flushed)
+        # As in `_forget_tail`: what it has forgotten must not come back.
+        index.sync()
         # The entries found here count from now on, as if this process had written them.
         self._mark.begin(Marked(had.flushed, had.flushed_chain, last, index.chain, self._boot))
 
-    def _last_whole(self, flushed: int) -> int:
-        """The last entry whose bytes the log has. After those that were ``flushed`` a power loss may leave holes."""
+    def _last_whole(self, flushed: int) -> tuple[int, str]:
+        """The last entry whose bytes the log has, and why the next one is damaged; "" if it may be torn.
+
+        After those that were ``flushed`` a power loss may leave holes.
+        """
         index, end = self.index, self._log.raw_end
         low, high = index.first - 1, index.last
         while low < high:
@@ -569,9 +587,12 @@ class LogDisk:
             low, high = (middle, high) if index.end(middle) <= end else (low, middle - 1)
         for number in range(max(flushed + 1, index.first), low + 1):
             entry = index.entry(number)
-            if entry.place == IN_LOG and crc32(self._read_file(entry.start, entry.size)) != entry.crc:
-                return number - 1
-        return low
+            if entry.place == IN_LOG and crc32(data := self._read_file(entry.start, entry.size)) != entry.crc:
+                # Sectors are counted from the start of the file.
+                before = entry.start % self._log.chain.segment_bytes % SECTOR_BYTES
+                is_torn = may_lack_sectors(bytes(before) + data, before, before + len(data))
+                return number - 1, "" if is_torn else f"the bytes of entry {number}, at {entry.start}, are damaged"
+        return low, ""
 
     # --- damaged entries, see mending.py
 
@@ -620,6 +641,7 @@ class LogDisk:
         if entry.place == IN_LOG and (segment := self._log.chain.at(entry.start)) is not None:
             await trio.to_thread.run_sync(segment.file.pwrite, entry.start - segment.base, memoryview(data))
             await trio.to_thread.run_sync(segment.sync)
+            self._log.blocks.repaired(self._log.sums.blocks(entry.start, entry.end))
         return not await self.damage_of(index)
 
     async def _save_state(self) -> None:

@@ -35,6 +35,7 @@ from skylark.broker.store.log.segment import file_path
 from skylark.broker.store.queue.consumequeue import ConsumeQueue
 from skylark.broker.store.queue.ends import FILE_NAME as QUEUE_ENDS
 from skylark.broker.store.store import MessageStore
+from skylark.broker.store.sums.sum_files import path_in
 from skylark.mqcommon.disk.files import FileSystem
 from skylark.mqcommon.errors import DiskFull, UserError
 
@@ -177,6 +178,10 @@ class StoreBackup:
         for part in parts:
             path = file_path(chain.directory, part.base)
             self.link(path, None if part.is_whole else part.size, size=0 if part.is_whole else chain.segment_bytes)
+            # With its sums a file that is not read now can be checked as a whole after the restore.
+            sums = path_in(self._root, part.base)
+            if part.is_whole and self._fs.exists(sums):
+                self.link(sums)
         for path in self._index:
             self.link(path)
         if self._fs.exists(f"{self._root}/{QUEUE_ENDS}"):  # a full disk may have had no room for it

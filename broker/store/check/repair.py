@@ -6,6 +6,7 @@
 - Damage at the end of the log: the bytes are saved and zeroed; the log ends there.
 - A missing file between others: replaced by an empty one.
 - Wrong queues and index files: removed; the next start rebuilds them.
+- Blocks that do not match their sums, though their records are sound: the bytes stay, the sums are dropped.
 Neighbours: verify.py (finds the damage), recovery.py (rebuilds queues).
 """
 
@@ -14,6 +15,8 @@ from collections.abc import Callable
 from skylark.broker.store.check.verify import Damage, DamagedPart, VerifyReport
 from skylark.broker.store.checkpoint import ABORT, StoreCheckpoint, read_checkpoint
 from skylark.broker.store.queue.ends import QueueEnds, read_queue_ends, write_queue_ends
+from skylark.broker.store.sums.block_sums import BlockSums
+from skylark.broker.store.sums.sum_files import SumFiles, path_in
 from skylark.mqcommon.disk.atomic import unshare
 from skylark.mqcommon.disk.files import FileSystem
 from skylark.mqcommon.message.flags import TRANSACTION_ROLLBACK
@@ -41,6 +44,7 @@ class Repair:
         if report.torn_tail is not None:
             log_damages.append(report.torn_tail)
         file_bytes = max((fs.size(path) for path in self._log_paths()), default=0)
+        self._drop_sums(log_damages, file_bytes)
         for damage in log_damages:
             self._repair_log(damage, file_bytes)
         if log_damages:
@@ -53,16 +57,35 @@ class Repair:
         directory = f"{self._directory}/commitlog"
         return [f"{directory}/{name}" for name in self._fs.listdir(directory) if name.isdigit()]
 
+    def _drop_sums(self, log_damages: list[Damage], file_bytes: int) -> None:
+        """Drop sums that the log will not match: otherwise a broker would take its bytes for damaged."""
+        fs, directory = self._fs, self._directory
+        wrong = [damage for damage in self._report.damages if damage.part is DamagedPart.SUMS]
+        files = SumFiles(fs, directory, BlockSums(file_bytes), file_bytes)
+        damaged = files.read()
+        for base in damaged:
+            fs.remove(path_in(directory, base))
+            self._say(f"{path_in(directory, base)}: removed; a scrub makes the sums again")
+        blocks = [damage for damage in wrong if damage.end]
+        files.drop(self._span(damage, file_bytes) for damage in (*blocks, *log_damages))
+        if blocks:
+            self._say(f"the sums of {len(blocks)} blocks are dropped: their messages stay as they are, though changed")
+
+    def _span(self, damage: Damage, file_bytes: int) -> tuple[int, int]:
+        """From where to where the log is damaged; a file of another size is damaged up to its end."""
+        fs, path = self._fs, damage.file
+        base, is_whole = int(path.rpartition("/")[2]), fs.exists(path) and fs.size(path) == file_bytes
+        return base + damage.offset, base + (damage.end if is_whole else file_bytes)
+
     def _repair_log(self, damage: Damage, file_bytes: int) -> None:
         fs, path = self._fs, damage.file
         base = int(path.rpartition("/")[2])
-        whole = fs.exists(path) and fs.size(path) == file_bytes
+        start, end = (offset - base for offset in self._span(damage, file_bytes))
         if fs.exists(path):
             unshare(fs, path)
         file = fs.open_map(path, file_bytes, create=True)
         try:
             view = file.view
-            start, end = damage.offset, damage.end if whole else file_bytes
             cut = view[start:end].rstrip(b"\0")
             # Save and sync the bytes before they are overwritten: they are needed if the repair turns out to be wrong.
             if cut:

@@ -1,7 +1,7 @@
 """Reads the whole store of a stopped broker and reports each damage: file, offset, reason. Changes nothing.
 
 The commit log is the truth: each record is checked with its CRC, and queues and index files are compared with the log.
-After damage in the log, reading goes on at the next sound record.
+After damage in the log, reading goes on at the next sound record. Blocks of the log are compared with their sums.
 Neighbours: log_files.py (the log, read only), repair.py, broker/commands/verify_store.py (the command).
 """
 
@@ -12,6 +12,7 @@ from dataclasses import field
 from enum import Enum
 from typing import NamedTuple
 
+from skylark.broker.store.check.sum_check import WRONG_BLOCK, SumCheck
 from skylark.broker.store.checkpoint import read_abort, read_checkpoint
 from skylark.broker.store.index.index_file import ENTRY as INDEX_ENTRY
 from skylark.broker.store.index.index_file import ENTRY_BYTES as INDEX_ENTRY_BYTES
@@ -28,6 +29,7 @@ from skylark.broker.store.queue.entry import BATCH_ENTRY, BATCH_ENTRY_BYTES, BLA
 from skylark.broker.store.queue.rebuild import is_queued
 from skylark.broker.store.queue.tags import TagCodes
 from skylark.broker.store.recovery import why_torn
+from skylark.broker.store.sums.sum_files import bases_in
 from skylark.mqcommon.daemons.open_files import open_files_limit
 from skylark.mqcommon.disk.files import FileSystem, MappedFile
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
@@ -50,6 +52,7 @@ class DamagedPart(Enum):
     LOG = "commit log"
     QUEUE = "consume queue"
     INDEX = "index"
+    SUMS = "block sums"
 
 
 @lazy_dataclass(frozen=True)
@@ -111,6 +114,7 @@ class Verification:
             report.log_start = report.log_end = log.files[0].base
             self._read_log()
         self._judge_end()
+        self._check_sums()
         ends = read_queue_ends(self._fs, self._directory)
         self._add(DamagedPart.QUEUE, self._queues.finish(report.log_end, ends))
         self._add(DamagedPart.INDEX, self._index.finish(log, report.log_start, report.log_end))
@@ -199,6 +203,19 @@ class Verification:
             file.size,
             f"{reason}; the log went on to offset {known:,}, and no sound record follows",
         )
+
+    def _check_sums(self) -> None:
+        """Report blocks that do not match their sums, where no damaged record is reported already."""
+        report, log = self._report, self._log
+        if not self._state.keeps_sums or self._state.used_by_rocketmq:
+            if bases_in(self._fs, self._directory):
+                report.unchecked.append("block sums: another version has used the store, and the next start drops them")
+            return
+        sums = SumCheck(self._fs, self._directory, log.file_bytes)
+        self._add(DamagedPart.SUMS, sums.wrong_files())
+        for path, start, end in sums.wrong_blocks(log, report.log_end):
+            if not any(known.file == path and known.offset < end and start < known.end for known in report.damages):
+                report.damages.append(Damage(DamagedPart.SUMS, path, start, end, WRONG_BLOCK))
 
     def _damage(self, path: str, offset: int, end: int, reason: str) -> None:
         self._report.damages.append(Damage(DamagedPart.LOG, path, offset, end, reason))

@@ -7,7 +7,7 @@ building goes on after the last message that a file holds.
 from bisect import bisect_right
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from skylark.broker.store.index.index_file import IndexFile, index_file_bytes
 from skylark.broker.store.index.log_keys import Entries, LogKeys
@@ -26,6 +26,29 @@ _STEP = 4096
 _LATEST_MS = 253_370_000_000_000
 # How many bytes of the log must be in memory before a step reads them: more than most steps need.
 _LOOK_BYTES = 1024 * 1024
+
+
+class SegmentAt(Protocol):
+    """The files of a log."""
+
+    def at(self, offset: int) -> Segment | None:
+        """The file that holds ``offset``."""
+
+
+class IndexedLog(Protocol):
+    """What `Index.build` needs of the log, or of a part of it."""
+
+    @property
+    def chain(self) -> SegmentAt:
+        """Its files."""
+
+    @property
+    def start(self) -> int:
+        """The physical offset of the first byte."""
+
+    @property
+    def end(self) -> int:
+        """The physical offset after the last byte."""
 
 
 class IndexState(NamedTuple):
@@ -55,9 +78,14 @@ class Index:
         self._synced = 0
         # The index holds all messages of the log before this physical offset.
         self.position = 0
-        #: A thread is cutting the last file: nothing may be built.
+        #: A thread is changing the last file: nothing may be built.
         self.is_being_cut = False
         self.files: list[IndexFile] = []
+
+    @property
+    def is_held(self) -> bool:
+        """Whether nothing may be built now: the last file is being changed, or is damaged."""
+        return self.is_being_cut or bool(self.files and self.files[-1].sums.suspects)
 
     def use_columns(self, np: Any) -> None:
         """Use numpy from now on: many entries are made at once, with the same bytes as before."""
@@ -125,7 +153,7 @@ class Index:
         """The physical offset of the last message in the index; -1 if it is empty."""
         return self.files[-1].end_physical if self.files and self.files[-1].count > 1 else -1
 
-    def build(self, log: CommitLog, limit: int) -> int:
+    def build(self, log: IndexedLog, limit: int) -> int:
         """Index up to ``limit`` messages of the log; returns how many. DiskFull leaves the position where it is."""
         if not self._enabled:
             self.position = log.end

@@ -10,12 +10,15 @@ import struct
 import sys
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any
 
-from skylark.broker.store.log.residency import NotResident, check_resident
+from skylark.broker.store.log.cold_blocks import ColdBlocks
+from skylark.broker.store.log.residency import NotResident, bytes_got, check_resident
+from skylark.broker.store.sums.growing_sums import GrowingSums, PrefixSum
 from skylark.mqcommon.disk.files import MappedFile
+from skylark.mqcommon.errors import RequestRefused
 
 HEADER = struct.Struct(">qqqqii")
 ENTRY = struct.Struct(">iqii")
@@ -32,6 +35,7 @@ _SLOTS_AT_ONCE = 65_536
 # For fewer entries numpy's calls would cost more than a loop.
 LEAST_COLUMNS = 64
 _ENTRIES_AT_ONCE = 1024
+_SYSTEM_BUSY = 2
 
 
 def entries_at(slots: int) -> int:
@@ -55,16 +59,57 @@ class IndexFile:
         self.entries_at = entries_at(slots)
         # Read in the machine's byte order, which is not the file's: see `_swapped`.
         self._slots = memoryview(self.view)[SLOTS_AT : self.entries_at].cast("i")
+        #: The sums of the file's blocks. Only those of a file that gets no more entries cover header and slots.
+        self.sums = GrowingSums(file.size)
+        self.read_header()
+        #: Whether this process has made the file.
+        self.is_new = self.count == 1
+        # An empty file has nothing on disk to wait for.
+        self._slots_resident = self.is_new
+
+    def read_header(self) -> None:
+        """Take times, places and counts from the file."""
         (self.begin_ms, self.end_ms, self.begin_physical, self.end_physical, self.slot_count, count) = (
             HEADER.unpack_from(self.view, 0)
         )
         self.count: int = max(count, 1)
-        # An empty file has nothing on disk to wait for.
-        self._slots_resident = self.count == 1
 
     @property
     def name(self) -> str:
         return self.file.path.rpartition("/")[2]
+
+    @property
+    def used_bytes(self) -> int:
+        """Where the entries end."""
+        return self.entries_at + self.count * ENTRY_BYTES
+
+    def take_sums(self, first: int, rows: bytes, *, may_have_changed: bool) -> None:
+        """Use the sums of an earlier process. ``may_have_changed``: header and slots, since the sums were written."""
+        self.sums.take_rows(first, rows, self.used_bytes)
+        if may_have_changed:
+            self.sums.forget_to(self.entries_at)
+
+    def slot_sums(self) -> dict[int, PrefixSum]:
+        """The sums of header and slots, which must be in memory, while nothing is added."""
+        found: dict[int, PrefixSum] = {}
+        at = 0
+        while at < self.entries_at:
+            number = self.sums.number_at(at)
+            block = self.sums.block(number)
+            found[number] = PrefixSum.of(self.view[at : min(block.end, self.used_bytes)])
+            at = block.end
+        return found
+
+    def add_sums(self, sums: Mapping[int, PrefixSum]) -> None:
+        """Use these sums of blocks."""
+        for number, known in sums.items():
+            self.sums.put(number, known)
+
+    def take_repair(self, sums: Mapping[int, PrefixSum]) -> None:
+        """The file was made again, and its blocks have these ``sums``: a search may use them."""
+        self.read_header()
+        self.sums = GrowingSums(self.file.size)
+        self.add_sums(sums)
 
     def is_sound(self, after: int, log_end: int) -> bool:
         """Whether the header is possible: its messages are between the physical offsets ``after`` and ``log_end``.
@@ -138,14 +183,15 @@ class IndexFile:
 
     def _write_entries(self, data: bytes) -> None:
         """Write new entries after the present ones, and count them."""
-        at = self.entries_at + self.count * ENTRY_BYTES
+        at = self.used_bytes
         self.view[at : at + len(data)] = data
+        self.sums.extend(at, data)
         self.count += len(data) // ENTRY_BYTES
 
     def newest(self, key_hash: int) -> int:
         """The newest entry in the slot of this hash, where `walk` begins; 0 if there is none."""
         place = key_hash % self.slots
-        check_resident(self.file, SLOTS_AT + place * SLOT_BYTES, SLOT_BYTES)
+        self._check(SLOTS_AT + place * SLOT_BYTES, SLOT_BYTES)
         (number,) = _swapped([self._slots[place]])
         return self._known(number)
 
@@ -154,13 +200,14 @@ class IndexFile:
 
         Returns (physical offsets of entries with this hash and time range, number of entries looked at, next entry or 0
         at the end). Stops early before an entry that is on disk only; NotResident if that is the first one.
+        RequestRefused while the file is damaged.
         """
         found: list[int] = []
         looked = 0
         while 0 < at < self.count and looked < most:
             entry_at = self.entries_at + at * ENTRY_BYTES
             try:
-                check_resident(self.file, entry_at, ENTRY_BYTES)
+                self._check(entry_at, ENTRY_BYTES)
             except NotResident:
                 if not looked:
                     raise
@@ -181,6 +228,7 @@ class IndexFile:
         Blocks: for a thread. After a crash at any time the cut can be repeated: the entries themselves stay, and each
         says what was in its slot before. The header is written when the slots are on disk.
         """
+        self.sums = GrowingSums(self.file.size)
         self.file.pread(SLOTS_AT, self.entries_at - SLOTS_AT)  # so that no page fault blocks the interpreter below
         # First reset slots that a kill left past the count: they would point at entries of other messages once new
         # entries come. Then, newest first, each cut entry puts its predecessor back into its slot.
@@ -223,11 +271,30 @@ class IndexFile:
         """The newest entry of each slot; 0 where there is none."""
         return array("i", map(self._known, _swapped(self._slots)))
 
+    def _check(self, at: int, size: int) -> None:
+        """Within `resident_only`, raise NotResident unless these bytes are in memory, and fit the sums of their blocks.
+
+        RequestRefused while a block does not fit: a search that went on could miss messages.
+        """
+        if bytes_got() is None:
+            return
+        if self.sums.suspects:
+            text = f"the index file {self.name} is damaged, and is being made again from the log; try again later"
+            raise RequestRefused(_SYSTEM_BUSY, text)
+        is_resident = self.file.resident(at, size)
+        if not is_resident or self.sums.needs_look(at, size):
+            raise ColdBlocks(self.file, 0, at, size, self.sums, on_disk=not is_resident)
+
     def _check_slots(self) -> None:
         """NotResident if the slots are on disk only, as they may be after a start: a new entry may change any slot."""
         if not self._slots_resident:
+            if bytes_got() is not None and self.sums.needs_look(0, self.entries_at):
+                raise ColdBlocks(self.file, 0, 0, self.entries_at, self.sums, on_disk=True)
             check_resident(self.file, 0, self.entries_at)
             self._slots_resident = True
+        # From now on header and slots change.
+        if self.sums.sum_of(0).size:
+            self.sums.forget_to(self.entries_at)
 
     def close(self) -> None:
         self._slots.release()

@@ -6,11 +6,14 @@ On a slave, the master's bytes are written into `room` and may end within a reco
 
 import mmap
 from collections.abc import Callable
+from typing import NamedTuple
 
-from skylark.broker.store.log.residency import Span, check_resident
+from skylark.broker.store.log.compared import ComparedBlocks, ComparedFile
+from skylark.broker.store.log.residency import NotResident, Span, bytes_got, check_resident
 from skylark.broker.store.log.segment import Segment, SegmentChain, file_names
 from skylark.broker.store.log.valid_record import valid_record
-from skylark.mqcommon.disk.files import FileSystem
+from skylark.broker.store.sums.block_sums import BlockSums
+from skylark.mqcommon.disk.files import FileSystem, MappedFile
 from skylark.mqcommon.disk.write_again import write_again
 from skylark.mqcommon.errors import ConfigError, StoreError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
@@ -28,6 +31,14 @@ POPULATE_BYTES = 1024 * 1024
 KEY = "mappedFileSizeCommitLog"
 
 
+class FilePlace(NamedTuple):
+    """Bytes of a mapped file, for writes and for reads that nothing compares."""
+
+    file: MappedFile
+    at: int
+    size: int
+
+
 class CommitLog:
     """The log from ``start`` to ``end`` (physical offsets, bytes); durable up to ``flushed``.
 
@@ -36,6 +47,10 @@ class CommitLog:
 
     def __init__(self, fs: FileSystem, directory: str, segment_bytes: int) -> None:
         self.chain = SegmentChain(fs, directory, segment_bytes, durable_files=True)
+        #: The sums of its blocks; a cut drops those of its bytes.
+        self.sums = BlockSums(segment_bytes)
+        #: Its blocks as reads see them, compared with their sums.
+        self.blocks = ComparedBlocks(self.chain, self.sums)
         # The largest record (or batch) that fits into one segment.
         self.max_record_bytes = segment_bytes - BLANK_BYTES
         self.end = 0
@@ -46,6 +61,8 @@ class CommitLog:
         self.syncs = 0
         # The number of wrong queue entries that were made again, and of damaged messages that are skipped.
         self.entries_mended = self.messages_skipped = 0
+        #: Why bytes that the start after a power loss has cut were damaged, and not lost by it; "" if they were not.
+        self.tail_damage = ""
         #: How many times bytes were cut from the end of the open log.
         self.cuts = 0
         # Where the damaged batches are that were logged.
@@ -55,6 +72,8 @@ class CommitLog:
         self._limit = 0
         self._opened_at = 0
         self._opened_start = 0
+        # Where the log ended at the last call of `age` but one, and at the last.
+        self._aged_to = self._aging_to = 0
         # All pages before this offset are ready for writes, or a thread is preparing them.
         self._populated = 0
         #: `take_unpopulated` has nothing to do until the log has grown past this.
@@ -81,6 +100,7 @@ class CommitLog:
         self._opened_start = self.start
         self.flushed = self.raw_flushed = flushed
         self._copied = 0
+        self.sums.drop_from(end)
         self._use_segment()
 
     def write_again(self, start: int) -> None:
@@ -151,47 +171,81 @@ class CommitLog:
         """Add the next file. Blocks. Raises DiskFull."""
         self.chain.extend(self.raw_end)
 
-    def room(self, size: int) -> Span:
+    def room(self, size: int) -> FilePlace:
         """Where to write the next ``size`` bytes from a master, or as many of them as fit into the file."""
         at = self.raw_end
         segment = self.chain.at(at)
         assert segment is not None
-        return Span(segment.file, at - segment.base, min(size, segment.end - at))
+        return FilePlace(segment.file, at - segment.base, min(size, segment.end - at))
 
     def copied(self, size: int) -> None:
         """Record that ``size`` bytes were written at the place that `room` returned."""
         self._copied = self.raw_end + size
 
     def read(self, offset: int, size: int) -> bytes:
-        """``size`` bytes at ``offset``, which must lie in one segment."""
-        check_resident(*self.span(offset, offset + size))
+        """``size`` bytes at ``offset``, which must lie in one segment, compared with the sums of their blocks.
+
+        Outside of `resident_only` it may wait for the disk, and raises Damaged.
+        """
+        file, at, _ = self._compared(offset, offset + size)
+        got = bytes_got()
+        if got is not None:
+            if (data := got.get(Span(file, at, size))) is not None:
+                return data
+            if not file.resident(at, size):
+                raise NotResident([Span(file, at, size)], on_disk=not file.file.resident(at, size))
+        return file.copy(at, size)
+
+    def glance(self, offset: int, size: int) -> bytes:
+        """As `read`, without a comparison: for figures, which must be there when the log is damaged."""
+        file, at, _ = self.span(offset, offset + size)
+        check_resident(file, at, size)
         return self.copy(offset, size)
 
     def copy(self, offset: int, size: int) -> bytes:
-        """As `read`, for bytes that are known to be in memory, or if the caller may wait for the disk."""
+        """As `read`, as the bytes are: for those that this process wrote lately, or if others compare them."""
         segment = self.chain.at(offset)
         if segment is None:
             raise self._absent(offset)
         at = offset - segment.base
         return segment.file.view[at : at + size]
 
-    def span(self, start: int, end: int) -> Span:
+    def span(self, start: int, end: int) -> FilePlace:
         """Where the bytes from ``start`` to ``end`` lie, which must be in one segment."""
         segment = self.chain.at(start)
         if segment is None:
             raise self._absent(start)
-        return Span(segment.file, start - segment.base, end - start)
+        return FilePlace(segment.file, start - segment.base, end - start)
+
+    def compared(self, start: int, end: int) -> Span:
+        """As `span`, for reads: a thread compares the bytes with the sums of their blocks."""
+        return Span(*self._compared(start, end))
+
+    def _compared(self, start: int, end: int) -> tuple[ComparedFile, int, int]:
+        segment = self.chain.at(start)
+        if segment is None:
+            raise self._absent(start)
+        return ComparedFile(self.blocks, segment.file, segment.base), start - segment.base, end - start
 
     def is_recent(self, offset: int) -> bool:
-        """Whether all from ``offset`` on is almost certainly in the page cache: this process wrote it lately."""
-        return offset >= max(self._opened_at, self.end - RECENT_BYTES)
+        """Whether all from ``offset`` on is as this process wrote it lately, and almost certainly in the page cache.
+
+        Sealed blocks do not count: reads compare them.
+        """
+        recent = max(self._opened_at, self._aged_to, self.end - RECENT_BYTES)
+        return offset >= recent and not self.blocks.is_sealed(offset)
+
+    def age(self) -> None:
+        """Call it every few seconds: what was there at the call before is not recent any more."""
+        self.blocks.keep_tail(self._opened_at, self.end)
+        self._aged_to, self._aging_to = self._aging_to, self.end
 
     @property
     def was_cleaned(self) -> bool:
         """Whether files were removed from the front of the log since it was opened."""
         return self.start > self._opened_start
 
-    def take_unpopulated(self) -> Span | None:
+    def take_unpopulated(self) -> FilePlace | None:
         """Bytes ahead of the end whose pages should be made ready to be written to; None if enough are."""
         start = max(self._populated, self.end)
         stop = min(start + POPULATE_BYTES, self._limit)
@@ -209,7 +263,7 @@ class CommitLog:
         if magic not in (MAGIC_V1, MAGIC_V2) or offset + size > self.end:
             return None
         record = self.read(offset, size)
-        return record if len(record) == size else None
+        return record if len(record) == size and not self.blocks.may_be_wrong(offset, offset + size) else None
 
     def holds_something_at(self, offset: int) -> bool:
         """Whether there are bytes other than zeros at ``offset``, which may be past the log's end."""
@@ -243,6 +297,9 @@ class CommitLog:
         self.end, self._copied = min(self.end, offset), min(self._copied, offset)
         self.flushed, self.raw_flushed = min(self.flushed, offset), min(self.raw_flushed, offset)
         self._opened_at = min(self._opened_at, offset)
+        self._aged_to, self._aging_to = min(self._aged_to, offset), min(self._aging_to, offset)
+        self.sums.drop_from(offset)
+        self.blocks.cut_at(offset)
         self._populated = self.populate_at = min(self._populated, offset)
         self._use_segment()
         return left

@@ -3,22 +3,36 @@
 Within `resident_only`, a read of bytes that are not in memory raises NotResident, which names the bytes. The caller has
 a thread read the bytes (`warm`) and repeats the operation with them. So code that reads the store stays plain, and no
 page fault blocks the event loop. Reads outside of `resident_only` are not checked.
-Neighbour: cold_reads.py (repeats the operation).
+Neighbours: compared.py (spans of the log, compared with their sums), cold_reads.py (repeats the operation).
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from skylark.mqcommon.disk.files import MappedFile
-from skylark.mqcommon.errors import FileClosed, SkylarkError
+from skylark.broker.store.sums.block_sums import Block
+from skylark.mqcommon.errors import FileClosed, RequestRefused, SkylarkError
+
+
+class ColdFile(Protocol):
+    """A file whose bytes may be on disk only; see MappedFile."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def size(self) -> int: ...
+
+    def resident(self, at: int, size: int) -> bool: ...
+
+    def pread(self, at: int, size: int) -> bytes: ...
 
 
 class Span(NamedTuple):
     """Bytes of a file."""
 
-    file: MappedFile
+    file: ColdFile
     at: int
     size: int
 
@@ -30,19 +44,66 @@ class NotResident(SkylarkError):
     """
 
     def __init__(self, spans: Sequence[Span], *, on_disk: bool = True, find: Callable[[], bytes] | None = None) -> None:
-        super().__init__(f"{len(spans)} ranges are not in memory, the first of {spans[0].file.path} at {spans[0].at}")
+        first = f", the first of {spans[0].file.path} at {spans[0].at}" if spans else ""
+        super().__init__(f"{len(spans)} ranges are not in memory{first}")
         self.spans = spans
         self.on_disk = on_disk
         self._find = find
 
     def read(self) -> dict[Span, bytes]:
-        """Read the bytes that the operation lacks. Blocks; for a thread."""
+        """Read the bytes that the operation lacks. Blocks; for a thread. Raises Damaged."""
         if self._find is not None:
             return {self.spans[0]: self._find()}
         got: dict[Span, bytes] = {}
         for span in self.spans:
             with suppress(FileClosed):  # the file was removed: the repeated read will see that
                 got[span] = span.file.pread(span.at, span.size)
+        return got
+
+
+class Hold(Protocol):
+    """Where reads wait for the repair of damage."""
+
+    async def wait(self, blocks: Sequence[Block]) -> None:
+        """Return when ``blocks`` may be read again: they are mended, or given up. May be cancelled."""
+
+
+_SYSTEM_BUSY = 2
+
+
+class Damaged(RequestRefused):
+    """``blocks`` of the log do not have the bytes that were written. Raised in the thread that reads them.
+
+    ``hold``: where the reader waits before it reads again. A request that cannot wait is refused; consumers come again.
+    """
+
+    def __init__(self, blocks: Sequence[Block], hold: Hold | None = None) -> None:
+        text = f"{len(blocks)} blocks of the commit log are damaged, the first one between byte {blocks[0].start}"
+        super().__init__(_SYSTEM_BUSY, f"[OVERLOAD]{text} and {blocks[0].end}: they are being mended; try again later")
+        self.blocks = blocks
+        self.hold = hold
+
+    async def wait(self) -> None:
+        """Return when the blocks may be read again; raises this error if there is nobody who could mend them."""
+        if self.hold is None:
+            raise self
+        await self.hold.wait(self.blocks)
+
+
+class AllNotResident(NotResident):
+    """What several reads lack: each is read in its own way."""
+
+    def __init__(self, missing: Sequence[NotResident]) -> None:
+        # Many reads may lack the same bytes.
+        self._missing = {tuple(each.spans): each for each in missing}
+        spans = dict.fromkeys(span for each in missing for span in each.spans)
+        super().__init__([*spans], on_disk=any(each.on_disk for each in missing))
+
+    def read(self) -> dict[Span, bytes]:
+        """As in `NotResident`."""
+        got: dict[Span, bytes] = {}
+        for missing in self._missing.values():
+            got |= missing.read()
         return got
 
 
@@ -73,7 +134,7 @@ def bytes_got() -> Mapping[Span, bytes] | None:
     return _GOT.get()
 
 
-def check_resident(file: MappedFile, at: int, size: int, *, around: int = 0) -> None:
+def check_resident(file: ColdFile, at: int, size: int, *, around: int = 0) -> None:
     """Within `resident_only`, raise NotResident if these bytes are not in memory.
 
     ``around``: read whole blocks of this size, because bytes nearby will be needed soon.
@@ -86,7 +147,7 @@ def check_resident(file: MappedFile, at: int, size: int, *, around: int = 0) -> 
 
 
 def warm(cold: NotResident) -> dict[Span, bytes]:
-    """Read the bytes into memory and return them. Blocks; for a thread.
+    """Read the bytes into memory and return them. Blocks; for a thread. Raises Damaged.
 
     The kernel reads ahead by itself: posix_fadvise(WILLNEED) for the bytes that follow halved the rate (measured).
     """

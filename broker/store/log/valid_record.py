@@ -28,6 +28,9 @@ SECTOR_OF_ZEROS = bytes(SECTOR_BYTES)
 # A topic is also the name of a directory.
 MAX_TOPIC_BYTES = 255
 
+# Fewer zeros at the end of a sector are content.
+_TORN_ZEROS = 8
+
 _SEAL = b"PROPERTIES_CRC32\x01"
 
 
@@ -83,6 +86,21 @@ def torn_reason(view: _View, at: int, record: Record, *, lost_sectors: bool) -> 
         if not any(view[sector : sector + SECTOR_BYTES]):
             return f"a sector of zeros in the properties, at byte {sector - at} of the record"
     return ""
+
+
+def may_lack_sectors(view: _View, at: int, end: int) -> bool:
+    """Whether a power loss that came before the bytes from ``at`` to ``end`` were synced explains that they are wrong.
+
+    Then some sector has zeros from some byte on: it was written before these bytes were there, or never. Otherwise
+    the disk has changed the bytes.
+    """
+    while at < end:
+        stop = min((at // SECTOR_BYTES + 1) * SECTOR_BYTES, end)
+        part = view[at:stop]
+        if len(part) - len(part.rstrip(b"\0")) >= min(len(part), _TORN_ZEROS):
+            return True
+        at = stop
+    return False
 
 
 def past_torn(view: _View, at: int) -> int:

@@ -13,11 +13,11 @@ Neighbours: consumequeue.py (tail, checkpoints and threads are the same here), s
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from skylark.broker.store.log.residency import check_resident
 from skylark.broker.store.queue.bounds_search import BatchBoundsSearch, first_from_end, first_where
-from skylark.broker.store.queue.consumequeue import NEIGHBOUR_BYTES, ConsumeQueue, IsSound, QueueFiles, TopicHead
+from skylark.broker.store.queue.consumequeue import ConsumeQueue, IsSound, QueueFiles, TopicHead
 from skylark.broker.store.queue.delay_levels import DEFAULT, DelayLevels
 from skylark.broker.store.queue.entry import BATCH_ENTRY, BATCH_ENTRY_BYTES, BLANK_SIZE, NOT_COMPACTED, messages_in
+from skylark.broker.store.sums.growing_sums import GrowingSums
 from skylark.mqcommon.message.batch import OVERHEAD
 from skylark.mqcommon.message.flags import INNER_BATCH
 from skylark.mqcommon.message.record import Record
@@ -167,6 +167,7 @@ class BatchConsumeQueue(ConsumeQueue):
             self.chain.zero_from(place * _BYTES, sync=False)
             self._tail[:0] = raw
             self._stored = place
+            self.sums.drop_from(self.stored_bytes)
 
     # --- entries
 
@@ -221,9 +222,11 @@ class BatchConsumeQueue(ConsumeQueue):
         self.min_offset = max(self.min_offset, offset)
         self._first = self.place_of(self.min_offset)
         self.chain.retire_before(min(self._first, self._stored - 1) * _BYTES)
+        self.sums.remove_before(self.chain.start)
 
     def forget(self) -> None:
         self.loaded_to, self.checked = 0, (0, 0)
+        self.sums = GrowingSums(self._segment_bytes)
         self.chain.forget()
         self._tail.clear()
         self._stored = self._first = 0
@@ -260,6 +263,7 @@ class BatchConsumeQueue(ConsumeQueue):
             self.chain.cut_ended()
             self.chain.map_last_anew()
             self._stored = place
+            self.sums.drop_from(self.stored_bytes)
         self.next_offset = offset
         self.loaded_to, self.checked = min(self.loaded_to, offset), (0, 0)
         self.min_offset = min(self.min_offset, offset)
@@ -284,7 +288,7 @@ class BatchConsumeQueue(ConsumeQueue):
         assert segment is not None
         file, at = segment.file, place * _BYTES - segment.base
         size = min(most, self._stored - place, (segment.size - at) // _BYTES) * _BYTES
-        check_resident(file, at, size, around=NEIGHBOUR_BYTES)
+        self._check(file, segment.base, at, size)
         return file.view[at : at + size]
 
     def _in_file(self, place: int) -> BatchAt:

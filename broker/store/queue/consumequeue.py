@@ -16,27 +16,33 @@ checkpoint, of the cleaner or of a deletion, and on the loop in `move_to` and `s
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from skylark.broker.store.log.residency import check_resident
+from skylark.broker.store.log.cold_blocks import ColdBlocks
+from skylark.broker.store.log.residency import bytes_got
 from skylark.broker.store.log.segment import OnMap, SegmentChain, file_path
 from skylark.broker.store.queue.bounds_search import BoundsSearch, entries_back, first_in_log, first_where, two_entries
 from skylark.broker.store.queue.delay_levels import DEFAULT, DelayLevels
 from skylark.broker.store.queue.entry import BLANK_SIZE, ENTRY, ENTRY_BYTES, TAGS_CODE, TAGS_CODE_AT
+from skylark.broker.store.sums.growing_sums import GrowingSums
 from skylark.mqcommon.disk.files import FileSystem, MappedFile
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.message.layout import MIN_RECORD
 from skylark.mqcommon.message.record import Record
 from skylark.mqcommon.names import SCHEDULE_TOPIC, TIMER_TOPIC
 
-# A read of entries that are on disk only brings in this many bytes around them: some 13,000 entries.
-NEIGHBOUR_BYTES = 256 * 1024
 _BLANK = ENTRY.pack(0, BLANK_SIZE, 0)
+# Where an entry has its size, after its physical offset.
+_SIZE_AT = 8
 _pack = ENTRY.pack
 _NOTHING = (0, 0)
 
+# This many bytes are compared with their sum in the event loop: some microseconds.
+_LOOK_BYTES = 16 * 1024
 _FIRST_BYTES = 4096
 _STEP_BYTES = 20 * 4096
 
 IsSound = Callable[[int, int, int], bool]
+#: Mends block ``number`` of a queue, whose bytes do not fit its sum. May raise NotResident, as a read.
+MendBlock = Callable[["ConsumeQueue", int], None]
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -92,13 +98,14 @@ def _allocated_to(end: int, segment_bytes: int) -> int:
 class QueueFiles(NamedTuple):
     """Where the files of queues of one kind are: on which disk, in which directory, of what size.
 
-    ``on_map`` is called after each mapping of a file.
+    ``on_map`` is called after each mapping of a file, ``mend`` when a read meets a block that does not fit its sum.
     """
 
     fs: FileSystem
     directory: str
     segment_bytes: int
     on_map: OnMap
+    mend: MendBlock
 
 
 class TopicHead(NamedTuple):
@@ -120,8 +127,10 @@ class ConsumeQueue:
         "_chain",
         "_directory",
         "_fs",
+        "_mend",
         "_on_map",
         "_segment_bytes",
+        "_skipped",
         "_stored",
         "_tail",
         "checked",
@@ -136,6 +145,7 @@ class ConsumeQueue:
         "queue_id",
         "record_overhead",
         "sealed_at",
+        "sums",
         "topic",
         "topic_tail",
     )
@@ -146,12 +156,16 @@ class ConsumeQueue:
     least_bytes = MIN_RECORD
 
     def __init__(self, files: QueueFiles, head: TopicHead, queue_id: int, levels: DelayLevels = DEFAULT) -> None:
-        self._fs, self._directory, self._segment_bytes, self._on_map = files
+        self._fs, self._directory, self._segment_bytes, self._on_map, self._mend = files
         # None until the first use; the files are then those that hold `min_offset` to `_stored`.
         self._chain: SegmentChain | None = None
         # Entries before this offset are in files, those from it on in the tail.
         self._stored = 0
         self._tail = bytearray()
+        #: The sums of the files' blocks.
+        self.sums = GrowingSums(self._segment_bytes)
+        # The offsets of messages that readers skip, and whether that is still so; None for most queues.
+        self._skipped: dict[int, Callable[[], bool]] | None = None
         self.topic, self.magic, self.topic_tail, self.record_overhead = head
         self.queue_id = queue_id
         self.is_delayed = head.topic in (SCHEDULE_TOPIC, TIMER_TOPIC)  # the tags codes are then times, see tags.py
@@ -179,6 +193,11 @@ class ConsumeQueue:
             self._chain = self._new_chain()
             self._chain.cover(min(self.min_offset, max(self._stored - 1, 0)) * ENTRY_BYTES, self._stored * ENTRY_BYTES)
         return self._chain
+
+    @property
+    def segment_bytes(self) -> int:
+        """The size of each file."""
+        return self._segment_bytes
 
     @property
     def stored_bytes(self) -> int:
@@ -276,6 +295,7 @@ class ConsumeQueue:
         self._tail.clear()
         chain = self.chain  # read before the offsets change, which it is made from
         assert not chain.segments or chain.start <= offset * ENTRY_BYTES <= chain.end
+        self.sums = GrowingSums(self._segment_bytes)
         self.min_offset = self.next_offset = self._stored = offset
 
     @property
@@ -302,8 +322,14 @@ class ConsumeQueue:
         # files that the thread made, since reads find the entries in these files from now on.
         start, size = write.at, len(write.data)
         self.chain.cover(start, start + size)
+        self.sums.extend(start, write.data)
         del self._tail[:size]
         self._stored += size // self.entry_bytes
+
+    def take_sums(self, first: int, rows: bytes) -> None:
+        """Use the sums of an earlier process, see `GrowingSums.take_rows`."""
+        self.sums = GrowingSums(self._segment_bytes)
+        self.sums.take_rows(first, rows, self.stored_bytes)
 
     def take_back(self, offset: int, tags_code: int) -> None:
         """Move the entries from ``offset`` on out of the files and into the tail; for recovery.
@@ -322,6 +348,7 @@ class ConsumeQueue:
             self.chain.zero_from(start, sync=False)
             self._tail[:0] = b"".join(parts)
             self._stored = offset
+            self.sums.drop_from(self.stored_bytes)
         TAGS_CODE.pack_into(self._tail, (offset - self._stored) * ENTRY_BYTES + TAGS_CODE_AT, tags_code)
 
     def put_record(self, record: Record, tags_code: int) -> None:
@@ -338,12 +365,14 @@ class ConsumeQueue:
 
     def entry(self, offset: int) -> tuple[int, int, int]:
         """(physical offset, size, tags code) of message ``offset``, which must exist."""
+        if self._skipped is not None:
+            return ENTRY.unpack(self.raw_entries(offset, 1))
         if offset >= self._stored:
             return ENTRY.unpack_from(self._tail, (offset - self._stored) * ENTRY_BYTES)
         segment = self.chain.at(offset * ENTRY_BYTES)
         assert segment is not None
         file, at = segment.file, offset * ENTRY_BYTES - segment.base
-        check_resident(file, at, ENTRY_BYTES, around=NEIGHBOUR_BYTES)
+        self._check(file, segment.base, at, ENTRY_BYTES)
         return ENTRY.unpack_from(file.view, at)
 
     def entries(self, offset: int, count: int) -> Iterator[tuple[int, int, int]]:
@@ -354,18 +383,44 @@ class ConsumeQueue:
         """As `entries`, as they are in the file."""
         if offset >= self._stored:
             at = (offset - self._stored) * ENTRY_BYTES
-            return bytes(self._tail[at : at + count * ENTRY_BYTES])
+            data = bytes(self._tail[at : at + count * ENTRY_BYTES])
+            return data if self._skipped is None else self._without_skipped(offset, data)
         segment = self.chain.at(offset * ENTRY_BYTES)
         if segment is None:
             return b""
         at = offset * ENTRY_BYTES - segment.base
         here = min(count, self._stored - offset, (segment.size - at) // ENTRY_BYTES)
         file, size = segment.file, here * ENTRY_BYTES
-        check_resident(file, at, size, around=NEIGHBOUR_BYTES)
+        self._check(file, segment.base, at, size)
         data = file.view[at : at + size]
         if here < count and offset + here == self._stored:
             data += self._tail[: (count - here) * ENTRY_BYTES]
-        return data
+        return data if self._skipped is None else self._without_skipped(offset, data)
+
+    def skip(self, offset: int, while_: Callable[[], bool]) -> bool:
+        """Let readers see a blank instead of the entry of ``offset``, ``while_`` it is True: its message is damaged.
+
+        The file stays as it is. Returns whether readers saw the entry before.
+        """
+        if self._skipped is None:
+            self._skipped = {}
+        is_new = offset not in self._skipped
+        self._skipped[offset] = while_
+        return is_new
+
+    def _without_skipped(self, offset: int, data: bytes) -> bytes:
+        """``data``, the entries from ``offset`` on, with blanks for messages that are skipped."""
+        assert self._skipped is not None
+        found, end = bytearray(data), offset + len(data) // ENTRY_BYTES
+        for skipped, is_so in [*self._skipped.items()]:
+            if not is_so():
+                del self._skipped[skipped]
+            elif offset <= skipped < end:
+                at = (skipped - offset) * ENTRY_BYTES
+                found[at + _SIZE_AT : at + ENTRY_BYTES] = _BLANK[_SIZE_AT:]
+        if not self._skipped:
+            self._skipped = None
+        return bytes(found)
 
     def bounds_search(self) -> BoundsSearch:
         """A search of the files, for a thread, for the first message that the log still has; it has all of the tail."""
@@ -377,6 +432,7 @@ class ConsumeQueue:
         The file of the last message stays, even if that message is gone: it tells at which offset the queue goes on.
         """
         self.chain.retire_before(min(max(self.min_offset, offset), self._stored - 1) * ENTRY_BYTES)
+        self.sums.remove_before(self.chain.start)
         self.min_offset = max(self.min_offset, offset)
 
     @property
@@ -388,6 +444,10 @@ class ConsumeQueue:
     def stored_end(self) -> int:
         """The place after the last entry that is in a file."""
         return self._stored
+
+    def tail(self) -> bytes:
+        """A copy of the entries that are in memory only."""
+        return bytes(self._tail)
 
     def tail_start(self, log_end: int) -> int:
         """Where the message of the first entry after those in files is, or ``log_end``."""
@@ -423,8 +483,10 @@ class ConsumeQueue:
     def forget(self) -> None:
         """Drop all entries; the caller removes the files."""
         self.loaded_to, self.checked = 0, _NOTHING
+        self.sums = GrowingSums(self._segment_bytes)
         self.chain.forget()
         self._tail.clear()
+        self._skipped = None
         self._stored = self.next_offset
 
     def close(self) -> None:
@@ -450,6 +512,7 @@ class ConsumeQueue:
             first = at // self._segment_bytes * self._segment_bytes // ENTRY_BYTES
             if first > self.next_offset:
                 self._tail.clear()
+                self.sums = GrowingSums(self._segment_bytes)
                 self.next_offset = self._stored = first
             self.append_many(_BLANK * (queue_offset - self.next_offset))
             self.min_offset = queue_offset
@@ -476,6 +539,7 @@ class ConsumeQueue:
             self.chain.cut_ended()  # queues have no files that are made ahead
             self.chain.map_last_anew()
             self._stored = offset
+            self.sums.drop_from(self.stored_bytes)
         self.next_offset = offset
         self.loaded_to, self.checked = min(self.loaded_to, offset), _NOTHING
         self.min_offset = min(self.min_offset, offset)
@@ -484,6 +548,36 @@ class ConsumeQueue:
         return SegmentChain(
             self._fs, self.directory, self._segment_bytes, durable_files=False, allocated=0, on_map=self._on_map
         )
+
+    def _check(self, file: MappedFile, base: int, at: int, size: int) -> None:
+        """Within `resident_only`, raise NotResident unless these bytes are in memory, and fit the sums of their blocks.
+
+        They are at ``at`` of a file that begins at ``base`` of the chain. Whole blocks are read: the entries around
+        will be needed soon. A block that does not fit its sum is mended from the log first.
+        """
+        if bytes_got() is None:
+            return
+        sums, is_resident = self.sums, file.resident(at, size)
+        if is_resident and sums.needs_look(base + at, size):
+            self._look_here(file, base, at, size)
+        if sums.suspects and (number := sums.suspected(base + at, size)) is not None:
+            self._mend(self, number)
+        if not is_resident or sums.needs_look(base + at, size):
+            raise ColdBlocks(file, base, at, size, sums, on_disk=not is_resident)
+
+    def _look_here(self, file: MappedFile, base: int, at: int, size: int) -> None:
+        """Compare a block that has few bytes and is in memory: that costs less than a thread."""
+        sums = self.sums
+        number = sums.number_at(base + at)
+        known, start = sums.sum_of(number), sums.block(number).start - base
+        if number != sums.number_at(base + at + size - 1) or known.size > _LOOK_BYTES:
+            return
+        if not file.resident(start, known.size):
+            return
+        if known.fits(file.view[start : start + known.size]):
+            sums.see(number)
+        else:
+            sums.suspect(number)
 
     def _read_file(self, offset: int) -> bytes:
         """The bytes of an entry in a file, read without mapping the file."""

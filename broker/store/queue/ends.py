@@ -155,6 +155,18 @@ def read_queue_ends(fs: ReadableFiles, directory: str) -> QueueEnds | None:
     return QueueEnds(log_start, ends, dict(index_files), tuple((topic, number) for topic, number in unfinished))
 
 
+def is_whole_since(data: bytes) -> bool:
+    """Whether ``data``, of `queueEnds.since`, has nothing but whole frames."""
+    at = _CRC.size
+    while at + _FRAME.size <= len(data):
+        crc, size = _FRAME.unpack_from(data, at)
+        at += _FRAME.size
+        if not size or crc32(data[at : at + size]) != crc:
+            return False
+        at += size
+    return at == len(data)
+
+
 def _add_since(fs: ReadableFiles, directory: str, written: bytes, ends: dict[str, dict[int, tuple[int, int]]]) -> None:
     path = f"{directory}/{SINCE_NAME}"
     raw = fs.read(path) if fs.exists(path) else b""

@@ -1,16 +1,18 @@
 """Queue entries that do not name the queue's messages: they are found when they are used, and made again from the log.
 
-A disk may return other bytes than were written. An entry with a wrong physical offset or size would make a pull return
-another queue's messages, or bytes that are no message. So a read compares the first and the last entry of each run of
-adjacent messages with the records that they name. If both are right, the entries between them are right, too: the log
-has all messages of the queue in order. Entries that this process made lately are right, and are not compared.
-
-The first reader after a start compares each message that an earlier process stored, and its body with the CRC.
+An entry with a wrong physical offset or size would make a pull return another queue's messages. So a read compares the
+first and the last entry of each run of adjacent messages with the records that they name. If both are right, the
+entries between them are right, too: the log has all messages of the queue in order. Entries that this process made
+lately are right, and are not compared. Where the log has no sums for its blocks, each message is compared, and its body
+with the CRC.
 
 A thread finds the right entries: it goes outwards from the wrong ones to the next right ones, and reads the log between
 the two records that these name. The event loop then replaces the entries, unless they have changed meanwhile. A message
-that the log does not have any more, or whose body is damaged, gets a blank entry, which readers skip.
-Neighbours: store/reader.py (compares), log/residency.py (how a read waits for a thread), rebuild.py (whole queues).
+that the log does not have any more gets a blank entry, which readers skip. Where the log has bytes that are no sound
+record, the search raises Damaged: the message may be mended. When its block was given up, the entry stays as it is, and
+readers skip the message (`ConsumeQueue.skip`) until the block is mended.
+Neighbours: store/reader.py (compares), log/compared.py (blocks and sums), log/residency.py (how a read waits for a
+thread), rebuild.py (whole queues).
 """
 
 import logging
@@ -18,12 +20,13 @@ import struct
 import sys
 from array import array
 from collections.abc import Iterator, Sequence
+from functools import partial
 from mmap import mmap
 from zlib import crc32
 
 from skylark.broker.store.log.commitlog import CommitLog
 from skylark.broker.store.log.log_files import LogFile
-from skylark.broker.store.log.residency import NotResident, Span, bytes_got, check_resident
+from skylark.broker.store.log.residency import Damaged, NotResident, Span, bytes_got
 from skylark.broker.store.log.segment import Segment
 from skylark.broker.store.log.valid_record import valid_record
 from skylark.broker.store.queue.batch_queue import BatchAt, BatchConsumeQueue
@@ -31,7 +34,8 @@ from skylark.broker.store.queue.consumequeue import ConsumeQueue
 from skylark.broker.store.queue.entry import BATCH_ENTRY, BLANK_SIZE, ENTRY, ENTRY_BYTES, NOT_COMPACTED, messages_in
 from skylark.broker.store.queue.rebuild import is_queued
 from skylark.broker.store.queue.tags import TagCodes
-from skylark.mqcommon.disk.files import FileSystem
+from skylark.broker.store.sums.block_sums import Block
+from skylark.mqcommon.disk.files import FileSystem, MappedFile
 from skylark.mqcommon.errors import FileClosed, ProtocolError, SkylarkError, StoreError
 from skylark.mqcommon.message.columns import alike
 from skylark.mqcommon.message.flags import HOSTS_V6
@@ -189,12 +193,18 @@ def name_batches(queue: BatchConsumeQueue, batches: list[BatchAt], data: bytes, 
 
 
 def whole_batches(log: CommitLog, queue: BatchConsumeQueue, batches: list[BatchAt], data: bytes) -> bytes:
-    """``data``, the records of ``batches``, without those whose bodies are damaged; these go from ``batches``, too."""
+    """``data``, the records of ``batches``, without those whose bodies are damaged; these go from ``batches``, too.
+
+    Raises Damaged if they may be mended.
+    """
     at, sound, parts = 0, [], []
     for batch in batches:
-        if has_sound_body(data, at):
+        may_be_wrong = log.blocks.may_be_wrong(batch.physical, batch.physical + batch.size)
+        if has_sound_body(data, at) and not may_be_wrong:
             sound.append(batch)
             parts.append(data[at : at + batch.size])
+        elif not log.blocks.is_given_up(batch.physical):
+            raise Damaged([*log.sums.blocks(batch.physical, batch.physical + batch.size)], log.blocks.hold)
         elif batch.physical not in log.damaged_batches:
             log.damaged_batches.add(batch.physical)
             log.messages_skipped += batch.messages
@@ -237,11 +247,10 @@ def _is_batch(log: CommitLog, queue: BatchConsumeQueue, entry: BatchAt, *, count
     if not entry.is_entry or not log.start <= entry.physical < entry.physical + entry.size <= log.end:
         # An entry before the start of the log names a batch that was removed.
         return entry.is_entry and entry.physical < log.start and log.was_cleaned
-    file, at, _ = log.span(entry.physical, entry.physical + entry.size)
-    check_resident(file, at, entry.size)
-    if not names_message(queue, entry.base, entry.physical, entry.size, file.view, at):
+    data = log.read(entry.physical, entry.size)
+    if not names_message(queue, entry.base, entry.physical, entry.size, data, 0):
         return False
-    return not counted or name_batches(queue, [entry], file.view[at : at + entry.size], counted=True)
+    return not counted or name_batches(queue, [entry], data, counted=True)
 
 
 def _is_message(raw: bytes, topic: str, queue_id: int, offset: int, physical: int) -> bool:
@@ -253,20 +262,23 @@ def _is_message(raw: bytes, topic: str, queue_id: int, offset: int, physical: in
 
 
 class EntriesDamaged(SkylarkError):
-    """Some of the entries from ``place`` to ``end`` in the files of ``queue`` do not name its messages."""
+    """Some of the entries from ``place`` to ``end`` of ``queue`` do not name its messages, or these are damaged."""
 
-    def __init__(self, log: CommitLog, queue: ConsumeQueue, place: int, end: int, *, bodies: bool = False) -> None:
-        """``bodies``: a message with a damaged body counts as gone."""
+    def __init__(
+        self, log: CommitLog, queue: ConsumeQueue, place: int, end: int, *, bodies: bool = False, whole: bool = False
+    ) -> None:
+        """``bodies``: a message with a damaged body counts as gone. ``whole``: as in `_Search`."""
         self.queue = queue
         self._log = log
-        self._place, self._end = place, min(end, queue.stored_end)
-        segment = queue.chain.at(place * queue.entry_bytes)
+        # Entries that are in memory only are right, but the message of one may be damaged.
+        self._place, self._end = place, min(end, queue.stored_end if queue.is_batch else queue.next_offset)
+        segment = queue.chain.at(place * queue.entry_bytes) if place < queue.stored_end else log.chain.at(log.start)
         if segment is None or place >= self._end:
             raise StoreError(f"entry {place} of queue {queue.topic}/{queue.queue_id} names another message")
-        at = place * queue.entry_bytes - segment.base
         super().__init__(f"entries of queue {queue.topic}/{queue.queue_id} from place {place} on")
-        self._span = Span(segment.file, at, queue.entry_bytes)
-        self._search = _Search(log, queue, self._place, self._end, bodies=bodies)
+        # The name under which `mend` gets what the thread has found.
+        self._span = Span(segment.file, place * queue.entry_bytes - segment.base, queue.entry_bytes)
+        self._search = _Search(log, queue, self._place, self._end, bodies=bodies, whole=whole)
 
     def mend(self) -> bool:
         """Replace the wrong entries by what a thread found for this read of the queue; whether something was replaced.
@@ -279,24 +291,45 @@ class EntriesDamaged(SkylarkError):
         found = self._search.run() if got is None else got.get(self._span)
         if found is None:
             raise NotResident([self._span], find=self._search.run)
+        return self.replace(found)
+
+    @property
+    def unresolved(self) -> int:
+        """How many entries, of those to be compared whole, `search` has found wrong, and no record for them."""
+        return self._search.unresolved
+
+    def search(self) -> bytes:
+        """What `replace` needs. Blocks; for a thread."""
+        return self._search.run()
+
+    def replace(self, found: bytes) -> bool:
+        """Replace the wrong entries by what `search` has found; whether something was replaced. For the event loop."""
         (first,) = _FIRST.unpack_from(found)
-        half = (len(found) - _FIRST.size) // 2
-        seen, right = found[_FIRST.size : _FIRST.size + half], found[_FIRST.size + half :]
+        size = self.queue.entry_bytes
+        count = (len(found) - _FIRST.size) // (2 * size + _FIRST.size)
+        middle, end = _FIRST.size + count * size, _FIRST.size + 2 * count * size
+        seen, right = found[_FIRST.size : middle], found[middle:end]
         # Replaced only where the bytes are still those that the thread has seen.
         places = self.queue.replace_entries(first, seen, right)
-        if places:
-            self._report_repair(places, first, seen, right)
-        return bool(places)
+        skipped: list[int] = []
+        blocks = self._log.blocks
+        for place, (block,) in enumerate(_FIRST.iter_unpack(found[end:]), first):
+            if block >= 0 and self.queue.skip(place, partial(blocks.is_given_up, block)):
+                skipped.append(place)
+        if places or skipped:
+            self._report_repair(places, skipped, first, seen, right)
+        return bool(places or skipped)
 
-    def _report_repair(self, places: list[int], first: int, seen: bytes, right: bytes) -> None:
-        # A blank in place of an entry means that the log has no sound message there: the message is lost, which is an
-        # ERROR. The other messages were found again.
+    def _report_repair(self, places: list[int], skipped: list[int], first: int, seen: bytes, right: bytes) -> None:
+        # A blank in place of an entry means that the log has no such message: it is lost, which is an ERROR, as is a
+        # message that is skipped. The other messages were found again.
         queue, size = self.queue, self.queue.entry_bytes
         name = f"{queue.topic}/{queue.queue_id}"
-        lost = [place for place in places if not queue.is_batch and right.startswith(_BLANK, (place - first) * size)]
+        blank = [place for place in places if not queue.is_batch and right.startswith(_BLANK, (place - first) * size)]
+        lost = sorted([*blank, *skipped])
         self._log.messages_skipped += len(lost)
-        self._log.entries_mended += len(places) - len(lost)
-        if len(lost) < len(places):
+        self._log.entries_mended += len(places) - len(blank)
+        if len(blank) < len(places):
             segment = queue.chain.at(places[0] * size)
             base = 0 if segment is None else segment.base
             logger.warning(
@@ -305,7 +338,7 @@ class EntriesDamaged(SkylarkError):
                 queue.directory if segment is None else segment.path,
                 places[0] * size - base,
                 (places[-1] + 1) * size - base,
-                len(places) - len(lost),
+                len(places) - len(blank),
                 name,
             )
         if lost:
@@ -314,36 +347,66 @@ class EntriesDamaged(SkylarkError):
             where = "the commit log" if segment is None else f"{segment.path}, byte {physical - segment.base}"
             logger.error(
                 "%d messages of queue %s, from offset %d to %d, are damaged or gone, the first one at %s: readers skip "
-                "them. To examine the store, stop the broker and run: broker verifyStore",
+                "them%s. To examine the store, stop the broker and run: broker verifyStore",
                 len(lost),
                 name,
                 lost[0],
                 lost[-1],
                 where,
+                ", until they are mended" if skipped else "",
             )
+
+
+def mend_block(log: CommitLog, queue: ConsumeQueue, number: int) -> None:
+    """Mend block ``number`` of the queue's files, which does not fit its sum; see `EntriesDamaged.mend`."""
+    places = places_of(queue, queue.sums.block(number))
+    if places and EntriesDamaged(log, queue, places.start, places.stop, whole=True).mend():
+        queue.sums.look_again(number)
+        return
+    # The entries are what the log says, as far as it goes. So the sum is stale, or of entries that are not used.
+    queue.sums.forget(number)
+
+
+def places_of(queue: ConsumeQueue, block: Block) -> range:
+    """The places of the entries that have bytes in ``block``, as far as the queue has them in files."""
+    size = queue.entry_bytes
+    return range(max(block.start // size, queue.first_place), min(-(-block.end // size), queue.stored_end))
 
 
 class _Search:
     """Finds the right entries, in a thread, from copies of what the event loop may change."""
 
-    def __init__(self, log: CommitLog, queue: ConsumeQueue, place: int, end: int, *, bodies: bool) -> None:
+    def __init__(
+        self, log: CommitLog, queue: ConsumeQueue, place: int, end: int, *, bodies: bool = False, whole: bool = False
+    ) -> None:
+        """``whole``: compare all bytes of the entries, and leave entries as they are whose messages the log lacks."""
         self._bodies = bodies
+        self._whole = whole
+        self.unresolved = 0
         self._fs: FileSystem = queue.chain.fs
         self._queue = queue
         self._codes = TagCodes(queue.levels)
         self._place, self._end = place, end
-        self._low, self._high = queue.first_place, queue.stored_end
+        # From `_stored` on the entries are in `_tail`.
+        self._low, self._stored = queue.first_place, queue.stored_end
+        self._tail = queue.tail() if end > self._stored else b""
+        self._high = self._stored + len(self._tail) // queue.entry_bytes
         self._files = queue.chain.segments[:]
-        self._log = _LogPart(self._fs, log.chain.segments[:], log.start, queue.tail_start(log.end))
+        log_end = log.end if self._tail else queue.tail_start(log.end)
+        self._log = _LogPart(self._fs, log.chain.segments[:], log.start, log_end, log)
 
     def run(self) -> bytes:
-        """The first place as 8 bytes, the entries as they are, and as they should be."""
+        """The first place as 8 bytes, the entries as they are, and as they should be.
+
+        Then for each place 8 bytes: where the block starts whose damage hides its message, or -1. Raises Damaged.
+        """
         try:
             first, last = self._wrong()
             if first == last:
                 return _FIRST.pack(first)
             seen = b"".join(self._raw(place, last) for place in self._starts(first, last))
-            return _FIRST.pack(first) + seen + self._right(first, last)
+            right = self._right(first, last, seen)
+            return _FIRST.pack(first) + seen + self._without_hidden(seen, right)
         except (FileNotFoundError, FileClosed):
             return _FIRST.pack(self._place)  # a file was removed meanwhile: the repeated read sees that
         finally:
@@ -367,7 +430,7 @@ class _Search:
             last = place + 1
         return first, last
 
-    def _right(self, first: int, last: int) -> bytes:
+    def _right(self, first: int, last: int, seen: bytes) -> bytes:
         """What the log says about these places. A hole in the queue stays one."""
         queue, size = self._queue, self._queue.entry_bytes
         # The part of the log between the records that the right entries on both sides name, or its start or end.
@@ -398,13 +461,39 @@ class _Search:
                     f"has {len(found)} records for them. Stop the broker and run: broker verifyStore"
                 )
             return b"".join([self._batch_entry(record) for record in found])
-        right = bytearray(_BLANK * (last - first))
+        right = bytearray(seen if self._whole else _BLANK * (last - first))
         for record in found:
             is_whole = not self._bodies or crc32(record.body) & CRC_MASK == record.body_crc
+            if not is_whole or self._log.may_be_wrong(record.physical_offset, record.size):
+                is_whole = False
+                self._log.note_damage(record)
             if first <= record.queue_offset < last and is_whole:
                 at = (record.queue_offset - first) * size
                 right[at : at + size] = ENTRY.pack(record.physical_offset, record.size, self._codes.of_record(record))
+        if self._whole:
+            places = range(len(right) // size)
+            self.unresolved = sum(
+                not self._is_right(first + n, bytes(right[n * size : (n + 1) * size])) for n in places
+            )
         return bytes(right)
+
+    def _without_hidden(self, seen: bytes, right: bytes) -> bytes:
+        """``right``, with ``seen`` in place of blanks for messages that damage of the log hides; and the blocks."""
+        size, damaged = self._queue.entry_bytes, self._log.damaged
+        count = len(seen) // size
+        if self._queue.is_batch or not damaged:
+            return right + _FIRST.pack(-1) * count
+        self._log.refuse_damaged()
+        kept, blocks = bytearray(right), bytearray()
+        for at in range(0, len(seen), size):
+            block = -1
+            if right.startswith(_BLANK, at) and not seen.startswith(_BLANK, at):
+                # The entry may be wrong, too: then any damaged block may hide its message.
+                named = self._log.block_start(_FIRST.unpack_from(seen, at)[0])
+                block = named if named in damaged else min(damaged)
+                kept[at : at + size] = seen[at : at + size]
+            blocks += _FIRST.pack(block)
+        return bytes(kept) + bytes(blocks)
 
     def _batch_entry(self, record: Record) -> bytes:
         code, messages = self._codes.of_record(record), messages_in(record)
@@ -429,9 +518,11 @@ class _Search:
                 return False
             return self._batch_entry(record)[:_COMPARED] == raw[:_COMPARED]
         if size == BLANK_SIZE:
-            return True
+            return not self._whole or raw == _BLANK
         record = self._log.record(physical, size, check_crc=self._bodies)
-        return record is not None and self._is_own(record, place)
+        if record is None or not self._is_own(record, place) or self._log.may_be_wrong(physical, size):
+            return False
+        return not self._whole or self._codes.of_record(record) == ENTRY.unpack(raw)[2]
 
     def _is_own(self, record: Record, offset: int) -> bool:
         return is_in(record, self._queue.topic, self._queue.queue_id, offset)
@@ -441,7 +532,8 @@ class _Search:
         per_file = self._queue.chain.segment_bytes // self._queue.entry_bytes
         while first < last:
             yield first
-            first = min((first // per_file + 1) * per_file, first + _READ, last)
+            end = (first // per_file + 1) * per_file if first < self._stored else last
+            first = min(end, self._stored if first < self._stored else last, first + _READ, last)
 
     def _each(self, first: int, last: int) -> Iterator[tuple[int, bytes]]:
         size = self._queue.entry_bytes
@@ -451,23 +543,58 @@ class _Search:
                 yield start + at // size, raw[at : at + size]
 
     def _raw(self, place: int, end: int) -> bytes:
-        """The bytes of entries from ``place`` on, at most `_READ`, up to ``end`` or the end of the file."""
+        """The bytes of entries from ``place`` on, at most `_READ`, up to ``end``, the end of the file, or the tail."""
         size = self._queue.entry_bytes
+        if place >= self._stored:
+            return self._tail[(place - self._stored) * size : (min(place + _READ, end) - self._stored) * size]
         position = place * size
         segment = self._files[(position - self._files[0].base) // self._files[0].size]
-        count = min(end - place, _READ, (segment.end - position) // size)
+        count = min(end - place, self._stored - place, _READ, (segment.end - position) // size)
         return self._fs.read_part(segment.path, position - segment.base, count * size)
 
 
 class _LogPart:
-    """The log from ``start`` to ``end``, in files that a thread maps for itself."""
+    """The log from ``start`` to ``end``, in files that a thread maps for itself. Its reads raise Damaged."""
 
-    def __init__(self, fs: FileSystem, segments: list[Segment], start: int, end: int) -> None:
+    def __init__(self, fs: FileSystem, segments: list[Segment], start: int, end: int, log: CommitLog) -> None:
         self._fs = fs
         self._segments = segments
         self._open: dict[int, LogFile] = {}
+        self._maps: dict[int, MappedFile] = {}
+        self._blocks, self._sums = log.blocks, log.sums
+        # Where the blocks start that were compared.
+        self._compared: set[int] = set()
+        #: The blocks in which bytes are no sound records, by where they start.
+        self.damaged: dict[int, Block] = {}
         self.start = start
         self.end = end
+
+    def block_start(self, offset: int) -> int:
+        """Where the block of ``offset`` starts."""
+        return self._sums.block_at(offset).start
+
+    def refuse_damaged(self) -> None:
+        """Raise Damaged for the blocks with unsound records, unless they are given up."""
+        if wrong := [block for block in self.damaged.values() if not self._blocks.is_given_up(block.start)]:
+            raise Damaged(wrong, self._blocks.hold)
+
+    def _compare(self, file: LogFile, start: int, end: int) -> None:
+        """Compare the blocks that hold these bytes, once: then they can be read in the map."""
+        for block in self._sums.blocks(start, min(end, file.end)):
+            if block.start not in self._compared:
+                self._blocks.compare(self._maps[file.base], file.base, block)
+                self._compared.add(block.start)
+
+    def may_be_wrong(self, physical: int, size: int) -> bool:
+        """Whether the record at ``physical`` may be wrong although it looks sound."""
+        return self._blocks.may_be_wrong(physical, physical + size)
+
+    def note_damage(self, record: Record) -> None:
+        """Note that ``record`` is damaged, or may be."""
+        self._note_damage(record.physical_offset, record.physical_offset + record.size)
+
+    def _note_damage(self, start: int, end: int) -> None:
+        self.damaged.update({block.start: block for block in self._sums.blocks(start, end)})
 
     def _file(self, offset: int) -> LogFile | None:
         if not self.start <= offset < self.end:
@@ -475,7 +602,7 @@ class _LogPart:
         segment = self._segments[(offset - self._segments[0].base) // self._segments[0].size]
         file = self._open.get(segment.base)
         if file is None:
-            map_ = self._fs.open_map(segment.path, segment.size, create=False)
+            map_ = self._maps[segment.base] = self._fs.open_map(segment.path, segment.size, create=False)
             file = self._open[segment.base] = LogFile(segment.path, segment.base, map_)
         return file
 
@@ -485,6 +612,7 @@ class _LogPart:
         if file is None or not 0 < size <= file.end - physical:
             return None
         at = physical - file.base
+        self._compare(file, physical, physical + size)
         record, _ = valid_record(file.view[at : at + size], physical, check_crc=check_crc)
         return record if record is not None and record.size == size else None
 
@@ -495,13 +623,16 @@ class _LogPart:
             if at + BLANK_BYTES > file.end:
                 at = file.end
                 continue
+            self._compare(file, at, at + BLANK_BYTES)
             size, magic = SIZE_MAGIC.unpack_from(file.view, at - file.base)
             if magic == BLANK_MAGIC:
                 at = file.end
                 continue
             record = self.record(at, size)
             if record is None:
-                at = file.next_sound(at + 1, min(end, file.end)) or file.end
+                after = file.next_sound(at + 1, min(end, file.end)) or file.end
+                self._note_damage(at, min(after, end))
+                at = after
                 continue
             yield record
             at += size

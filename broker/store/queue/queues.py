@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from skylark.broker.store.log.valid_record import is_storable
 from skylark.broker.store.queue.batch_queue import BatchConsumeQueue
-from skylark.broker.store.queue.consumequeue import ConsumeQueue, QueueFiles, TopicHead
+from skylark.broker.store.queue.consumequeue import ConsumeQueue, MendBlock, QueueFiles, TopicHead
 from skylark.broker.store.queue.delay_levels import DelayLevels
 from skylark.broker.store.queue.entry import BLANK_SIZE
 from skylark.broker.store.queue.queue_maps import QueueMaps
@@ -26,7 +26,7 @@ _ILLEGAL = 13
 class Queues:
     """Queues are made when their first messages come. ``store_host``: the host in their records.
 
-    ``batch_directory`` and ``batch_segment_bytes`` are for batch queues.
+    ``batch_directory`` and ``batch_segment_bytes`` are for batch queues. ``mend``: see `QueueFiles`.
     """
 
     def __init__(
@@ -38,6 +38,7 @@ class Queues:
         batch_directory: str,
         batch_segment_bytes: int,
         levels: DelayLevels,
+        mend: MendBlock,
     ) -> None:
         self._fs = fs
         self.directory = directory
@@ -45,8 +46,8 @@ class Queues:
         #: The files that are mapped for reads.
         self.maps = QueueMaps()
         fs.on_shortage(self.maps.make_room)
-        self._files = QueueFiles(fs, directory, segment_bytes, self.maps.add)
-        self._batch_files = QueueFiles(fs, batch_directory, batch_segment_bytes, self.maps.add)
+        self._files = QueueFiles(fs, directory, segment_bytes, self.maps.add, mend)
+        self._batch_files = QueueFiles(fs, batch_directory, batch_segment_bytes, self.maps.add, mend)
         self._levels = levels
         # Whether the queues of a topic are batch queues, see `use_kinds`.
         self._is_batch: Callable[[str], bool] = lambda topic: False

@@ -26,6 +26,7 @@ from skylark.broker.store.log.segment import file_names
 from skylark.broker.store.queue.ends import QueueEnds, read_queue_ends, write_queue_ends
 from skylark.broker.store.queue.entry import BATCH_ENTRY_BYTES, ENTRY_BYTES
 from skylark.broker.store.queue.queues import Queues
+from skylark.broker.store.sums.sum_files import SumFiles
 from skylark.mqcommon.disk.atomic import read_with_crc, unshare, write_with_crc
 from skylark.mqcommon.disk.files import FileSystem, MappedFile
 from skylark.mqcommon.errors import StoreCorrupt
@@ -189,6 +190,7 @@ def resume_truncation(
     # A kill may have come before the name was on disk; a power loss could then still undo the intent, but not the cut.
     # All steps are done again, as it is not known which of them were done. Each gives the same result a second time.
     fs.fsync_dir(directory)
+    SumFiles(fs, directory, log.sums, log.chain.segment_bytes).cut(intent.start)
     truncate_log(fs, log.chain.directory, intent.start, intent.end)
     truncate_queues(fs, queues, intent.queues)
     for file in index.retire_after(intent.start):

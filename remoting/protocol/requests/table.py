@@ -16,6 +16,7 @@ from skylark.remoting.protocol.requests import (
     consuming,
     controller,
     groups,
+    healing,
     offsets,
     pops,
     proxied,
@@ -25,6 +26,7 @@ from skylark.remoting.protocol.requests import (
     registrations,
     replication,
     routes,
+    scrubs,
     sends,
     shrinking,
     topics,
@@ -34,8 +36,8 @@ from skylark.remoting.protocol.requests import (
 AnyRequest = Request[Any, Any, Any, Any]
 
 FAMILIES: Final = (
-    acl, auth, backups, brokers, clients, consuming, controller, groups, offsets, pops, proxied, pulls, query, raft,
-    registrations, replication, routes, sends, shrinking, topics, transactions,
+    acl, auth, backups, brokers, clients, consuming, controller, groups, healing, offsets, pops, proxied, pulls, query,
+    raft, registrations, replication, routes, scrubs, sends, shrinking, topics, transactions,
 )  # fmt: skip
 #: Each description is a constant whose name is RocketMQ's name of the code.
 BY_NAME: Final[Mapping[str, AnyRequest]] = {

@@ -1,4 +1,4 @@
-"""The load of one broker, and the lag of one slave, read from brokers' runtime infos. Pure."""
+"""The load of one broker, the damage of its disk, and the lag of one slave, from brokers' runtime infos. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import field
@@ -56,6 +56,21 @@ class SlaveLag:
     lag_ms: int | None = None
 
 
+@lazy_dataclass(frozen=True, slots=True)
+class StoreScrubs:
+    """What a broker's scrubs have found. All values are None for a broker that does not scrub.
+
+    ``last_scrub_ms``: when all of the store was checked last; 0: never. ``scrub_percent``: how far the present scrub
+    is, 100 between two. Blocks are those of the log: ``blocks_repaired`` since the broker's start, ``suspects`` are
+    damaged now.
+    """
+
+    last_scrub_ms: int | None = field(default=None, metadata=named("lastScrub"))
+    scrub_percent: int | None = None
+    blocks_repaired: int | None = None
+    suspects: int | None = None
+
+
 class _Info:
     """A broker's runtime info, whose values are text; a value that is missing or not a number is read as 0."""
 
@@ -97,6 +112,19 @@ def load_of(table: Mapping[str, str], now_ms: int) -> BrokerLoad:
         stored_hours=(now_ms - earliest_ms) / 3_600_000 if earliest_ms > 0 else 0.0,
         commit_log_disk_ratio=info.as_float("commitLogDiskRatio"),
         is_active=table.get("brokerActive") == "true",
+    )
+
+
+def scrubs_of(table: Mapping[str, str]) -> StoreScrubs:
+    """What a broker's runtime info says of its scrubs."""
+    info = _Info(table)
+    if "blocksDamaged" not in table:
+        return StoreScrubs()
+    return StoreScrubs(
+        info.as_int("lastScrubEndMs"),
+        info.as_int("scrubPercent"),
+        info.as_int("blocksRepaired"),
+        info.as_int("blocksDamaged"),
     )
 
 

@@ -50,7 +50,7 @@ async def test_a_start_is_refused_until_topics_are_made_anew(way: str) -> None:
     for _ in range(2):  # the first refusal changes nothing
         reason = await refused(fs)
         assert f"the file is {way}, so all topics, groups, offsets, users and policies are gone" in reason
-        assert reason.endswith("broker rebuildMetadata /store")
+        assert "broker rebuildMetadata /store (a slave then gets the rest from its master)" in reason
     with pytest.raises(StoreCorrupt if way == "empty" else UserError):
         export(fs, ManualClock(), "/store")
     said: list[str] = []
@@ -66,6 +66,19 @@ async def test_a_start_is_refused_until_topics_are_made_anew(way: str) -> None:
     said.clear()
     rebuild(fs, ManualClock(), OPTIONS, said.append)
     assert said == ["nothing was missing"]
+
+
+async def test_damaged_metadata_is_set_aside() -> None:
+    fs = await killed()
+    fs.flip(JOURNAL, 40)
+    damaged = fs.read(JOURNAL)
+    assert "broker rebuildMetadata /store" in await refused(fs)
+    said: list[str] = []
+    rebuild(fs, ManualClock(), OPTIONS, said.append)
+    assert said[:2] == [f"{JOURNAL} is damaged at offset 24", f"kept as {JOURNAL}.damaged"]
+    assert said[-1] == f"2 topics and 1 groups made. {LOST}" and fs.read(f"{JOURNAL}.damaged") == damaged
+    async with broker(fs) as running:
+        assert await running.bodies("T", queue_id=2) == [b"2"]
 
 
 async def test_a_store_without_an_inventory_is_taken_as_it_is() -> None:

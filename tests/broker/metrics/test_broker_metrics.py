@@ -93,14 +93,14 @@ async def test_the_page_has_the_names_and_labels_of_the_table(caplog: pytest.Log
         found = names_and_labels((await get(pages, "/metrics"))[1])
     known = {metric.name: {*COMMON, *metric.labels} for metric in (*BROKER_METRICS, *OLD_METRICS, *RUNTIME_METRICS)}
     assert found.items() <= known.items()
-    # These need clients, slaves, TLS, transactions, pops, groups that differ.
+    # These need clients, slaves, TLS, transactions, pops, groups that differ, a scrub that has ended.
     absent = {name.removesuffix("s") for name in known.keys() - found.keys()}
     assert absent == {
         "rocketmq_producer_connection", "rocketmq_consumer_connection",
         "skylark_slave_behind_byte", "skylark_slave_behind_latency", "skylark_slave_in_sync",
         "skylark_tls_handshakes_total", "rocketmq_commit_messages_total", "rocketmq_rollback_messages_total",
         "rocketmq_finish_message_latency", "rocketmq_pop_revive_retry_messages_total",
-        "skylark_different_subscription",
+        "skylark_different_subscription", "skylark_scrub_age",
     }  # fmt: skip
 
 

@@ -109,7 +109,17 @@ async def test_a_read_error_of_the_master_costs_a_connection_only(
     before.store.close()
     its_set = Set(open_store(fs))
     its_set.put(b"last")
-    fs.faults.fail(operation, code=code, path_part="/commitlog/")
+    if operation == "read":
+        read, errors = its_set.store.log.blocks.read, [OSError(code, "injected")]
+
+        def fail_once(start: int, size: int) -> bytes:
+            if errors:
+                raise errors.pop()
+            return read(start, size)
+
+        monkeypatch.setattr(its_set.store.log.blocks, "read", fail_once)
+    else:
+        fs.faults.fail(operation, code=code, path_part="/commitlog/")
     async with its_set.serving(), following(store, its_set.target, its_set.connect):
         await until(lambda: store.log.end == its_set.store.log.end, "the end of the log")
     assert_same(store, its_set.store)

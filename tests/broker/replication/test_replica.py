@@ -17,8 +17,8 @@ from skylark.mqcommon.message.flags import COMPRESSED
 from skylark.mqcommon.message.layout import BLANK_MAGIC, SIZE_MAGIC
 from skylark.mqcommon.names import SCHEDULE_TOPIC
 from tests.broker.store.support import BORN_HOST, SMALL, bodies, new_store, open_store, put, put_batch, put_inner
+from tests.support.bad_medium import SECTOR_BYTES
 from tests.support.clock import ManualClock
-from tests.support.memory_disk import SECTOR_BYTES
 from tests.support.memory_files import MemoryFiles
 
 BORN_HOST_V6 = bytes(range(16)) + BORN_HOST[4:]

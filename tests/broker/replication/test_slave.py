@@ -15,12 +15,11 @@ from skylark.broker.replication.copying import CopiedLog
 from skylark.broker.replication.frames import ReportReader, encode_header
 from skylark.broker.replication.hello import VERSION, Hello, LinkTerms
 from skylark.broker.replication.plain_dialogue import PlainDialogue
-from skylark.broker.replication.replica import Replica
+from skylark.broker.replication.replica import BadRecord, Replica
 from skylark.broker.replication.session import MasterTarget
 from skylark.broker.replication.slave import FIRST_PAUSE_S, LOG_S, MAX_PAUSE_S, HaClient, MasterAccess
 from skylark.broker.replication.stats import SlaveProgress
 from skylark.broker.store.store import MessageStore
-from skylark.mqcommon.errors import StoreCorrupt
 from skylark.remoting.net import sockets
 from skylark.remoting.net.transport import Connect, Transport
 from tests.broker.replication.sets import broker
@@ -215,7 +214,7 @@ async def test_a_gap_or_garbage_costs_a_connection_and_no_byte(
     assert "the master goes on at" in caplog.text
 
 
-async def test_bytes_that_are_no_log_stop_a_slave_for_good(
+async def test_bytes_that_are_no_log_are_shown_to_no_reader(
     network: MemoryNetwork, caplog: pytest.LogCaptureFixture
 ) -> None:
     its_master = open_store(MemoryFiles())
@@ -232,12 +231,12 @@ async def test_bytes_that_are_no_log_stop_a_slave_for_good(
 
     async with listening(network, converse) as target:
         # Nor is it finished, so it does not lead.
-        with pytest.raises(StoreCorrupt, match="the master sent a bad record"):
+        with pytest.raises(BadRecord, match="not a record of the master's log"):
             async with following(store, target, network.connect) as slave:
-                await until(lambda: bool(slave.stopped), "the slave's word")
-                assert "the master sent a bad record" in slave.stopped and "broker resyncSlave" in slave.stopped
+                await until(lambda: bool(slave.problem), "the slave's word")
+                assert "not a record of the master's log" in slave.problem
     assert store.max_offset("A", 0) == 1
-    assert sum("replication stopped" in record.message for record in caplog.records) == 1
+    assert sum("cannot become the master" in record.message for record in caplog.records) == 1
 
 
 @pytest.mark.parametrize("last_file", [True, False])

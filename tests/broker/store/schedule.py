@@ -14,6 +14,7 @@ from skylark.broker.store.checkpoint import CHECKPOINT_BYTES
 from skylark.broker.store.queue.batch_records import RowBatch
 from skylark.broker.store.queue.ends import FILE_NAME
 from skylark.broker.store.removal import Removal
+from skylark.broker.tasks.block_sealing import BlockSealing
 from skylark.broker.writing.light import LightQueues
 from skylark.mqcommon.errors import DiskFull, StoreError
 from tests.broker.store.model import Queue, Sent, StoreModel
@@ -51,9 +52,7 @@ class Schedule:
         self._latest_ms = 0
         self._number = 0
         self._index_may_lack = False
-        self.store = new_store(self.fs, self._clock)
-        self.store.open()
-        self.store.queues.use_kinds(is_batch)
+        self._open()
         work = [
             self._put,
             self._put_light,
@@ -63,6 +62,7 @@ class Schedule:
             self._build_index,
             self._flush,
             self._checkpoint,
+            self._seal,
         ]
         deaths = [
             self._kill,
@@ -191,6 +191,19 @@ class Schedule:
         if with_ends:
             self.model.deleting.clear()
 
+    def _seal(self) -> None:
+        """Seal blocks as tasks/block_sealing.py does it."""
+        self._flush()
+        if work := self._sealing.due():
+            self._sealing.keep(work, self._sealing.crcs(work))
+
+    def _check_sums(self) -> None:
+        """Each sum is the sum of bytes that the log has."""
+        log = self.store.log
+        for block in log.sums.newest():
+            assert log.start <= block.start and block.end <= log.end
+            assert log.sums.is_right(block, log.chain.read_file(block.start, block.size)), block
+
     def _delete_topic(self) -> None:
         topic = self.random.choice(TOPICS + LIGHT)
         self.store.delete_topic(topic)
@@ -227,6 +240,7 @@ class Schedule:
 
     def _read(self) -> None:
         self.model.check(self.store)
+        self._check_sums()
         if self.fs.capacity == ROOM and not self._index_may_lack:
             self.model.check_keys(self.store)
 
@@ -341,6 +355,7 @@ class Schedule:
         if cut:
             self.model.cut(self.store.log.end)
         self.model.reopened(self.store)
+        self._check_sums()
         if self.fs.capacity == ROOM and not self._index_may_lack:
             self.model.check_keys(self.store)
 
@@ -356,6 +371,9 @@ class Schedule:
             self.store = new_store(self.fs, self._clock)
             self.store.open()
         self.store.queues.use_kinds(is_batch)
+        self._sealing = BlockSealing(self.store.log, lambda: self.store.safe_end)
+        # Blocks of earlier runs, too, as the scrub does it.
+        self.store.log.sums.next_to_seal = 0
 
     # --- calls to the disk
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skylark.broker.tasks.slow_flush import SHOWN_S, SLOW_S, STUCK_S, SlowFlushes
+from skylark.broker.tasks.slow_flush import LONG_S, SHOWN_S, SLOW_S, STUCK_S, SlowFlushes
 
 
 def test_a_slow_flush_is_told_once_and_so_is_its_end() -> None:
@@ -46,4 +46,5 @@ def test_the_slowest_of_the_last_minutes_is_shown(flushes: list[tuple[float, flo
 def test_a_running_flush_counts_as_slowest() -> None:
     flushes = SlowFlushes()
     flushes.begin(5)
+    assert not flushes.is_long(5 + LONG_S / 2) and flushes.is_long(5 + 2 * LONG_S)
     assert flushes.slowest_s(12) == pytest.approx(7)

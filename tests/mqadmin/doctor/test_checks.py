@@ -35,6 +35,7 @@ from skylark.mqadmin.doctor.checks import (
     sets_have_masters,
     settings_are_safe,
     slaves_keep_up,
+    stores_are_sound,
     subscriptions_agree,
     versions_are_equal,
 )
@@ -215,6 +216,35 @@ def test_slow_disks_are_named(slowest_ms: str, expected: list[str]) -> None:
     assert states(disks_are_fast, broker(info={"slowestFlushMs": slowest_ms})) == expected
 
 
+DAY_MS = 24 * 3600 * 1000
+NOW_MS = 1_800_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("info", "config", "state", "text"),
+    [
+        ({}, {}, OK, "no damage of its store is known, but no scrub has ended yet"),
+        ({"lastScrubEndMs": str(NOW_MS - DAY_MS)}, {}, OK, "no damage of its store is known"),
+        ({"bootTimestamp": str(NOW_MS - 29 * DAY_MS)}, {}, WARN, "its store was not read as a whole for 29 days"),
+        ({"lastScrubEndMs": str(NOW_MS - 29 * DAY_MS)}, {"scrubCycleDays": "15"}, OK, "no damage"),
+        ({}, {"scrubEnable": "false"}, INFO, "it does not read its store by itself"),
+        (
+            {"badBlocksInCycle": "2"},
+            {},
+            WARN,
+            "blocks of the log that its disk has damaged since its scrub began: 2; all",
+        ),
+        ({"blocksDamaged": "1", "badBlocksInCycle": "1"}, {}, FAIL, "damaged blocks of its log: 1; no other"),
+        ({"badBlocksInCycle": "17", "diskIsFailing": "true"}, {}, FAIL, "its disk has damaged 17 blocks"),
+    ],
+)
+def test_damage_of_the_disk_is_named(info: dict[str, str], config: dict[str, str], state: str, text: str) -> None:
+    one = broker(info={"blocksDamaged": "0", **info}, config=config)
+    (found,) = stores_are_sound(Facts(brokers=(one,), now_ms=NOW_MS))
+    assert found.state == state and found.text.startswith(text)
+    assert bool(found.remedy) == (state in (WARN, FAIL))
+
+
 def test_disks_have_the_brokers_own_limits() -> None:
     limits = {"diskSpaceWarningLevelRatio": "99", "diskMaxUsedSpaceRatio": "95"}
     assert states(disks_have_space, broker(info={"commitLogDiskRatio": "0.94"}, config=limits)) == [OK]
@@ -289,6 +319,11 @@ def test_a_dledger_group_needs_a_majority_and_says_when_one_more_would_be_too_ma
     assert (one.state, one.text) == (FAIL, "entry 5")
     # A member is neither a master of its own accord nor without slaves.
     assert states(settings_are_safe, members[0]) == states(slaves_keep_up, broker(config=GROUP)) == []
+
+
+def test_a_slave_that_does_not_show_all_that_it_has_copied() -> None:
+    (one,) = slaves_keep_up(Facts(brokers=(broker(1, info={"copiedLogProblem": "a record at 5"}),)))
+    assert one.state == FAIL and "a record at 5" in one.text
 
 
 @pytest.mark.parametrize(

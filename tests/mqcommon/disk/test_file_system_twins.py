@@ -139,7 +139,13 @@ class Twins(RuleBasedStateMachine):
                 path = f"{self.root}{folder}/{name}"
                 if not self.both(lambda fs, path=path: fs.is_dir(path)):
                     self.both(
-                        lambda fs, path=path: (fs.exists(path), fs.size(path), fs.read(path), fs.link_count(path))
+                        lambda fs, path=path: (
+                            fs.exists(path),
+                            fs.size(path),
+                            fs.read(path),
+                            fs.link_count(path),
+                            fs.read_direct(path, 3, 9),
+                        )
                     )
 
     def teardown(self) -> None:

@@ -442,3 +442,54 @@ def test_the_pages_of_a_map_that_were_touched_are_resident(tmp_path: Path) -> No
 
 def test_where_the_kernel_does_not_tell_bytes_count_as_resident() -> None:
     assert resident(PAGE, 1), "no map there"
+
+
+def test_a_direct_read_has_the_bytes_of_the_medium(fs: OsFiles, tmp_path: Path) -> None:
+    path, data = tmp_path / "segment", os.urandom(150 * PAGE + 7)
+    path.write_bytes(data)
+    for at, size in ((0, PAGE), (1, 3), (PAGE - 1, 2), (5, 140 * PAGE), (150 * PAGE, PAGE), (150 * PAGE + 7, 1)):
+        assert fs.read_direct(str(path), at, size) == data[at : at + size]
+    assert fs.read_direct(str(path), 200 * PAGE, 8) == fs.read_direct(str(path), 0, 0) == b""
+    with pytest.raises(FileNotFoundError):
+        fs.read_direct(str(tmp_path / "none"), 0, 1)
+
+
+def test_a_direct_read_has_bytes_that_were_just_written_to_a_map(fs: OsFiles, tmp_path: Path) -> None:
+    file = fs.open_map(str(tmp_path / "segment"), 4 * PAGE, create=True)
+    file.view[PAGE : PAGE + 3] = b"abc"
+    assert fs.read_direct(file.path, PAGE, 3) == b"abc"
+    file.close()
+
+
+def test_a_file_system_that_refuses_direct_reads_is_read_nevertheless(
+    fs: OsFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(fd: int, buffers: Any, at: int) -> int:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    (tmp_path / "segment").write_bytes(b"abcdef")
+    monkeypatch.setattr(os, "preadv", refuse)
+    assert fs.read_direct(str(tmp_path / "segment"), 2, 9) == b"cdef"
+
+
+def test_a_bad_sector_is_an_error_of_a_direct_read(
+    fs: OsFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(fd: int, buffers: Any, at: int) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    (tmp_path / "segment").write_bytes(b"abcdef")
+    monkeypatch.setattr(os, "preadv", fail)
+    with pytest.raises(OSError, match="Input/output"):
+        fs.read_direct(str(tmp_path / "segment"), 2, 9)
+
+
+def test_dropped_bytes_leave_memory_although_they_are_mapped(fs: OsFiles, tmp_path: Path) -> None:
+    file = fs.open_map(str(tmp_path / "segment"), 64 * PAGE, create=True)
+    file.view[:] = b"x" * (64 * PAGE)
+    file.sync()
+    assert file.resident(0, 64 * PAGE)
+    file.drop(PAGE + 1, PAGE)
+    assert [file.resident(page * PAGE, 1) for page in range(4)] == [True, False, False, True]
+    assert file.view[PAGE + 5] == ord("x")
+    file.close()

@@ -216,6 +216,29 @@ async def test_a_learner_is_never_elected() -> None:
         await until(lambda: learner.follows == three.addr, "the learner follows it")
 
 
+async def test_a_member_whose_disk_fails_is_not_elected() -> None:
+    quick = {"controller_heart_beat_timeout_mills": 1_000}
+    async with cluster("n0", broker_heartbeat_timeout=1_000) as brokers:
+        one = await brokers.start(**quick)
+        await until(lambda: one.leads, "the first leads")
+        two = await brokers.start(log=Log(end=500), **quick)
+        await in_sync(one, 2)
+        three = await brokers.start(log=Log(end=500), **quick)
+        await in_sync(one, 2, 3)
+        beats = 0
+
+        def has_sound_disk() -> bool:
+            nonlocal beats
+            beats += 1
+            return False
+
+        two.elected.has_sound_disk = has_sound_disk
+        await until(lambda: beats > 1, "the Controller has heard of it")
+        one.kill()
+        await until(lambda: three.leads, "the one whose disk is sound leads")
+        await until(lambda: two.follows == three.addr, "the other one follows it")
+
+
 async def test_a_controller_that_answers_as_the_leader_is_the_leader() -> None:
     # Nothing but heartbeats is sent: what makes brokers look for the leader, and the ends of leases, are hours away.
     hour = 3_600_000

@@ -1,5 +1,6 @@
 """Damaged files and power losses of members: no acknowledged message is missing, and none blocks the others."""
 
+import math
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -15,12 +16,14 @@ from skylark.broker.replication.dledger import begin_anew, mending
 from skylark.broker.replication.dledger.entry_index import HEAD_SLOTS, IN_LOG, SLOT_BYTES
 from skylark.broker.replication.dledger.group_store import LostDisk
 from skylark.broker.replication.stats import GROUP_PROBLEM
+from skylark.broker.tasks import flush
 from skylark.remoting.protocol.body import KVTable
 from skylark.remoting.protocol.command import Command
 from skylark.remoting.protocol.dialect import decode_body
 from skylark.remoting.protocol.requests.brokers import GET_BROKER_RUNTIME_INFO
 from skylark.remoting.raft.bootstrap import PROMOTION_LAG
 from tests.broker.replication.dledger.groups import Group, group, started
+from tests.broker.replication.dledger.test_damage_table import Started
 from tests.broker.replication.dledger.test_group import members_request
 from tests.broker.replication.sets import Running
 from tests.broker.running import SMALL
@@ -192,6 +195,56 @@ async def test_a_damaged_member_and_one_that_was_away_form_no_group(caplog: pyte
         await (await made.leader()).send("topic", b"later")
         for member in made.members.values():
             assert await member.has("topic", len(BODIES) + 1) == [*BODIES, b"later"]
+
+
+def flip_late_slot(fs: MemoryFiles) -> None:
+    used = len(fs.read(ENTRIES).rstrip(b"\0")) // SLOT_BYTES
+    fs.flip(ENTRIES, (used - 10) * SLOT_BYTES + 3)
+
+
+def flip_late_body(fs: MemoryFiles) -> None:
+    fs.flip(LOG, fs.read(LOG).index(b"after 10 "))
+
+
+def lost_power(fs: MemoryFiles, flip: Callable[[MemoryFiles], None]) -> MemoryFiles:
+    """What a power loss and a flip leave. The power loss takes the mark of the flush, which else tells of damage."""
+    for seed in range(50):
+        left = fs.crash(Random(seed))
+        flip(left)
+        if Started(left.killed()).outcome != "refused":
+            return left
+    raise AssertionError("no power loss takes the mark")
+
+
+# What each does to the member alone, test_damage_table.py shows.
+@pytest.mark.nightly
+@pytest.mark.parametrize("flip", [flip_late_slot, flip_late_body])
+async def test_one_bit_in_what_was_written_since_the_last_mark_loses_nothing_after_a_power_loss(
+    flip: Callable[[MemoryFiles], None], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A member must not take a flipped bit for a torn tail: with one that was away it would be a majority."""
+    late = [b"after %d " % number * 3 for number in range(20)]
+    monkeypatch.setattr(flush, "CHECKPOINT_INTERVAL_S", math.inf)
+    async with started(flush_disk_type="SYNC_FLUSH", flush_interval_commit_log=1_000_000) as made:
+        leader = await made.leader()
+        damaged, away = [name for name, member in made.members.items() if member is not leader]
+        (whole,) = [name for name, member in made.members.items() if member is leader]
+        await leader.send("topic", *BODIES)
+        await made.until_equal()
+        behind = made.members[away].kill()
+        await leader.send("topic", *late)
+        await made.until_equal()
+        left = await trio.to_thread.run_sync(lost_power, made.members[damaged].fs, flip)
+        made.members[damaged].scope.cancel()
+        disks = {whole: made.members[whole].kill()}
+        made.members.clear()
+        async with starting(made, damaged, left):
+            await made.start(away, behind)
+            await until(lambda: "waits until the other members are a majority" in caplog.text, "it waits")
+            await made.start(whole, disks[whole])
+        await (await made.leader()).send("topic", b"later")
+        for member in made.members.values():
+            assert await member.has("topic", len(BODIES) + len(late) + 1) == [*BODIES, *late, b"later"]
 
 
 async def damaged_disk(made: Group) -> MemoryFiles:

@@ -178,3 +178,17 @@ def test_entries_without_bytes_of_the_log_are_not_lost_with_it() -> None:
     add(index, (0, 10))
     add(index, (0, b"members"))
     assert index.last_lost(10) == 2
+
+
+def test_the_entries_of_some_bytes_of_the_log_are_found_unless_their_slots_are_damaged() -> None:
+    index = new(MemoryFiles())
+    for _ in range(6):
+        add(index, (0, 10))
+        add(index, (0, b"members"))
+    for start, end, found in ((0, 60, [*range(0, 60, 10)]), (15, 25, [10, 20]), (20, 30, [20]), (59, 90, [50])):
+        assert [each.start for each in index.in_log(start, end)] == found
+    assert index.in_log(60, 90) == []
+    third = index._file_of(5)
+    third.file.view[third.slot_of(5) * SLOT_BYTES + 16] ^= 1  # its size
+    assert index.in_log(20, 30) == []
+    assert [each.start for each in index.in_log(0, 20)] == [0, 10]

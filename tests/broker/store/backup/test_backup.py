@@ -1,6 +1,7 @@
 """What is restored is the store as it was at the cut, whatever the store does while and after it is backed up."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -17,11 +18,13 @@ from skylark.broker.store.backup.manifest import (
 )
 from skylark.broker.store.backup.restoring import Restore
 from skylark.broker.store.backup.taking import StoreBackup, bytes_before, files_now, log_parts, remove_partial
-from skylark.broker.store.check.verify import Verification
+from skylark.broker.store.check.verify import DamagedPart, Verification
 from skylark.broker.store.queue.entry import ENTRY, ENTRY_BYTES
 from skylark.broker.store.store import MessageStore
 from skylark.mqcommon.errors import DiskFull, StoreCorrupt, StoreError, UserError
+from skylark.mqcommon.message.layout import HEAD_V4
 from skylark.mqcommon.message.record import Record, decode_record
+from tests.broker.store.sums.test_sum_files import seal, sealed
 from tests.broker.store.support import SMALL, open_store, put, put_inner, read_all
 from tests.broker.store.truncation.support import boundaries, cut_at
 from tests.support.memory_files import MemoryFiles
@@ -291,6 +294,27 @@ def test_a_flipped_bit_in_a_linked_file_of_the_log_is_found_when_it_is_read() ->
     restored(fs).close()
     report = Verification(fs, "/new", SMALL.index_slots, SMALL.index_capacity, lambda done, total: None).run()
     assert report.damages
+
+
+def test_a_flipped_bit_that_no_record_protects_is_found_by_the_sums_in_the_backup() -> None:
+    fs = MemoryFiles()
+    store = made_store(Random(9), fs)
+    write(store, Random(10), 100)
+    store.flush()
+    seal(store)
+    expected = back_up(fs, store)
+    # The store goes on, and seals more: that is not in the backup.
+    write(store, Random(11), 100)
+    store.flush()
+    seal(store)
+    store.checkpoint(with_ends=True)
+    assert_restored(fs, expected, "/first")
+    again = open_store(fs, options=replace(SMALL, directory="/first"))
+    assert sealed(again) == list(range(again.log.end // SMALL.commitlog_segment_bytes))
+    fs.flip("/store/backup/b/commitlog/" + f"{0:020d}", HEAD_V4.starts["born_timestamp"])
+    restored(fs).close()
+    report = Verification(fs, "/new", SMALL.index_slots, SMALL.index_capacity, lambda done, total: None).run()
+    assert [damage.part for damage in report.damages] == [DamagedPart.SUMS]
 
 
 def test_the_end_of_a_backup_is_never_taken_for_a_torn_tail() -> None:

@@ -11,6 +11,8 @@ from skylark.broker.store.log.commitlog import scan_log
 from skylark.broker.store.queue.entry import BATCH_ENTRY
 from skylark.broker.store.store import MessageStore
 from skylark.mqcommon.errors import StoreCorrupt, UserError
+from skylark.mqcommon.message.layout import HEAD_V4
+from tests.broker.store.sums.test_sum_files import seal, sealed
 from tests.broker.store.support import SMALL, bodies, new_store, open_store, put, put_inner, read_all
 from tests.support.memory_files import MemoryFiles
 
@@ -164,6 +166,63 @@ def test_side_files_are_compared_with_the_log_and_made_anew(part: str, spoil: Ca
     store = open_store(fs)
     assert bodies(store, "t", 0) == SENT
     assert all(len(store.query("t", f"u{n}", 9, 0, 1 << 60).records) == 1 for n in range(len(SENT)))
+
+
+def stored_with_sums() -> MemoryFiles:
+    fs = stored()
+    store = open_store(fs)
+    seal(store)
+    store.close()
+    return fs
+
+
+def test_a_byte_that_no_record_protects_is_told_by_the_sum_of_its_block() -> None:
+    fs = stored_with_sums()
+    damage(fs, log_path(0), record_starts(fs)[3] + HEAD_V4.starts["born_timestamp"], b"X")
+    before = snapshot(fs)
+    sound, lines = look(fs)
+    assert not sound and f"block sums: {log_path(0)}: offset 0" in lines and "1 damaged place" in lines
+    assert snapshot(fs) == before
+    sound, lines = look(fs, repair=True)
+    assert sound and "the sums of 1 blocks are dropped" in lines
+    store = open_store(fs)
+    assert sealed(store) == [1, 2, 3] and bodies(store, "t", 0) == SENT[::2]
+
+
+def test_a_repair_drops_the_sums_of_the_bytes_that_it_changes() -> None:
+    fs = stored_with_sums()
+    damage(fs, log_path(1), fs.read(log_path(1)).index(SENT[40]), b"X")
+    sound, lines = look(fs)
+    assert not sound and "block sums" not in lines
+    assert look(fs, repair=True)[0]
+    store = open_store(fs)
+    assert sealed(store) == [0, 2, 3]
+
+
+def test_a_missing_log_file_has_no_sums_after_the_repair() -> None:
+    fs = stored_with_sums()
+    fs.remove(log_path(1))
+    assert not look(fs)[0]
+    assert look(fs, repair=True)[0]
+    assert sealed(open_store(fs)) == [0, 2, 3]
+
+
+def test_a_damaged_file_of_sums_is_told_and_removed() -> None:
+    fs = stored_with_sums()
+    path = log_path(0).replace("commitlog", "sums")
+    damage(fs, path, 50, b"XX")
+    sound, lines = look(fs)
+    assert not sound and path in lines
+    assert look(fs, repair=True)[0]
+    assert sealed(open_store(fs)) == [1, 2, 3]
+
+
+def test_sums_that_may_be_stale_are_not_compared() -> None:
+    fs = stored_with_sums()
+    damage(fs, log_path(0), record_starts(fs)[3] + HEAD_V4.starts["born_timestamp"], b"X")
+    damage(fs, "/store/checkpoint", 16, b"\1")  # as RocketMQ leaves it
+    sound, lines = look(fs)
+    assert sound and "not checked: block sums" in lines
 
 
 def test_a_torn_tail_is_no_damage() -> None:

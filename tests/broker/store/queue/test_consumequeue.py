@@ -176,7 +176,8 @@ def test_reading_does_not_tell_where_the_entries_are(steps: list[tuple[str, int]
 
 
 def new_queue(fs: FileSystem) -> ConsumeQueue:
-    files = QueueFiles(fs, "/store/consumequeue", PER_FILE * ENTRY_BYTES, lambda segment: None)
+    segment_bytes = PER_FILE * ENTRY_BYTES
+    files = QueueFiles(fs, "/store/consumequeue", segment_bytes, lambda segment: None, lambda queue, number: None)
     return ConsumeQueue(files, TopicHead("t", 0, b"", 0), 0)
 
 

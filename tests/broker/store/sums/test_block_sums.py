@@ -6,7 +6,11 @@ from zlib import crc32
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skylark.broker.store.sums.block_sums import BLOCK_BYTES, Block, BlockSum, BlockSums
+from skylark.broker.store.sums.block_sums import BLOCK_BYTES, Block, BlockSum, BlockSums, FileSums
+
+# Of two whole blocks and a short one.
+_SEGMENT = 2 * BLOCK_BYTES + 1000
+_STEPS = ("seal", "seal", "seal", "attest", "replace", "drop", "cut", "remove", "write")
 
 
 @given(
@@ -46,3 +50,57 @@ def test_cut_and_cleaned_blocks_have_no_sums(cut: int, cleaned: int) -> None:
     for block in sums.blocks(0, 8 * BLOCK_BYTES):
         kept = block.end <= cut and block.start >= cleaned * 2 * BLOCK_BYTES
         assert (sums.sum_of(block) is not None) is kept
+
+
+@given(st.data())
+def test_sums_are_as_a_table_of_blocks_in_memory_and_as_written(data: st.DataObject) -> None:
+    """Whatever is sealed, attested, dropped, cut and removed; what is written meanwhile is a true copy."""
+    sums, model = BlockSums(_SEGMENT), dict[Block, BlockSum]()
+    written: dict[int, FileSums] = {}
+    for _ in range(data.draw(st.integers(1, 30))):
+        offset, crc = data.draw(st.integers(0, 4 * _SEGMENT - 1)), data.draw(st.integers(0, 3))
+        block, own = sums.block_at(offset), model.get(sums.block_at(offset))
+        match data.draw(
+            st.sampled_from(["seal", "seal", "seal", "attest", "replace", "drop", "cut", "remove", "write"])
+        ):
+            case "seal":
+                assert sums.seal(block, crc) == (own is None)
+                model.setdefault(block, BlockSum(crc, False))
+            case "attest":
+                assert sums.attest(block, crc) == (own is not None and own.crc == crc)
+                if own is not None and own.crc == crc:
+                    model[block] = BlockSum(crc, True)
+            case "replace":
+                sums.replace(block, crc, is_attested=True)
+                model[block] = BlockSum(crc, True)
+            case "drop":
+                sums.drop(block)
+                model.pop(block, None)
+            case "cut":
+                cuts = sums.cuts
+                sums.drop_from(offset)
+                model = {each: kept for each, kept in model.items() if each.end <= offset}
+                assert sums.cuts == cuts + 1
+            case "remove":
+                base = offset // _SEGMENT * _SEGMENT
+                sums.remove_before(base)
+                model = {each: kept for each, kept in model.items() if each.start >= base}
+            case "write":
+                written |= {file.base: file for file in sums.take_changed()}
+                assert not sums.has_changed
+        assert list(sums.newest()) == sorted(model, reverse=True) and len(sums) == len(model)
+        assert all(sums.sum_of(each) == kept for each, kept in model.items())
+    written |= {file.base: file for file in sums.take_changed()}
+    again = BlockSums(_SEGMENT)
+    for file in written.values():
+        if not file.is_empty:
+            again.load(file)
+    assert {block: again.sum_of(block) for block in again.newest()} == model
+
+
+def test_sealing_goes_on_after_the_block_of_a_cut() -> None:
+    sums = BlockSums(4 * BLOCK_BYTES)
+    sums.next_to_seal = 3 * BLOCK_BYTES
+    for cut, expected in ((3 * BLOCK_BYTES, 3), (2 * BLOCK_BYTES - 1, 2), (10 * BLOCK_BYTES, 2), (BLOCK_BYTES, 1)):
+        sums.drop_from(cut)
+        assert sums.next_to_seal == expected * BLOCK_BYTES

@@ -12,6 +12,7 @@ from skylark.broker.store.store import MessageStore
 from skylark.broker.tasks.truncate import Truncation
 from skylark.mqcommon.errors import DiskFull, ReplicationRefused
 from tests.broker.replication.test_replica import build_all, feed, log_bytes, master, restart
+from tests.broker.store.sums.test_sum_files import seal
 from tests.broker.store.support import SMALL, bodies, open_store, put
 from tests.broker.store.truncation.support import (
     assert_alike,
@@ -151,6 +152,7 @@ def interrupt(seed: int, count: int) -> None:
     build_all(replica)
     slave.build_index(random.randrange(100))
     slave.flush()
+    seal(slave)
     slave.checkpoint(with_ends=True)
     start = random.choice([place for place in boundaries(its_master) if place < slave.log.raw_end])
     again = begun_again(its_master, start)
@@ -173,6 +175,9 @@ def interrupt(seed: int, count: int) -> None:
         is_cut = found.log.end == new.log.end
         assert_alike(found, new if is_cut else old, but=again if is_cut else frozenset())
         was_cut = was_cut or is_cut
+        sums = found.log.sums
+        assert all(block.end <= found.log.end for block in sums.newest())
+        assert all(sums.is_right(block, log_bytes(found, block.start, block.end)) for block in sums.newest())
     assert was_cut
 
 
