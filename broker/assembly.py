@@ -46,8 +46,9 @@ def handlers_of(
         slow |= stepper.handlers(part.step_handlers()) | dict(part.slow_handlers())
     # Hooks are outermost, also around handlers that read the disk: a hook sees a request once, however often the
     # handler runs.
+    hooking = [part for part in parts if type(part).hook is not Part.hook]
     for code in owners:
-        if hooks := [hook for part in parts if (hook := part.hook(code)) is not None]:
+        if hooks := [hook for part in hooking if (hook := part.hook(code)) is not None]:
             if code in quick:
                 quick[code] = hooked(quick[code], hooks)
             else:

@@ -20,7 +20,7 @@ from scripts.daemons import ROOT
 from tests.support.amounts import NIGHTLY_SEED
 from tests.support.rounds import Table
 
-WORKERS = ("-n", "4", "--dist", "loadfile", "--no-loadscope-reorder")
+WORKERS = ("-n", "4")
 # pytest's exit codes: all passed, some failed, and no test was left.
 PASSED, FAILED, NO_TESTS = 0, 1, 5
 

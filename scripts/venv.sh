@@ -205,7 +205,7 @@ test_fast_with() {
     fi
     make_venv "$FAST_EXTRAS" "$venv" "$python" || return 1
     echo "scripts/test --fast with Python $version:"
-    "$venv/bin/python" -m pytest -n 4 --dist loadfile --no-loadscope-reorder -p no:cacheprovider --fast
+    "$venv/bin/python" -m pytest -n 4 -p no:cacheprovider --fast
 }
 
 # Say how to get Java when it is missing; fails then.

@@ -12,28 +12,27 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from dataclasses import asdict
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from random import Random
 from tempfile import gettempdir
-from typing import NoReturn, SupportsIndex
+from typing import NoReturn
 
 import pytest
 from hypothesis import HealthCheck, settings
 from trio.testing import MockClock
-from xdist.remote import Producer
-from xdist.scheduler.loadfile import LoadFileScheduling
-from xdist.workermanage import WorkerController
 
 from scripts.daemons import ROOT, Daemon
 from scripts.run_watcher import Watched
 from skylark.remoting.net import client
 from tests.support import histories, rounds
 from tests.support.amounts import NIGHTLY_SEED
+from tests.support.checked import Checked
 from tests.support.clock import jumping_clock
+from tests.support.forked_processes import ForkedProcesses
 from tests.support.requirements import Requirements, java_identity
 from tests.support.spark_home import quick_spark_home
 from tests.support.warm_daemons import WarmDaemons
@@ -134,23 +133,31 @@ SEED_IN_CI = 1
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("processes of tests")
+    # `addoption` keeps short options with small letters for pytest itself, which has no -n.
+    group._addoption("-n", dest="processes", type=int, default=0, metavar="N", help="run tests in N forked processes")
     parser.addoption("--nightly", action="store_true", help="everything in full, with new seeds")
     parser.addoption("--until", type=float, metavar="TIME", help="only random tests, and none begins after this second")
     parser.addoption("--rounds", metavar="FOLDER", help="write what tests with faults counted to rounds.md and .json")
+    parser.addoption("--check", action="store_true", help="no test begins unless scripts/check passes")
     parser.addoption("--fast", action="store_true", help="only tests that start no process and take no seconds")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     chosen = "nightly" if config.getoption("--nightly") else "fast" if config.getoption("--fast") else "ci"
-    if not _is_worker(config):
-        config.stash[WATCHED] = Watched()
-        spark_home = quick_spark_home(config.stash[WATCHED].folder / "spark")
-        if spark_home is not None:
-            os.environ.setdefault("SPARK_HOME", str(spark_home))
-        if config.getoption("--nightly"):
-            os.environ.setdefault(NIGHTLY_SEED, str(Random().randrange(1 << 32)))
-    java_at_start = config.workerinput["java"] if _is_worker(config) else java_identity()
-    config.pluginmanager.register(Requirements(java_at_start), "requirements")
+    config.stash[WATCHED] = Watched()
+    spark_home = quick_spark_home(config.stash[WATCHED].folder / "spark")
+    if spark_home is not None:
+        os.environ.setdefault("SPARK_HOME", str(spark_home))
+    if config.getoption("--nightly"):
+        os.environ.setdefault(NIGHTLY_SEED, str(Random().randrange(1 << 32)))
+    if config.getoption("processes"):
+        begin = _refuse_processes if config.getoption("--fast") else None
+        processes = ForkedProcesses(config.getoption("processes"), _group_of, begin)
+        config.pluginmanager.register(processes, "forked-processes")
+    if config.getoption("--check"):
+        config.pluginmanager.register(Checked([str(ROOT / "scripts/check")]), "checked")
+    config.pluginmanager.register(Requirements(java_identity()), "requirements")
     config.pluginmanager.register(RoundsOfTests(config), "rounds")
     config.pluginmanager.register(GroupTimes(), "group-times")
     config.pluginmanager.register(ClientsGot(), "clients-got")
@@ -170,8 +177,6 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     """The last lines of a run, after pytest's own."""
     config.stash[WARM].close()
-    if _is_worker(config):
-        return
     was_interrupted = config.stash.get(EXIT_CODE, None) == pytest.ExitCode.INTERRUPTED
     for line in config.stash[WATCHED].end(now=was_interrupted):
         sys.stdout.write(f"left behind by a test, and killed: {line}\n")
@@ -183,49 +188,11 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     session.config.stash[EXIT_CODE] = exitstatus
 
 
-def _is_worker(config: pytest.Config) -> bool:
-    """Whether this is a process of pytest-xdist, whose main process prints."""
-    return hasattr(config, "workerinput")
-
-
-class Positions(list[str]):
-    """Names of tests, each of which is there once."""
-
-    def __init__(self, names: Iterable[str]) -> None:
-        super().__init__(names)
-        self._positions = {name: position for position, name in enumerate(self)}
-
-    def index(self, name: str, *args: SupportsIndex) -> int:
-        return self._positions[name]
-
-
-class SharedFiles(LoadFileScheduling):
-    """A file of tests at a time. Those with the shared Spark session count as one file, and those in tests/tidy.
-
-    xdist looks at all tests to find one, and after each test at all files that its process ever had. That would be a
-    third of what the main process of a run does.
-    """
-
-    def add_node_collection(self, node: WorkerController, collection: Sequence[str]) -> None:
-        super().add_node_collection(node, collection)
-        if node in self.registered_collections:
-            self.registered_collections[node] = Positions(collection)
-
-    def mark_test_complete(self, node: WorkerController, item_index: int, duration: float = 0) -> None:
-        super().mark_test_complete(node, item_index, duration)
-        file = self._split_scope(self.registered_collections[node][item_index])
-        if all(self.assigned_work[node][file].values()):
-            del self.assigned_work[node][file]
-
-    def _split_scope(self, nodeid: str) -> str:
-        if nodeid.startswith(SPARK_SESSION):
-            return "spark"
-        return "tidy" if nodeid.startswith(TIDY) else super()._split_scope(nodeid)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> SharedFiles | None:
-    return SharedFiles(config, log) if config.getoption("dist") == "loadfile" else None
+def _group_of(nodeid: str) -> str:
+    """A file of tests is a group; those with the shared Spark session count as one file, and those in tests/tidy."""
+    if nodeid.startswith(SPARK_SESSION):
+        return "spark"
+    return "tidy" if nodeid.startswith(TIDY) else nodeid.partition("::")[0]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -250,6 +217,16 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
             if signal.getsignal(signal.SIGINT) is not on_interrupt:
                 # Otherwise trio leaves Ctrl-C alone.
                 signal.signal(signal.SIGINT, on_interrupt)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Let all processes of tests have the same process of warm daemons; with --fast no test starts anything."""
+    config = session.config
+    are_several = config.getoption("processes") and not config.getoption("collectonly")
+    if are_several and any(_starts_processes(item.path) for item in session.items):
+        config.stash[WARM].begin()
+    if config.getoption("--fast") and not config.getoption("processes"):
+        _refuse_processes()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -299,9 +276,6 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
         gc.freeze()
         gc.set_threshold(20_000, 20, 20)
         gc.enable()
-        config = session.config
-        if config.getoption("--fast") and (_is_worker(config) or not config.getoption("numprocesses")):
-            os.fork = os.posix_spawn = subprocess.Popen.__init__ = _refuse
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -356,6 +330,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         collection_path = conftest  # it would be imported for any file of the folder
     text = collection_path.read_text(encoding="utf-8")
     return any(needs.search(text) for needs in missing) or None
+
+
+def _refuse_processes() -> None:
+    """See what starts processes although neither an import of its file nor a mark says so."""
+    os.fork = os.posix_spawn = subprocess.Popen.__init__ = _refuse
 
 
 def _refuse(*args: object, **kwargs: object) -> NoReturn:

@@ -7,6 +7,7 @@ kernel counts them: it takes them back before it kills.
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
@@ -74,8 +75,9 @@ class MemoryWatch:
         return ""
 
 
+@cache
 def memory_limit(root: Path = Path("/")) -> MemoryLimit:
-    """The limit of this process. ``root`` is where the directories ``proc`` and ``sys`` are."""
+    """The limit of this process at the first call. ``root`` is where the directories ``proc`` and ``sys`` are."""
     found = [MemoryLimit(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), "the machine")]
     for version, directory in _cgroups(root):
         # "max", or a number of 2^63 in version 1, means: no limit.

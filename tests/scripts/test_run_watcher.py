@@ -49,6 +49,8 @@ def test_all_processes_end_with_the_run_and_its_files_are_gone(
         "-m",
         "pytest",
         "-p",
+        "no:xdist",
+        "-p",
         "tests.conftest",
         "-p",
         "no:cacheprovider",

@@ -80,17 +80,13 @@ JAVA_CHANGED = "Spark: Java was upgraded or removed while they ran, so they are 
 
 
 class Requirements:
-    """The requirements of one run; with xdist each process has this object, and the main process prints."""
+    """The requirements of one run; each process of tests has this object, and the first process prints."""
 
     def __init__(self, java_at_start: str) -> None:
         self._java = java_at_start
         self._missing = {name for name, group in GROUPS.items() if not group.is_here()}
         # Reason → number of tests.
         self._left_out: Counter[str] = Counter()
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_configure_node(self, node: object) -> None:
-        node.workerinput["java"] = self._java  # type: ignore[attr-defined]
 
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         for name in needed(item):

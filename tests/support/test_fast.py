@@ -14,7 +14,18 @@ HIDES = "import asyncio.subprocess as hidden, sys\n\ndef test_it(): hidden.subpr
 def test_a_test_that_starts_a_process_is_left_out_or_fails(tmp_path: Path) -> None:
     for name, text in (("imports", IMPORTS), ("says_so", SAYS_SO), ("hides", HIDES)):
         (tmp_path / f"test_{name}.py").write_text(text)
-    command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider", "-n", "0", "--fast"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:xdist",
+        "-p",
+        "tests.conftest",
+        "-p",
+        "no:cacheprovider",
+        "--fast",
+    ]
     run = subprocess.run([*command, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert run.returncode == 1
     assert "1 failed, 1 deselected" in run.stdout

@@ -43,7 +43,18 @@ def run(folder: Path, text: str, *programs: str) -> tuple[int, list[str]]:
     test = folder / "test_it.py"
     test.write_text(text)
     environment = {**os.environ, "PATH": str(folder), "JAVA_HOME": ""}
-    command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider", "-n", "0", str(test)]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:xdist",
+        "-p",
+        "tests.conftest",
+        "-p",
+        "no:cacheprovider",
+        str(test),
+    ]
     done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
     return done.returncode, done.stdout.splitlines()
 

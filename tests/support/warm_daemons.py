@@ -21,7 +21,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO
 
-from scripts.daemons import Process, execute
+from scripts.daemons import ROOT, Process, execute
 from scripts.rolling import names
 
 # Console script → its module, and another module that it needs when it serves.
@@ -68,7 +68,7 @@ class Forked:
 
 
 class WarmDaemons:
-    """Starts daemons. Its process begins with the first of them, and ends with the process of the tests.
+    """Starts daemons. Its process begins with the first of them at the latest, and ends with the process of the tests.
 
     With ``imported``, names of modules, it starts Python programs instead, which find these modules imported.
     """
@@ -76,6 +76,7 @@ class WarmDaemons:
     def __init__(self, *imported: str) -> None:
         self._imported = imported
         self._asks: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
 
     def start(
         self, command: Sequence[str], log: IO[bytes], cwd: Path, environment: Mapping[str, str] = os.environ
@@ -86,20 +87,25 @@ class WarmDaemons:
         """
         if not self._is_warm(command):
             return execute(command, log, cwd, environment)
-        if self._asks is None:
-            self._asks, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            with theirs:
-                subprocess.Popen(
-                    [sys.executable, "-m", __name__, str(theirs.fileno()), *self._imported],
-                    pass_fds=[theirs.fileno()],
-                    cwd=cwd,
-                    start_new_session=True,
-                )
+        self.begin()
         reports, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             what = json.dumps([command, dict(environment), str(cwd)]).encode()
             socket.send_fds(self._asks, [what], [theirs.fileno(), log.fileno()])
         return Forked(command, reports)
+
+    def begin(self) -> None:
+        """Start the process that forks daemons, unless it has started: processes forked from this one share it."""
+        if self._asks is not None:
+            return
+        self._asks, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", __name__, str(theirs.fileno()), *self._imported],
+                pass_fds=[theirs.fileno()],
+                cwd=ROOT,
+                start_new_session=True,
+            )
 
     def _is_warm(self, command: Sequence[str]) -> bool:
         if self._imported:
@@ -109,8 +115,12 @@ class WarmDaemons:
 
     def close(self) -> None:
         """End that process, and the daemons that still run."""
-        if self._asks is not None:
+        if self._asks is not None and self._process is not None:
+            # Processes that were forked from this one may have the socket, too.
+            self._asks.shutdown(socket.SHUT_RDWR)
             self._asks.close()
+            # Its processor time, with that of all daemons, counts as this process's.
+            self._process.wait()
 
 
 def serve(asks: socket.socket, modules: Iterable[str]) -> None:

@@ -36,10 +36,9 @@ def test_orders_survive_a_crash_of_the_broker(cluster: Cluster) -> None:
 
 def test_an_order_that_cannot_be_stored_is_refused(cluster: Cluster) -> None:
     cluster.create_topic(TOPIC)
-    with Producer(cluster.nameserver, send_timeout_ms=300) as producer:
-        shop = Shop(producer)
-        shop.order(1, "Ada", {"tea": 2})
-        cluster.brokers[0].freeze()
-        with pytest.raises(SendFailed):
-            shop.order(2, "Ada", {"tea": 2})
-        cluster.brokers[0].thaw()
+    with Producer(cluster.nameserver) as producer:
+        Shop(producer).order(1, "Ada", {"tea": 2})
+    cluster.brokers[0].freeze()
+    with Producer(cluster.nameserver, send_timeout_ms=300) as producer, pytest.raises(SendFailed):
+        Shop(producer).order(2, "Ada", {"tea": 2})
+    cluster.brokers[0].thaw()
