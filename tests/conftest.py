@@ -414,7 +414,7 @@ class RoundsOfTests:
             counted = rounds.take(parameters.get("rounds", 0), seed, failure=failure)
             if counted is not None:
                 fault = fault_of(item)
-                # Other processes of pytest-xdist send plain values only.
+                # Other processes of tests send plain values only.
                 told = [asdict(counted), asdict(fault) if fault else None]
                 report.user_properties.append((rounds.ROUNDS, told))
         return report
