@@ -225,7 +225,7 @@ def _duration(hours: float) -> str:
 
 def run_once(seed: int, folder: Path, arguments: Sequence[str]) -> int:
     """One pass over the faults: one test at a time, as a busy machine would make pauses longer."""
-    options = ("-n", "0", "-p", "scripts.faults", "--nightly", "--rounds", str(folder), "-vv", "--no-header", "-rN")
+    options = ("-p", "scripts.faults", "--nightly", "--rounds", str(folder), "-vv", "--no-header", "-rN")
     command = [sys.executable, "-m", "pytest", *options, "--tb", "short", *arguments, *_files()]
     return subprocess.run(command, cwd=ROOT, env={**os.environ, NIGHTLY_SEED: str(seed)}).returncode
 

@@ -112,7 +112,7 @@ def busy_loops(count: int) -> Iterator[None]:
 
 def run_once(file: str, more: Sequence[str], folder: Path, timeout_s: float) -> tuple[Failure | None, Path]:
     """Run pytest on the file; the path is the file with its output."""
-    command = [sys.executable, "-m", "pytest", "-n", "0", "-vv", "-p", "no:cacheprovider", "-rfE", file, *more]
+    command = [sys.executable, "-m", "pytest", "-vv", "-p", "no:cacheprovider", "-rfE", file, *more]
     # pytest cuts the lines of its summary to the width of a terminal.
     environment = {**os.environ, "COLUMNS": "500", "NO_COLOR": "1", "PYTHONUNBUFFERED": "1"}
     log = folder / "output"

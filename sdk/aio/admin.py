@@ -97,10 +97,12 @@ class Admin(Facade[TrioAdmin], of=TrioAdmin):
     put_static_topic = call_of(TrioAdmin.put_static_topic)
     own_max_offset = call_of(TrioAdmin.own_max_offset)
 
-    # --- backups
+    # --- backups and scrubs
 
     begin_backup = call_of(TrioAdmin.begin_backup)
     backup_status = call_of(TrioAdmin.backup_status)
+    begin_scrub = call_of(TrioAdmin.begin_scrub)
+    scrub_status = call_of(TrioAdmin.scrub_status)
 
     # --- brokers and topics that become smaller
 

@@ -76,9 +76,9 @@ def test_results_output_and_warnings_are_told_and_a_killed_process_has_failed_it
         assert f"written by {name}" in printed
     for name in "abc":
         assert any(f"UserWarning: a warning of {name}" in line for line in printed)
-    # What tests share ends once in each process that was not killed.
+    # What tests share ends once in each process that was not killed. One process may have run all that was left.
     ended = (tmp_path / "ends").read_text().split()
-    assert len(set(ended)) == len(ended) == 2
+    assert 1 <= len(set(ended)) == len(ended) <= 2
 
 
 def test_a_run_that_stops_ends_what_tests_share(tmp_path: Path) -> None:
