@@ -106,7 +106,7 @@ async def test_a_proxy_that_ends_starts_again_after_a_pause_that_grows(autojump_
             may_serve.set()
             await wait_all_tasks_blocked()
             if number == 10:
-                await trio.sleep(STABLE_S)
+                await trio.sleep(STABLE_S + 1)
             ended = trio.current_time()
             fails.set()
             may_serve, fails = await stage.starts.receive()
