@@ -13,6 +13,9 @@ from skylark.mqcommon.disk.descriptors import Descriptors
 # A multiple of the sector of any disk in use.
 _ALIGNMENT = 4096
 _BUFFER_BYTES = 256 * 1024
+# What the kernel says of a sector that it cannot read. A direct read gets the block layer's own word for it, where a
+# read through the page cache gets EIO.
+_BAD_SECTOR = (errno.ENODATA, errno.EILSEQ, errno.EBADMSG, errno.EREMOTEIO)
 # Scrub and repair read at once; more reads than that allocate, which costs as much processor time as the read.
 _KEPT_BUFFERS = 2
 
@@ -33,6 +36,8 @@ class DirectReads:
             finally:
                 os.close(fd)
         except OSError as error:
+            if error.errno in _BAD_SECTOR:
+                raise OSError(errno.EIO, os.strerror(errno.EIO), path) from error
             if error.errno != errno.EINVAL:
                 raise
         return self._read_uncached(path, at, size)

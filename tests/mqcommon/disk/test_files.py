@@ -472,16 +472,18 @@ def test_a_file_system_that_refuses_direct_reads_is_read_nevertheless(
     assert fs.read_direct(str(tmp_path / "segment"), 2, 9) == b"cdef"
 
 
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENODATA, errno.EILSEQ])
 def test_a_bad_sector_is_an_error_of_a_direct_read(
-    fs: OsFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    code: int, fs: OsFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(fd: int, buffers: Any, at: int) -> int:
-        raise OSError(errno.EIO, "Input/output error")
+        raise OSError(code, os.strerror(code))
 
     (tmp_path / "segment").write_bytes(b"abcdef")
     monkeypatch.setattr(os, "preadv", fail)
-    with pytest.raises(OSError, match="Input/output"):
+    with pytest.raises(OSError, match="Input/output") as raised:
         fs.read_direct(str(tmp_path / "segment"), 2, 9)
+    assert raised.value.errno == errno.EIO
 
 
 def test_dropped_bytes_leave_memory_although_they_are_mapped(fs: OsFiles, tmp_path: Path) -> None:
