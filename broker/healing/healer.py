@@ -127,11 +127,19 @@ class LogHealer(Part):
         try:
             async with self._slots:
                 await trio.sleep_until(self._failed_at.get(block.start, -math.inf) + RETRY_S)
-                with trio.move_on_after(TIMEOUT_S):
+                with trio.move_on_after(TIMEOUT_S) as scope:
                     repair.is_right = await self._heal(block, is_suspect)
-        except (FileClosed, FileNotFoundError):
+                if scope.cancelled_caught:
+                    logger.warning("the repair of the block at %d of the log took over %d s", block.start, TIMEOUT_S)
+        except FileClosed:
             # The log has no such bytes any more.
             repair.is_right = True
+        except FileNotFoundError:
+            repair.is_right = self._store.log.chain.at(block.start) is None
+            if not repair.is_right:
+                self._fail(
+                    block, "its file is missing: put it back from another replica, or a backup, before a restart"
+                )
         except (OSError, StoreError) as error:
             self._fail(block, f"it cannot be written: {error}")
         except Exception:

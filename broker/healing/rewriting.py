@@ -16,7 +16,7 @@ from skylark.broker.store.log.segment import PIECE_BYTES, Segment
 from skylark.broker.store.sums.block_sums import Block
 from skylark.mqcommon.disk.atomic import write_atomic
 from skylark.mqcommon.disk.files import FileSystem
-from skylark.mqcommon.errors import DiskFull, FileClosed
+from skylark.mqcommon.errors import DiskFull
 
 logger = logging.getLogger(__name__)
 
@@ -53,14 +53,12 @@ class LogBlocks:
         self._kept_in = f"{directory}/{DIRECTORY}"
 
     def read(self, segment: Segment, block: Block, is_right: Callable[[bytes], bool]) -> Reading:
-        """Read a block; once if it is right at the first time. Raises FileClosed if the file was removed, OSError."""
+        """Read a block; once if it is right at the first time. Raises FileClosed, or OSError."""
         found: dict[bytes, None] = {}
         is_readable = True
         for _ in range(READS):
             try:
                 data = self._fs.read_direct(segment.path, block.start - segment.base, block.size)
-            except FileNotFoundError:
-                raise FileClosed(f"{segment.path} was removed") from None
             except OSError as error:
                 if error.errno != errno.EIO:
                     raise

@@ -360,6 +360,23 @@ async def test_a_block_that_was_removed_needs_no_repair() -> None:
         assert await one.healer.heal([BLOCK]) and not one.others.asked
 
 
+async def test_a_block_whose_file_somebody_has_removed_is_not_called_right(caplog: pytest.LogCaptureFixture) -> None:
+    async with healing() as one:
+        one.fs.remove(PATH)
+        assert not await one.healer.heal([BLOCK]) and one.healer.figures.damaged == {0}
+    assert "its file is missing: put it back" in caplog.text
+
+
+async def test_a_repair_that_takes_too_long_ends_and_is_logged(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(healer_module, "TIMEOUT_S", 0)
+    async with healing() as one:
+        one.others.gate = trio.Event()
+        assert not await one.healer.heal([BLOCK])
+    assert "the repair of the block at 0 of the log took over 0 s" in caplog.text
+
+
 async def test_bytes_after_the_end_of_the_log_are_not_written() -> None:
     async with healing() as one:
         last = one.store.log.chain.segments[-1]
