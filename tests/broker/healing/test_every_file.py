@@ -11,6 +11,7 @@ from skylark.mqcommon.errors import RequestRefused
 from skylark.mqcommon.message.javahash import java_hash
 from skylark.remoting.protocol.requests.topics import TopicConfig
 from tests.broker.healing.rig import Rig, rig
+from tests.broker.store.cleaning import clean
 from tests.broker.store.support import SMALL, put, put_inner
 from tests.support.amounts import amount
 from tests.support.memory_files import MemoryFiles
@@ -166,3 +167,12 @@ async def test_what_cannot_be_written_again_is_said() -> None:
         fs.capacity = 1 << 40
         assert not fs.exists("/store/inventory") or not found.is_mended
         assert [each.is_mended for each in await made.round()] == [True]
+
+
+async def test_sums_of_a_log_file_that_is_removed_amid_a_round_are_no_problem() -> None:
+    fs = await filled()
+    with rig(fs, FEW) as made:
+        path = f"/store/sums/{0:020d}"
+        assert await made.checks.check_next() is not None and fs.exists(path)
+        assert clean(fs, made.store, 1) == 1 and not fs.exists(path)
+        assert await made.round() == []
