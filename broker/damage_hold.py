@@ -24,7 +24,7 @@ AT_ONCE = 8
 # How long after an attempt that failed the next one begins: while readers wait, and after ``damagedHoldMs``.
 RETRY_S = 1.0
 LATER_S = 60.0
-# How often the log ages: after one or two of these, bytes are in memory of the process, or reads compare them.
+# How often the log ages: reads trust what this process wrote for one or two of these intervals.
 AGE_S = 2.0
 
 

@@ -15,7 +15,7 @@ from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
 
 class WrongBlock(NamedTuple):
-    """A block whose bytes on the medium are not those of its sum, and why."""
+    """A block that cannot be read from the medium, or does not match its sum there; ``reason`` says which."""
 
     block: Block
     reason: str

@@ -3,7 +3,7 @@
 What is read often is in memory, and what is old nobody reads: so a disk may lose bytes for months before a consumer, or
 a slave that copies the log, meets them, and by then the other copies may be damaged, too. A cycle takes
 ``scrubCycleDays``; it waits while consumers wait for the disk and while fsyncs are slow, but never for long.
-Blocks that have no sum, as those of older versions and of RocketMQ, get one after their records were read.
+A block that an older version or RocketMQ wrote has no sum: it gets a sum once its records were found sound.
 `mqadmin scrub` asks for a cycle at once (7162), and how far it is (7163).
 Neighbours: scrub_cycle.py (where and how fast, pure); block_reads.py (the thread); healer.py (repairs).
 """
@@ -122,7 +122,7 @@ class Scrub(Part):
     ) -> None:
         """``sealed_to``: nobody else gives sums to blocks before this offset of the log.
 
-        ``is_held_up``: whether others wait for the disk. ``choose``: one of so many places to begin at.
+        ``is_held_up``: whether others wait for the disk. ``choose(count)`` picks the file, of ``count``, to begin at.
         """
         self._fs = fs
         self._options = options

@@ -59,7 +59,7 @@ class IndexFile:
         self.entries_at = entries_at(slots)
         # Read in the machine's byte order, which is not the file's: see `_swapped`.
         self._slots = memoryview(self.view)[SLOTS_AT : self.entries_at].cast("i")
-        #: The sums of the file's blocks. Only those of a file that gets no more entries cover header and slots.
+        #: The sums of the file's blocks. Header and slots have sums only in a file that gets no more entries.
         self.sums = GrowingSums(file.size)
         self.read_header()
         #: Whether this process has made the file.
