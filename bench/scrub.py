@@ -19,8 +19,8 @@ import trio
 from bench.backup import fill
 from bench.harness import Row, row, show
 from bench.recovery import GIB, open_store
-from skylark.broker.healing.checked_file import CheckedFile
 from skylark.broker.healing.figures import HealingFigures
+from skylark.broker.healing.other_files import CheckedFile
 from skylark.broker.healing.scrub import Scrub
 from skylark.broker.healing.scrub_cycle import cycle_rate
 from skylark.broker.options import BrokerOptions

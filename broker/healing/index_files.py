@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import trio
 
-from skylark.broker.healing.checked_file import CheckedFile, Job
+from skylark.broker.healing.other_files import CheckedFile, Job
 from skylark.broker.part import Part
 from skylark.broker.store.index.index import Index
 from skylark.broker.store.index.index_file import ENTRY_BYTES, SLOT_BYTES, SLOTS_AT, IndexFile
@@ -145,6 +145,8 @@ class IndexFiles(Part):
             if known.size < size and await trio.to_thread.run_sync(self._is_other, file, at, part):
                 # Nothing tells which bytes are right. Those in memory are used, so they are checked, and written again.
                 written, problem = await self._settled(file, at, end)
+                if written is None:
+                    return await self._damaged(reading, number, problem, end - at)
                 part = written or part
                 data = data[: at - block.start] + part + data[end - block.start :]
             reading.found[number] = PrefixSum.of(data)
@@ -275,15 +277,16 @@ class IndexFiles(Part):
                 return True
             building = _Building(self._fs, self._store, file)
             try:
-                await trio.to_thread.run_sync(building.build, self._covered_to(file))
-                async with self._flusher.one_at_a_time:
-                    return await self._replace(file, building)
+                try:
+                    await trio.to_thread.run_sync(building.build, self._covered_to(file))
+                    async with self._flusher.one_at_a_time:
+                        return await self._replace(file, building)
+                finally:
+                    with trio.CancelScope(shield=True):
+                        await trio.to_thread.run_sync(building.close)
             except (OSError, SkylarkError) as error:
                 logger.error("%s is damaged, and could not be made again: %s", file.file.path, error)
                 return False
-            finally:
-                with trio.CancelScope(shield=True):
-                    await trio.to_thread.run_sync(building.close)
 
     def _covered_to(self, file: IndexFile) -> int:
         """The physical offset up to which the messages are in this file."""

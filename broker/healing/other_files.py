@@ -9,17 +9,32 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from itertools import chain
 from random import Random
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import trio
 from trio.lowlevel import checkpoint
 
-from skylark.broker.healing.checked_file import CheckedFile, Job
 from skylark.mqcommon.errors import DiskFull
 
 logger = logging.getLogger(__name__)
 
 WRITE_SUMS_S = 600.0
+
+
+class CheckedFile(NamedTuple):
+    """A file, or a part of a large one, was checked, at the cost of reading ``size`` bytes.
+
+    ``problem``: what is wrong, "" if nothing is; ``is_mended``: whether the file is right again.
+    """
+
+    path: str
+    size: int
+    problem: str = ""
+    is_mended: bool = False
+
+
+#: Checks a file, and mends it.
+Job = Callable[[], Awaitable[CheckedFile]]
 
 
 class FileKind(Protocol):

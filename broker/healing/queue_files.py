@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import trio
 
-from skylark.broker.healing.checked_file import CheckedFile, Job
+from skylark.broker.healing.other_files import CheckedFile, Job
 from skylark.broker.store.log.segment import file_path
 from skylark.broker.store.queue.consumequeue import ConsumeQueue
 from skylark.broker.store.queue.entry_repair import EntriesDamaged, places_of

@@ -18,8 +18,8 @@ import trio
 
 from skylark.broker.damage_hold import Healer
 from skylark.broker.healing.block_reads import BlocksRead, read_blocks
-from skylark.broker.healing.checked_file import CheckedFile
 from skylark.broker.healing.figures import HealingFigures
+from skylark.broker.healing.other_files import CheckedFile
 from skylark.broker.healing.record_pass import MAX_RECORD_BYTES, RecordPass, Unsound
 from skylark.broker.healing.scrub_cycle import DAY_S, Cycle, Pace, cycle_rate
 from skylark.broker.healing.scrub_note import ScrubNote, read_note, write_note

@@ -13,7 +13,7 @@ from zlib import crc32
 
 import trio
 
-from skylark.broker.healing.checked_file import CheckedFile, Job
+from skylark.broker.healing.other_files import CheckedFile, Job
 from skylark.broker.meta.journal import Journal, KnownFile
 from skylark.broker.store.checkpoint import ABORT
 from skylark.broker.store.inventory import FILE_NAME as INVENTORY

@@ -8,9 +8,8 @@ from typing import TypeVar
 
 import trio
 
-from skylark.broker.healing.checked_file import CheckedFile
 from skylark.broker.healing.index_files import IndexFiles
-from skylark.broker.healing.other_files import OtherFiles
+from skylark.broker.healing.other_files import CheckedFile, OtherFiles
 from skylark.broker.healing.queue_files import QueueChecks
 from skylark.broker.healing.small_files import MetadataFiles, SmallFiles, store_files, write_sums
 from skylark.broker.meta.metadata import Metadata

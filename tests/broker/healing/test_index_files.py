@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from skylark.broker.healing.index_files import IndexFiles
 from skylark.broker.store.index.index_file import ENTRY_BYTES, SLOTS_AT, entries_at, index_file_bytes
 from skylark.mqcommon.errors import RequestRefused
 from tests.broker.healing.rig import Rig, rig
@@ -199,3 +200,17 @@ async def test_a_sector_that_cannot_be_read_is_written() -> None:
             (found,) = await made.round()
             assert found.is_mended and "cannot be read" in found.problem
             assert await made.round() == [] and fs.read_direct(path, 0, len(sound)) == sound
+
+
+async def test_a_file_without_sums_whose_memory_cannot_be_written_is_made_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fs = await filled()
+    fs.remove("/store/sums/derived")
+    path = files_of(fs)[0]
+    sound = fs.read(path)
+    with rig(fs, FEW) as made:
+        monkeypatch.setattr(IndexFiles, "_settle_bytes", lambda *_: (None, "the disk has other bytes than memory"))
+        fs.damage(path, ENTRIES + 10 * ENTRY_BYTES, b"\xff", on_disk=False)
+        found = [each for each in await made.round() if each.path == path]
+        assert [each.is_mended for each in found] == [True] and fs.read(path) == sound

@@ -10,8 +10,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from skylark.broker.healing.checked_file import CheckedFile
 from skylark.broker.healing.figures import HealingFigures
+from skylark.broker.healing.other_files import CheckedFile
 from skylark.broker.healing.scrub import LEAST_CYCLE_MS, REST_S, RETRY_S, Scrub
 from skylark.broker.healing.scrub_cycle import LEAST_BYTES_PER_S
 from skylark.broker.options import BrokerOptions
