@@ -418,6 +418,8 @@ class Scrub(Part):
             counts.mended += is_mended
         if is_new or is_mended:
             text += "; repaired" if is_mended else "; NOT repaired"
+            if not is_mended:
+                logger.error("scrub: %s", text)
             self._round.texts = (*self._round.texts, text)[:MAX_PROBLEMS]
 
     async def _check_other_file(self, cycle: Cycle) -> None:

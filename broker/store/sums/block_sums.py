@@ -32,7 +32,7 @@ class Block(NamedTuple):
 
 
 class BlockSum(NamedTuple):
-    """The CRC-32 of a sealed block. ``is_attested``: another replica has the same."""
+    """The CRC-32 of a sealed block. ``is_attested``: another replica has the same sum."""
 
     crc: int
     is_attested: bool

@@ -33,7 +33,7 @@ class LogLimitHeader(Header):
 class ReadLogRequestHeader(Header):
     """7161: ``size`` bytes of the log from the physical offset ``start`` on, at most `MAX_READ_BYTES` of one file.
 
-    ``summed``: where the block begins whose sum is wanted, too.
+    ``summed``: where the block begins whose sum the answer should have; -1: no sum is wanted.
     """
 
     start: int = required(read_long)
@@ -45,8 +45,8 @@ class ReadLogRequestHeader(Header):
 class ReadLogHeader(Header):
     """The answer to 7161, with the bytes: fewer at the limit of 7160, or before bytes that the disk there cannot read.
 
-    ``crc``: the sum of the block, if it has one there; ``is_attested``: another replica has the same. Without
-    ``is_current`` the bytes may be damaged, or the set's log may not have them any more: only a sum proves them.
+    ``crc``: the sum of the block, if the block has a sum there; ``is_attested``: another replica has the same sum.
+    Without ``is_current`` the bytes may be damaged, or cut from the set's log: only a sum proves them.
     """
 
     limit: int = required(read_long)

@@ -23,9 +23,10 @@ class ScrubStatus(Body):
     """The answer to 7162 and 7163: the scrub that runs, or the last one since the broker's start.
 
     ``enabled``: the broker scrubs by itself. ``asked_ms``: when the scrub was asked for, 0 if it began by itself.
-    Of ``total_bytes`` of the log ``checked_bytes`` are checked, or were in the scrub that ran last. ``problems`` are
-    what was found, ``problem_count`` of them, of which ``mended_count`` are mended. ``suspects``: damaged blocks that
-    could not be repaired. ``last_ended_ms``: when all of the store was checked last, 0: never.
+    ``total_bytes``: the size of the log; ``checked_bytes``: the checked part of the log. ``problem_count``: how many
+    problems this scrub has found; ``mended_count``: how many of the problems are mended; ``problems``: the first
+    problems in words. ``suspects``: damaged blocks that could not be repaired. ``last_ended_ms``: when all of the store
+    was checked last, 0: never.
     """
 
     enabled: bool = member(FLAG, True)

@@ -248,7 +248,7 @@ async def test_a_block_without_a_sum_amid_others_is_read_with_those_before_it(au
 
 
 async def test_what_cannot_be_repaired_is_tried_again_first_of_all_and_is_one_problem(
-    autojump_clock: MockClock,
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     at = Scrubbed()
     at.healer.can = False
@@ -258,6 +258,7 @@ async def test_what_cannot_be_repaired_is_tried_again_first_of_all_and_is_one_pr
         assert scrub.present().suspects == 1
         await trio.sleep(2.5 * RETRY_S)
         assert len(at.healer.asked) in (3, 4) and scrub.present().problem_count == 1
+        assert caplog.text.count("NOT repaired") == 1
         at.healer.can = True
         await trio.sleep(RETRY_S + REST_S)
         found = scrub.present()
