@@ -71,7 +71,10 @@ class IndexFiles(Part):
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Make files again that a query has found damaged, until cancelled."""
         task_status.started()
-        await trio.to_thread.run_sync(remove_building, self._fs, self._store.options.directory)
+        try:
+            await trio.to_thread.run_sync(remove_building, self._fs, self._store.options.directory)
+        except OSError as error:
+            logger.warning("what is left of an index file that was being made again cannot be removed: %s", error)
         while True:
             await trio.sleep(LOOK_S)
             for file in self._index.files[:-1]:
@@ -332,6 +335,8 @@ class _Files:
 
     def at(self, offset: int) -> Segment | None:
         """The file that holds ``offset``."""
+        if not self._segments:
+            return None  # a slave has removed its whole log
         first = self._segments[0]
         number = (offset - first.base) // first.size
         return self._segments[number] if 0 <= number < len(self._segments) else None

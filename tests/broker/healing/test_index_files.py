@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+import trio
 
 from skylark.broker.healing.index_files import IndexFiles
 from skylark.broker.store.index.index_file import ENTRY_BYTES, SLOTS_AT, entries_at, index_file_bytes
@@ -12,6 +13,7 @@ from tests.broker.store.support import SMALL, put
 from tests.support.amounts import share_of
 from tests.support.bad_medium import SECTOR_BYTES
 from tests.support.memory_files import MemoryFiles
+from tests.support.waiting import until
 
 #: Twelve keys a file.
 FEW = replace(SMALL, commitlog_segment_bytes=1024, index_slots=10, index_capacity=13)
@@ -214,3 +216,19 @@ async def test_a_file_without_sums_whose_memory_cannot_be_written_is_made_again(
         fs.damage(path, ENTRIES + 10 * ENTRY_BYTES, b"\xff", on_disk=False)
         found = [each for each in await made.round() if each.path == path]
         assert [each.is_mended for each in found] == [True] and fs.read(path) == sound
+
+
+async def test_a_leftover_that_cannot_be_removed_does_not_end_the_broker(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(path: str) -> None:
+        raise OSError(f"{path}: read-only file system")
+
+    fs = MemoryFiles()
+    fs.overwrite("/store/sums/building/1", b"x")
+    with rig(fs, FEW) as made, monkeypatch.context() as patched:
+        patched.setattr(fs, "remove", fail)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(made.index_files.run)
+            await until(lambda: "building/1: read-only" in caplog.text, "it is said")
+            nursery.cancel_scope.cancel()
