@@ -80,7 +80,7 @@ class Attesting(Part):
                     # A master of RocketMQ or of an older Skylark does not know the request.
                     if isinstance(error, BrokerError) and error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                         at = self._end
-                    logger.info("the sums of this log are not compared with those of %s: %s", master, error)
+                    logger.info("block sums of this log were not compared with the master's, %s: %s", master, error)
 
     @property
     def _end(self) -> int:
@@ -108,7 +108,10 @@ class Attesting(Part):
         differing = attest(sums, blocks, decode_rows(answer.body()))
         if new := [block for block in differing if block.start not in self._differing]:
             self._differing.update(block.start for block in new)
-            text = "%d blocks of the log differ from those of %s, the first one at %d: they are compared byte by byte"
+            text = (
+                "%d blocks of this log have other sums than the same blocks of the master %s, the first block is at"
+                " byte %d: both brokers compare the blocks byte by byte, and repair the wrong ones"
+            )
             logger.warning(text, len(new), master, new[0].start)
         if differing:
             self._suspect(differing)

@@ -67,8 +67,8 @@ class ComparedLog:
         end = self._log.raw_end
         for block in blocks:
             try:
-                # The last block of the log is not full yet, and has no sum.
-                readable = Block(block.start, min(block.end, end) - block.start)
+                # The last block of the log is not full yet, and has no sum. The log may have been cut before a block.
+                readable = Block(block.start, max(min(block.end, end) - block.start, 0))
                 self._log.blocks.compare(segment.file, segment.base, readable)
             except FileClosed:
                 return  # the cleaner has removed the file: who sends it sees that

@@ -4,7 +4,6 @@
 master), dledger/following.py (entries of a leader).
 """
 
-import errno
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -13,6 +12,7 @@ import trio
 
 from skylark.broker.replication.replica import BadRecord, Replica
 from skylark.broker.store.log.commitlog import CommitLog
+from skylark.broker.store.log.compared import LOST_ERRNOS
 from skylark.broker.store.log.residency import NotResident, resident_only, warm
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.signal import Signal
@@ -155,7 +155,7 @@ class QueueBuilding:
         try:
             await trio.to_thread.run_sync(warm, cold)
         except OSError as error:
-            if segment is None or error.errno != errno.EIO:
+            if segment is None or error.errno not in LOST_ERRNOS:
                 raise
             raise BadRecord(segment, at, cold.spans[0].size, str(error)) from None
 
@@ -182,8 +182,8 @@ class QueueBuilding:
     def _note_problem(self, problem: str) -> None:
         if problem and problem != self.problem:
             logger.error(
-                "%s. No replica has given it yet: the log is copied on, but messages from there on are not shown here,"
-                " and this broker cannot become the master",
+                "%s. No replica has given the record yet: the log is copied on, but messages from the record on are not"
+                " shown here, and this broker cannot become the master",
                 problem,
             )
         elif self.problem and not problem:

@@ -112,6 +112,7 @@ async def _when_mended(read: Callable[[], T]) -> T:
 
     Otherwise damage would look like a log with other messages, which needs an administrator.
     """
+    damaged: Damaged | None = None
     with trio.move_on_after(MEND_S):
         while True:
             try:
@@ -119,6 +120,8 @@ async def _when_mended(read: Callable[[], T]) -> T:
             except Damaged as error:
                 damaged = error.with_traceback(None)
             await damaged.wait()
+    if damaged is None:
+        raise ProtocolError(f"no thread was free in {MEND_S:g} s to read this broker's log")
     block = damaged.blocks[0]
     raise ProtocolError(f"bytes {block.start} to {block.end} of this broker's log are damaged, and not mended yet")
 

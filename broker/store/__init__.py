@@ -1,7 +1,7 @@
 """The message store: RocketMQ's files, byte for byte. Synchronous; imports neither trio nor the wire protocol.
 
+sums/                the CRCs of blocks of the three kinds of files
 log/ queue/ index/   the three kinds of files; each package imports only the ones named before it
-sums/                the CRCs of the log's blocks
 store.py             the store's public interface: open, put, read, flush, checkpoint, close
 reader.py query.py   reads of a queue; messages by key and by time
 expanded.py          expands inner batches into single records

@@ -315,8 +315,10 @@ class MessageStore:
                 self.checkpoint(with_ends=True, clean=True)
                 with suppress(DiskFull, OSError):  # without them the scrub compares more with the log
                     for file in self.index.files[-1:]:
+                        # Slots that have a sum were not changed: a sum of what is in memory now could hide damage.
                         # A stop does not wait for reads. Slots that were changed are in memory, as a rule.
-                        if file.file.resident(0, file.entries_at):
+                        is_known = bool(file.sums.suspects or file.sums.sum_of(0).size)
+                        if not is_known and file.file.resident(0, file.entries_at):
                             file.add_sums(file.slot_sums())
                     self.write_sums(list(self.queue_sums(self.queues)))
                 remove_abort(self._fs, self.options.directory, index_is_complete=not self.index_behind)

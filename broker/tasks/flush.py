@@ -366,7 +366,9 @@ class Flusher(Part):
         try:
             await trio.to_thread.run_sync(warm, cold, abandon_on_cancel=True)
         except OSError as error:
-            logger.error("the index is not updated until the disk can read these bytes again: %s", error)
+            span = cold.spans[0]
+            text = "the index is not updated until the disk can read %s at byte %d again: %s"
+            logger.error(text, span.file.path, span.at, error)
             return False
         return True
 

@@ -4,7 +4,7 @@
 SLOW_S = 1.0
 # A disk that does not finish an fsync within this time has a fault, or is held up by others.
 STUCK_S = 10.0
-# Who reads the disk for no request waits while a flush takes this long.
+# Reads of the disk that no request needs, as of a scrub, wait while a flush takes this long.
 LONG_S = 0.1
 # The slowest flush of the last one to two of these is shown.
 SHOWN_S = 300.0

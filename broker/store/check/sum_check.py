@@ -3,7 +3,7 @@
 Neighbours: verify.py (the records), store/sums/ (the sums).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from zlib import crc32
 
 from skylark.broker.store.log.log_files import LogFiles
@@ -29,8 +29,13 @@ class SumCheck:
         """(path, 0, what is wrong) of each file of sums that cannot be used."""
         return ((path, 0, WRONG_FILE) for path in self._wrong)
 
-    def wrong_blocks(self, log: LogFiles, log_end: int) -> Iterator[tuple[str, int, int]]:
-        """(path, from, to) of each sealed block of ``log``, which ends at ``log_end``, that does not match its sum."""
+    def wrong_blocks(
+        self, log: LogFiles, log_end: int, on_progress: Callable[[int], None]
+    ) -> Iterator[tuple[str, int, int]]:
+        """(path, from, to) of each sealed block of ``log``, which ends at ``log_end``, that does not match its sum.
+
+        ``on_progress`` gets the physical offset up to which blocks were compared.
+        """
         for file in log.files:
             end = min(file.end, log_end)
             for block in self._sums.blocks(file.base, end):
@@ -39,3 +44,4 @@ class SumCheck:
                     continue
                 if crc32(file.view[at : at + block.size]) != own.crc:
                     yield file.path, at, at + block.size
+                on_progress(block.end)

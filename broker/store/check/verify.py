@@ -86,7 +86,10 @@ class VerifyReport:
 
 
 class Verification:
-    """One reading of the store in ``directory``, whose lock the caller holds. ``on_progress``: (bytes read, total)."""
+    """One reading of the store in ``directory``, whose lock the caller holds. ``on_progress``: (bytes read, total).
+
+    The log is read twice if it has sums: record by record, and block by block.
+    """
 
     def __init__(
         self, fs: FileSystem, directory: str, slots: int, capacity: int, on_progress: Callable[[int, int], None]
@@ -100,6 +103,8 @@ class Verification:
         self._last_stop = read_abort(fs, directory)
         self._log = LogFiles(fs, f"{directory}/commitlog")
         self._queues = QueueCheck(fs, f"{directory}/consumequeue", f"{directory}/batchconsumequeue", self._log)
+        has_sums = self._uses_sums and bool(bases_in(fs, directory))
+        self._most_bytes = self._log.total_bytes * (2 if has_sums else 1)
         self._compare = in_each_queue(self._queues.compare)
         self._index = IndexCheck(fs, f"{directory}/index", slots, capacity)
 
@@ -185,7 +190,7 @@ class Verification:
         report.records += 1
         self._compare(record)
         if not report.records % PROGRESS_RECORDS:
-            self._on_progress(record.physical_offset - report.log_start, self._log.total_bytes)
+            self._on_progress(record.physical_offset - report.log_start, self._most_bytes)
 
     def _judge_end(self) -> None:
         """Report damage if the log ends before the offset up to which it was on disk."""
@@ -204,16 +209,25 @@ class Verification:
             f"{reason}; the log went on to offset {known:,}, and no sound record follows",
         )
 
+    @property
+    def _uses_sums(self) -> bool:
+        """Whether a start takes the sums for those of this log."""
+        return self._state.keeps_sums and not self._state.used_by_rocketmq
+
     def _check_sums(self) -> None:
         """Report blocks that do not match their sums, where no damaged record is reported already."""
         report, log = self._report, self._log
-        if not self._state.keeps_sums or self._state.used_by_rocketmq:
+        if not self._uses_sums:
             if bases_in(self._fs, self._directory):
                 report.unchecked.append("block sums: another version has used the store, and the next start drops them")
             return
         sums = SumCheck(self._fs, self._directory, log.file_bytes)
         self._add(DamagedPart.SUMS, sums.wrong_files())
-        for path, start, end in sums.wrong_blocks(log, report.log_end):
+
+        def show(offset: int) -> None:
+            self._on_progress(log.total_bytes + offset - report.log_start, self._most_bytes)
+
+        for path, start, end in sums.wrong_blocks(log, report.log_end, show):
             if not any(known.file == path and known.offset < end and start < known.end for known in report.damages):
                 report.damages.append(Damage(DamagedPart.SUMS, path, start, end, WRONG_BLOCK))
 

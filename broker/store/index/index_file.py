@@ -14,8 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any
 
-from skylark.broker.store.log.cold_blocks import ColdBlocks
-from skylark.broker.store.log.residency import NotResident, bytes_got, check_resident
+from skylark.broker.store.log.residency import ColdBlocks, NotResident, bytes_got, check_resident
 from skylark.broker.store.sums.growing_sums import GrowingSums, PrefixSum
 from skylark.mqcommon.disk.files import MappedFile
 from skylark.mqcommon.errors import RequestRefused

@@ -32,7 +32,7 @@ KEY = "mappedFileSizeCommitLog"
 
 
 class FilePlace(NamedTuple):
-    """Bytes of a mapped file, for writes and for reads that nothing compares."""
+    """Bytes of a mapped file: for writes, and for reads without a comparison with sums."""
 
     file: MappedFile
     at: int
@@ -47,9 +47,9 @@ class CommitLog:
 
     def __init__(self, fs: FileSystem, directory: str, segment_bytes: int) -> None:
         self.chain = SegmentChain(fs, directory, segment_bytes, durable_files=True)
-        #: The sums of its blocks; a cut drops those of its bytes.
+        #: The sums of the log's blocks. A cut drops the sums of the blocks that lose bytes.
         self.sums = BlockSums(segment_bytes)
-        #: Its blocks as reads see them, compared with their sums.
+        #: The log's blocks as reads see them, compared with their sums.
         self.blocks = ComparedBlocks(self.chain, self.sums)
         # The largest record (or batch) that fits into one segment.
         self.max_record_bytes = segment_bytes - BLANK_BYTES
@@ -203,7 +203,7 @@ class CommitLog:
         return self.copy(offset, size)
 
     def copy(self, offset: int, size: int) -> bytes:
-        """As `read`, as the bytes are: for those that this process wrote lately, or if others compare them."""
+        """As `read`, without a comparison: for bytes that this process wrote lately, or that others compare."""
         segment = self.chain.at(offset)
         if segment is None:
             raise self._absent(offset)

@@ -29,6 +29,8 @@ from skylark.mqcommon.errors import FileClosed
 KEPT_BLOCKS = 64
 # A read of more blocks than this keeps none of them: readers of many bytes come once.
 KEPT_AT_ONCE = 8
+#: The errors of a read that say that the disk has lost the bytes.
+LOST_ERRNOS = (errno.EIO, errno.EBADMSG, errno.EILSEQ)
 # What is read alone where the disk cannot read a block.
 SECTOR_BYTES = 4096
 
@@ -80,6 +82,8 @@ class ComparedBlocks:
         """The log is cut at ``offset``: what was damaged after it is gone."""
         for start in [start for start in self.given_up if self._sums.block_at(start).end > offset]:
             del self.given_up[start]
+            with self._lock:
+                self._kept.pop(start, None)
         at, tail = self._tail
         self._tail = at, tail[: max(offset - at, 0)]
 
@@ -193,7 +197,12 @@ class ComparedBlocks:
         damaged = []
         for block in blocks:
             own = self._sums.sum_of(block)
-            if own is None or block.start in self.given_up:
+            if own is None:
+                first, last = max(start, block.start), min(end, block.end)
+                if (kept := self._of_tail(first, last)) is not None:
+                    data = b"".join((data[: first - start], kept, data[last - start :]))
+                continue
+            if block.start in self.given_up:
                 continue
             try:
                 crc = crc32(file.pread(block.start - base, start - block.start)) if block.start < start else 0
@@ -251,7 +260,7 @@ class ComparedBlocks:
         return kept.data
 
     def _block(self, file: PartFile, base: int, block: Block) -> bytes:
-        """The bytes of a sealed block: those that are kept, or, compared, those of the file."""
+        """The bytes of a sealed block: the kept bytes, or else the bytes of the file, after a comparison."""
         own = self._sums.sum_of(block)
         if own is not None and (kept := self._kept_bytes(block, own.crc)) is not None:
             return kept
@@ -302,7 +311,7 @@ class ComparedBlocks:
 
     def _refuse_other(self, error: OSError) -> None:
         """Raise ``error`` unless it says that the disk has lost the bytes."""
-        if error.errno not in (errno.EIO, errno.EBADMSG, errno.EILSEQ):
+        if error.errno not in LOST_ERRNOS:
             raise error
 
 

@@ -16,8 +16,7 @@ checkpoint, of the cleaner or of a deletion, and on the loop in `move_to` and `s
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from skylark.broker.store.log.cold_blocks import ColdBlocks
-from skylark.broker.store.log.residency import bytes_got
+from skylark.broker.store.log.residency import ColdBlocks, bytes_got
 from skylark.broker.store.log.segment import OnMap, SegmentChain, file_path
 from skylark.broker.store.queue.bounds_search import BoundsSearch, entries_back, first_in_log, first_where, two_entries
 from skylark.broker.store.queue.delay_levels import DEFAULT, DelayLevels

@@ -2,9 +2,9 @@
 
 File ``sums/derived``: crc of the rest 4 | CBOR [version, queues, index files]
 
-Queues: [is batch queue, topic, queue, first block, rows]; index files: [name, first block, rows]. A row is that of
-growing_sums.py. The file may be old, wrong or missing: then more is compared with the log than needed, and nothing
-else comes of it.
+A queue is [is batch queue, topic, queue id, first block, rows], an index file is [name, first block, rows]. The rows
+are those of `GrowingSums.rows`: for each block, from the first one on, how many bytes its sum covers 4 | CRC-32 4. The
+file may be old, wrong or missing: then more than needed is compared with the log, and the store is right all the same.
 """
 
 from collections.abc import Sequence
@@ -53,11 +53,15 @@ def write_sums(fs: FileSystem, directory: str, rows: DerivedRows) -> None:
 
 
 def read_sums(fs: FileSystem, directory: str) -> DerivedRows:
-    """The contents of the file; nothing if it is missing, damaged or of another version."""
-    data = read_with_crc(fs, f"{directory}/{FILE_NAME}")
+    """The contents of the file; nothing if it is missing, damaged, of another version, or cannot be read."""
+    try:
+        data = read_with_crc(fs, f"{directory}/{FILE_NAME}")
+    except OSError:
+        return DerivedRows()
     if data is None:
         return DerivedRows()
-    version, queues, index_files = cbor2.loads(data)
+    version, *tables = cbor2.loads(data)
     if version != _VERSION:
         return DerivedRows()
+    queues, index_files = tables
     return DerivedRows([QueueRows(*row) for row in queues], [IndexRows(*row) for row in index_files])

@@ -85,8 +85,9 @@ class GrowingSums:
     def sum_of(self, number: int) -> PrefixSum:
         """The sum of a block; of no bytes when none is known. For any thread."""
         at = (number - self._first) * _ROW.size
-        rows = self._rows
-        return PrefixSum._make(_ROW.unpack_from(rows, at)) if 0 <= at < len(rows) else PrefixSum(0, 0)
+        # In one step: the event loop may drop rows meanwhile.
+        row = self._rows[at : at + _ROW.size] if at >= 0 else b""
+        return PrefixSum._make(_ROW.unpack(row)) if row else PrefixSum(0, 0)
 
     def needs_look(self, position: int, size: int) -> bool:
         """Whether one of these bytes is in a block that has a sum, and was not compared with it since the start."""

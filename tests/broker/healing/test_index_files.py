@@ -27,7 +27,7 @@ SECTORS = replace(SMALL, index_slots=SECTOR_BYTES * 2 // 4 - 10, index_capacity=
 @pytest.fixture(params=["one block", "many blocks"], autouse=True)
 def block_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "many blocks":
-        for module in ("sums.growing_sums", "log.cold_blocks"):
+        for module in ("sums.growing_sums", "log.residency"):
             monkeypatch.setattr(f"skylark.broker.store.{module}.BLOCK_BYTES", 64)
 
 

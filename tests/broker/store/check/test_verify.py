@@ -327,3 +327,12 @@ def test_a_short_file_is_told() -> None:
     fs.overwrite(f"{DIRECTORY}/{SMALL.batchqueue_segment_bytes:020d}", bytes(46))
     _, text = look(fs)
     assert "the file ends after 46 of 184 bytes" in text
+
+
+def test_the_comparison_with_sums_counts_as_a_second_reading_of_the_log() -> None:
+    fs = stored_with_sums()
+    seen: list[tuple[int, int]] = []
+    assert verify(fs, SMALL, repair=False, say=lambda line: None, progress=lambda *each: seen.append(each))
+    log_bytes = sum(fs.size(path) for path in fs.paths() if path.startswith("/store/commitlog/"))
+    assert seen == sorted(seen) and {most for _, most in seen} == {2 * log_bytes}
+    assert log_bytes < seen[0][0] <= seen[-1][0] <= 2 * log_bytes

@@ -342,7 +342,7 @@ def test_any_read_returns_the_bytes_or_names_the_damaged_blocks(
             assert found == bytes(raw[start:end]) and not bad
 
 
-def test_the_last_block_is_read_as_this_process_has_written_it() -> None:
+def test_the_last_block_is_read_as_this_process_has_written_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has no sum before it is full, which may take days."""
     fs = MemoryFiles()
     store = open_store(fs)
@@ -356,10 +356,14 @@ def test_the_last_block_is_read_as_this_process_has_written_it() -> None:
     store.log.age()
     store.log.age()
     assert not store.log.is_recent(0)
+    written = store.log.copy(0, store.log.end)
     mends = [flip(fs, what) for what in (b"body-003", b"key-004", b"key-006")]
     store.log.age()
     for count in (1, 300):
         assert numbers(read(store, "t", count)) == list(range(8))
+    for at_once in (0, 8):
+        monkeypatch.setattr(compared, "KEPT_AT_ONCE", at_once)
+        assert store.log.copy(0, store.log.end) != written == store.log.blocks.read(0, store.log.end)
     # What is written anew after a cut is read, and not what was kept.
     queue = store.queues.find("t", 0)
     assert queue is not None

@@ -4,14 +4,19 @@ import errno
 from random import Random
 from zlib import crc32
 
+import cbor2
 import pytest
 
 from skylark.broker.store.aside import move_aside
 from skylark.broker.store.checkpoint import read_checkpoint
+from skylark.broker.store.index.index_file import SLOTS_AT
 from skylark.broker.store.removal import Removal
 from skylark.broker.store.store import MessageStore
 from skylark.broker.store.sums.block_sums import Block, BlockSum, BlockSums
+from skylark.broker.store.sums.derived_sums import FILE_NAME as DERIVED
+from skylark.broker.store.sums.derived_sums import DerivedRows, read_sums
 from skylark.broker.store.sums.sum_files import COMPARED_BLOCKS, DIRECTORY, SumFiles, bases_in
+from skylark.mqcommon.disk.atomic import write_with_crc
 from skylark.mqcommon.errors import DiskFull
 from tests.broker.store.support import SMALL, new_store, open_store, put
 from tests.support.memory_files import MemoryFiles
@@ -284,3 +289,41 @@ def test_a_full_disk_leaves_sums_in_memory_until_a_checkpoint_can_write_them() -
     fs.before_call = None
     store.checkpoint(with_ends=True)
     assert not store.sums_unwritten and len(bases_in(fs, "/store")) == 3
+
+
+def test_a_store_starts_without_sums_of_queues_and_index_that_a_newer_version_wrote_or_the_disk_has_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fs = MemoryFiles()
+    sealed_store(fs).close()
+    assert read_sums(fs, "/store").queues
+    write_with_crc(fs, f"/store/{DERIVED}", cbor2.dumps([99, "another layout"]))
+    open_store(fs).close()
+    path, read = f"/store/{DERIVED}", MemoryFiles.read
+
+    def fail(self: MemoryFiles, wanted: str) -> bytes:
+        if wanted == path:
+            raise OSError(errno.EIO, "Input/output error", wanted)
+        return read(self, wanted)
+
+    monkeypatch.setattr(MemoryFiles, "read", fail)
+    assert read_sums(fs, "/store") == DerivedRows()
+    open_store(fs).close()
+
+
+def test_a_stop_makes_no_sum_of_index_slots_that_have_one() -> None:
+    """The slots may be damaged since the sum was made, and nobody has read them."""
+    fs = MemoryFiles()
+    store = open_store(fs)
+    put(store, "topic", 0, b"body", b"KEYS\x01key\x02")
+    store.build_index(10)
+    store.close()
+    store = open_store(fs)
+    (file,) = store.index.files
+    assert file.sums.sum_of(0).fits(file.view[:])
+    file.file.pwrite(SLOTS_AT, memoryview(b"\x01"))
+    store.close()
+    store = open_store(fs)
+    (file,) = store.index.files
+    assert not file.sums.sum_of(0).fits(file.view[:])
+    store.close()
