@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -58,6 +59,28 @@ def command(about: str, rounds: int, rows: Callable[[int], Iterator[Row]]) -> No
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     given = parser.parse_args()
     show(rows(given.rounds), given.json)
+
+
+def store_command(about: str, mib: int, rounds: int, rows: Callable[[str, int, int], Iterator[Row]]) -> None:
+    """The command line of a bench that fills a store in a directory: ``rows`` gets the directory, --mib and --rounds.
+
+    ``mib`` and ``rounds`` are the defaults.
+    """
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mib", type=int, default=mib, help="size of the log (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=rounds, help="of each side; the median is shown (%(default)s)")
+    parser.add_argument("--dir", help="where the store is made; default: the system's directory for temporary files")
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=given.dir) as directory:
+        show(rows(directory, given.mib, given.rounds), given.json)
+
+
+def processor_s(work: Callable[[], object]) -> float:
+    """Processor time of this process for the work, user and system."""
+    began = time.process_time()
+    work()
+    return time.process_time() - began
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """What a scrub costs: processor time for each GiB of log.
 
-    python -m bench.scrub [--json] [--gib 1] [--rounds N] [--dir DIRECTORY]
+    python -m bench.scrub [--json] [--mib 1024] [--rounds N] [--dir DIRECTORY]
 
 "ours" is the whole scrub, with its hops to a thread, as fast as it can; "limit" are the same reads past the page cache
 with a CRC, and nothing else. The second row is for blocks without sums, whose records are read one by one (records of
@@ -8,16 +8,13 @@ some 1,100 bytes); its limit is the first row. The third row is the part of a co
 read in 14 days.
 """
 
-import argparse
-import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from zlib import crc32
 
 import trio
 
 from bench.backup import fill
-from bench.harness import Row, row, show
+from bench.harness import Row, processor_s, row, store_command
 from bench.recovery import GIB, open_store
 from skylark.broker.healing.figures import HealingFigures
 from skylark.broker.healing.other_files import CheckedFile
@@ -65,14 +62,11 @@ def read_only(store: MessageStore) -> None:
 
 
 def seconds_a_gib(store: MessageStore, work: Callable[[], object]) -> float:
-    """Processor time of this process, user and system."""
-    began = time.process_time()
-    work()
-    return (time.process_time() - began) * GIB / store.log.end
+    return processor_s(work) * GIB / store.log.end
 
 
-def rows(directory: str, gib: float, rounds: int) -> Iterator[Row]:
-    fill(directory, round(gib * GIB))
+def rows(directory: str, mib: int, rounds: int) -> Iterator[Row]:
+    fill(directory, mib << 20)
     store = open_store(directory)
     store.log.flush()
 
@@ -89,24 +83,12 @@ def rows(directory: str, gib: float, rounds: int) -> Iterator[Row]:
         by_sum.append(seconds_a_gib(store, scrub))
         limit.append(seconds_a_gib(store, lambda: read_only(store)))
     store.close()
-    n = round(gib * 1024)
-    yield row("scrub, processor time a GiB", "s", by_sum, limit, n, smaller_is_better=True)
-    yield row("scrub of blocks without sums, processor time a GiB", "s", by_record, by_sum, n, smaller_is_better=True)
+    yield row("scrub, processor time a GiB", "s", by_sum, limit, mib, smaller_is_better=True)
+    yield row("scrub of blocks without sums, processor time a GiB", "s", by_record, by_sum, mib, smaller_is_better=True)
     rate = cycle_rate(LARGE_BYTES, DAYS) / GIB
     ours, least = ([each * rate * 100 for each in each_of] for each_of in (by_sum, limit))
-    yield row("10 TB in 14 days, part of a core", "%", ours, least, n, smaller_is_better=True)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gib", type=float, default=1, help="size of the log (%(default)s)")
-    parser.add_argument("--rounds", type=int, default=3, help="the median is shown (%(default)s)")
-    parser.add_argument("--dir", help="where the store is made; default: the system's directory for temporary files")
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=given.dir) as directory:
-        show(rows(directory, given.gib, given.rounds), given.json)
+    yield row("10 TB in 14 days, part of a core", "%", ours, least, mib, smaller_is_better=True)
 
 
 if __name__ == "__main__":
-    main()
+    store_command(__doc__, 1_024, 3, rows)

@@ -6,16 +6,13 @@
 nothing else. The last row is the checkpoint's share: a file of sums is written every 10 s while messages come.
 """
 
-import argparse
-import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from zlib import crc32
 
 import trio
 
 from bench.backup import fill
-from bench.harness import Row, row, show
+from bench.harness import Row, processor_s, row, store_command
 from bench.recovery import GIB, open_store
 from skylark.broker.store.store import MessageStore
 from skylark.broker.tasks.block_sealing import BlockSealing
@@ -23,13 +20,6 @@ from skylark.broker.tasks.block_sealing import BlockSealing
 RATE_BYTES = 10 * 10**6
 WRITES = 20
 CHECKPOINT_S = 10
-
-
-def processor_s(work: Callable[[], object]) -> float:
-    """Processor time of this process, user and system."""
-    began = time.process_time()
-    work()
-    return time.process_time() - began
 
 
 def seal_all(store: MessageStore) -> None:
@@ -78,16 +68,5 @@ def rows(directory: str, mib: int, rounds: int) -> Iterator[Row]:
     yield row("writing the sums each 10 s, part of a core", "%", writing, of_core, WRITES, smaller_is_better=True)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mib", type=int, default=512, help="size of the log (%(default)s)")
-    parser.add_argument("--rounds", type=int, default=5, help="the median is shown (%(default)s)")
-    parser.add_argument("--dir", help="where the store is made; default: the system's directory for temporary files")
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=given.dir) as directory:
-        show(rows(directory, given.mib, given.rounds), given.json)
-
-
 if __name__ == "__main__":
-    main()
+    store_command(__doc__, 512, 5, rows)

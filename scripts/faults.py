@@ -24,7 +24,7 @@ import pytest
 from scripts.daemons import ROOT
 from skylark.mqcommon.version import VERSION
 from tests.conftest import fault_of
-from tests.support.amounts import NIGHTLY_SEED
+from tests.support.amounts import NIGHTLY_SEED, TEST_ROUNDS
 from tests.support.rounds import Count, Fault, Table
 
 MODES = ("single", "master-slave", "controller", "dledger", "2m-2s")
@@ -33,8 +33,8 @@ KINDS = ("kills", "freezes", "cuts", "clocks", "disks", "lies", "power", "member
 ONLY_MODE, ONLY_KIND = "FAULTS_MODE", "FAULTS_KIND"
 # There, too: when no test begins any more.
 UNTIL = "FAULTS_UNTIL"
-# How often a fault is made in one cluster, and the parameters of tests that say so.
-ROUNDS, DEFAULT_ROUNDS = "TEST_ROUNDS", "3"
+# How often a fault is made in one cluster, and the parameters of tests that say how much they try.
+DEFAULT_ROUNDS = "3"
 AMOUNTS, MOST = ("rounds", "seconds", "count"), 10
 SINGLE_FAULTS = ("tests/e2e/faults/", "tests/e2e/test_disk_lies.py")
 # pytest's exit codes: all passed, some failed, and not all were tried.
@@ -237,6 +237,15 @@ def _files() -> Iterator[str]:
             yield str(path.relative_to(ROOT))
 
 
+def exit_code(results: Iterable[int], faults: dict[Fault, Count]) -> int:
+    """0 when nothing was lost or wrong, and no test failed, also none that counted nothing before it failed.
+
+    ``results``: pytest's exit code of each pass.
+    """
+    is_clean = not any(count.lost or count.wrong or count.reasons for count in faults.values())
+    return 0 if is_clean and all(result in (PASSED, INTERRUPTED) for result in results) else 1
+
+
 def main() -> None:
     """The command scripts/faults."""
     parser = argparse.ArgumentParser(prog="scripts/faults", add_help=False)
@@ -258,20 +267,21 @@ def main() -> None:
     until = time.time() + options.hours * 3600
     if options.hours:
         os.environ[UNTIL] = str(until)
-    os.environ.setdefault(ROUNDS, DEFAULT_ROUNDS)
+    os.environ.setdefault(TEST_ROUNDS, DEFAULT_ROUNDS)
     seeds: list[int] = []
+    results: list[int] = []
     table = Table()
     with TemporaryDirectory(prefix="skylark-faults-") as name:
         while True:
             folder = Path(name, str(len(seeds)))
             seeds.append(seed + len(seeds))
-            result = run_once(seeds[-1], folder, [])
+            results.append(run_once(seeds[-1], folder, []))
             if (folder / "rounds.json").exists():
                 table.merge(folder / "rounds.json")
-            if result not in (PASSED, FAILED) or time.time() >= until:
+            if results[-1] not in (PASSED, FAILED) or time.time() >= until:
                 break
     if not table.faults:
-        sys.exit(f"no fault was tried (pytest's exit code {result}): scripts/faults --list says which there are")
+        sys.exit(f"no fault was tried (pytest's exit code {results[-1]}): scripts/faults --list says which there are")
     chosen = {"--hours": options.hours, "--mode": options.mode, "--only": options.only}
     said = " ".join(["scripts/faults", *(f"{name} {value}" for name, value in chosen.items() if value)])
     where = ROOT / options.page
@@ -279,8 +289,7 @@ def main() -> None:
     run = Run(began, (time.monotonic() - start) / 3600, seeds, said)
     where.write_text(page(run, table.faults), encoding="utf-8")
     print(f"{len(table.faults)} faults tried: the page is {where}")
-    is_clean = not any(count.lost or count.wrong or count.reasons for count in table.faults.values())
-    sys.exit(0 if is_clean else 1)
+    sys.exit(exit_code(results, table.faults))
 
 
 if __name__ == "__main__":

@@ -136,8 +136,12 @@ SCRUB_PROBLEMS = Metric(
 )
 BLOCKS_REPAIRED = Metric("skylark_blocks_repaired_total", "counter", "", (), "Blocks of the log that were repaired")
 BLOCKS_DAMAGED = Metric("skylark_blocks_damaged", "gauge", "", (), "Blocks of the log that could not be repaired")
-BLOCKS_IN_MEMORY = Metric("skylark_blocks_wrong_in_memory_total", "counter", "", (), "Blocks wrong in memory only")
-BLOCKS_UNSTABLE = Metric("skylark_blocks_unstable_total", "counter", "", (), "Blocks that each read showed otherwise")
+BLOCKS_IN_MEMORY = Metric(
+    "skylark_blocks_wrong_in_memory_total", "counter", "", (), "Blocks that were damaged in memory only"
+)
+BLOCKS_UNSTABLE = Metric(
+    "skylark_blocks_unstable_total", "counter", "", (), "Blocks whose bytes differed from read to read of the disk"
+)
 DROPPED = Metric(
     "skylark_dropped_messages_total",
     "counter",

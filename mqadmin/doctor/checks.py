@@ -31,9 +31,9 @@ FEW_OPEN_FILES = 8_192
 # A broker's container is about to be killed, and a disk is slow, or does not work, from these values on.
 SHORT_MEMORY_PERCENT = 90
 SLOW_FLUSH_MS = 1_000
+STUCK_FLUSH_MS = 10_000
 # scrubCycleDays of a broker whose options are not known.
 SCRUB_DAYS = 14
-STUCK_FLUSH_MS = 10_000
 MIB = 1024 * 1024
 MAX_LAG_BYTES = 16 * 1024 * 1024
 MAX_LAG_MS = 10_000

@@ -7,7 +7,6 @@ has the rows, with their rounds in CI; at night each has ROUNDS_AT_NIGHT, or as 
 prints its seed; TEST_SEED repeats it, as far as the moments of other processes can be repeated.
 """
 
-import os
 import sys
 import time
 from collections import Counter
@@ -31,6 +30,7 @@ from skylark.mqcommon.disk.files import OsFiles
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.remoting.protocol.requests.topics import TopicConfig
 from tests.e2e.load import BODY_BYTES, BULK, bodies
+from tests.support.amounts import rounds_or
 from tests.support.daemons import SMALL, BrokerSet, broker_set, make_topic, running
 from tests.support.rounds import report
 from tests.support.unsynced import LosingDisks
@@ -292,5 +292,5 @@ async def test_power_losses(mode: str, flush: str, tmp_path: Path, seed: int, mo
 async def test_many_power_losses(
     mode: str, flush: str, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rounds = int(os.environ.get("TEST_ROUNDS") or ROUNDS_AT_NIGHT)
+    rounds = rounds_or(ROUNDS_AT_NIGHT)
     await run((mode, flush), rounds, tmp_path, Random(seed), monkeypatch)

@@ -1,6 +1,5 @@
 """Rolling updates as Kubernetes does them: pods are replaced by turns, at other addresses, while clients work."""
 
-import os
 import sys
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import pytest
 
 from scripts.rolling.clusters import MODES, SINGLE
 from scripts.rolling.update import Plan, Row, roll, table
+from tests.support.amounts import rounds_or
 from tests.support.rounds import report
 
 FEW = Plan(rounds=2, senders=10, pause_s=0.05, down_s=0.1, quiet_sends=50)
@@ -30,5 +30,5 @@ async def test_a_single_broker_and_its_nameservers_move_and_no_send_fails(tmp_pa
 @pytest.mark.nightly
 @pytest.mark.parametrize("mode", MODES)
 async def test_updates_again_and_again_cost_no_send(mode: str, tmp_path: Path) -> None:
-    row = await rolled(mode, tmp_path, Plan(int(os.environ.get("TEST_ROUNDS") or ROUNDS), down_s=0.5))
+    row = await rolled(mode, tmp_path, Plan(rounds_or(ROUNDS), down_s=0.5))
     assert row.figures.problems() == ""

@@ -5,7 +5,7 @@ import sys
 from datetime import UTC, datetime
 
 from scripts.daemons import ROOT
-from scripts.faults import KIND_TITLES, KINDS, MODES, Run, page
+from scripts.faults import FAILED, INTERRUPTED, KIND_TITLES, KINDS, MODES, PASSED, Run, exit_code, page
 from tests.e2e.faults.catalogue import FAULTS
 from tests.support.rounds import Count, Fault
 
@@ -36,6 +36,14 @@ def test_a_page_says_what_failed_with_its_seed() -> None:
     assert "**2 lost, 1 wrong**" in text
     assert "- single, bits flip, seed 42: `no \\| 'more'`" in text
     assert "| bits flip | single | 1 | 5 | 2 | 1 | - | 42 |" in text
+
+
+def test_a_run_is_clean_only_when_each_pass_is() -> None:
+    fault = Fault("single", "kills", "the master is killed")
+    assert exit_code([PASSED, INTERRUPTED], {fault: QUIET}) == 0
+    # A test that fails before it counts anything is in no row.
+    assert exit_code([FAILED, PASSED], {fault: QUIET}) == 1
+    assert exit_code([PASSED], {fault: Count(lost=1)}) == exit_code([PASSED], {fault: Count(reasons=["no"])}) == 1
 
 
 def test_all_faults_have_a_place_on_the_page() -> None:

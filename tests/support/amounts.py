@@ -6,6 +6,8 @@ from typing import TypeVar
 
 # In the environment of a nightly run: all of its seeds come from this one, which it prints.
 NIGHTLY_SEED = "TEST_NIGHTLY_SEED"
+# In the environment: how often a test with faults makes its fault, for the tests that ask `rounds_or`.
+TEST_ROUNDS = "TEST_ROUNDS"
 
 T = TypeVar("T")
 
@@ -13,6 +15,11 @@ T = TypeVar("T")
 def amount(default: int, nightly: int) -> int:
     """How often a test tries something random."""
     return nightly if NIGHTLY_SEED in os.environ else default
+
+
+def rounds_or(default: int) -> int:
+    """How often a test makes its fault: as TEST_ROUNDS says, else ``default``."""
+    return int(os.environ.get(TEST_ROUNDS) or default)
 
 
 def share_of(everything: Iterable[T], one_in: int = 30) -> Iterator[T]:

@@ -118,6 +118,9 @@ class ForkedProcesses:
                     # What a process has said before its end counts.
                     while process.connection.poll():
                         self._hear(session, process, process.connection.recv())
+                    if process.handle in ready:
+                        # No end of the connection comes while a process that the test has forked holds it.
+                        raise EOFError
                 except (EOFError, ConnectionError):
                     self._processes.remove(process)
                     self._has_ended(session, process, self._reap(process))

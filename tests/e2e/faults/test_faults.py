@@ -3,13 +3,13 @@
 A failure prints its seed; the page of scripts/faults has the command that tries it again.
 """
 
-import os
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.faults.catalogue import FAULTS, Fault, round_of
 from tests.e2e.faults.sets import trial
+from tests.support.amounts import rounds_or
 from tests.support.rounds import report
 
 pytestmark = pytest.mark.nightly
@@ -28,6 +28,6 @@ CASES = [
 @pytest.mark.parametrize(("mode", "fault"), CASES)
 async def test_nothing_is_lost(mode: str, fault: Fault, tmp_path: Path, seed: int) -> None:
     async with trial(mode, tmp_path, machines=fault.needs_machines) as tried:
-        for _ in range(int(os.environ.get("TEST_ROUNDS") or ROUNDS)):
+        for _ in range(rounds_or(ROUNDS)):
             await round_of(tried, fault)
             report(1)
