@@ -6,12 +6,12 @@ these steps leaves the block wrong, or right: in the former case it is found and
 Neighbours: judgement.py (what the right bytes are), healer.py (the steps).
 """
 
-import errno
 import logging
 import mmap
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from skylark.broker.store.log.compared import LOST_ERRNOS
 from skylark.broker.store.log.segment import PIECE_BYTES, Segment
 from skylark.broker.store.sums.block_sums import Block
 from skylark.mqcommon.disk.atomic import write_atomic
@@ -60,7 +60,7 @@ class LogBlocks:
             try:
                 data = self._fs.read_direct(segment.path, block.start - segment.base, block.size)
             except OSError as error:
-                if error.errno != errno.EIO:
+                if error.errno not in LOST_ERRNOS:
                     raise
                 is_readable = False
                 data = self._readable_pages(segment, block)
@@ -71,7 +71,7 @@ class LogBlocks:
         try:
             in_memory = segment.file.pread(block.start - segment.base, block.size)
         except OSError as error:
-            if error.errno != errno.EIO:
+            if error.errno not in LOST_ERRNOS:
                 raise
             in_memory = on_disk[0]
         return Reading(on_disk, in_memory, is_readable)
@@ -83,7 +83,7 @@ class LogBlocks:
         try:
             return segment.file.pread(start - segment.base, end - start)
         except OSError as error:
-            if error.errno != errno.EIO:
+            if error.errno not in LOST_ERRNOS:
                 raise
             return self._readable_pages(segment, Block(start, end - start))
 
@@ -97,7 +97,7 @@ class LogBlocks:
                     segment.path, at - segment.base, end - at
                 )
             except OSError as error:
-                if error.errno != errno.EIO:
+                if error.errno not in LOST_ERRNOS:
                     raise
             at = end
         return bytes(data)
@@ -143,7 +143,7 @@ class LogBlocks:
             file.sync()
             return self._fs.read_direct(segment.path, block.start - segment.base, block.size) == right
         except OSError as error:
-            if error.errno != errno.EIO:
+            if error.errno not in LOST_ERRNOS:
                 raise
             return False
 

@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 # Blocks of one step: a hop to a thread and back costs as much as the sum of a block.
 STEP_BLOCKS = 16
-# The rate of a scrub that an administrator asks for without one: some 5 % of a core.
+# The rate of a scrub that an administrator asks for without one: some 6 % of a core.
 ASKED_BYTES_PER_S = 64 * 1024 * 1024
 # The most where records are read, which costs ten times as much.
 RECORDS_BYTES_PER_S = 16 * 1024 * 1024

@@ -212,7 +212,7 @@ class ComparedBlocks:
             except OSError as error:
                 self._refuse_other(error)
                 crc = ~own.crc
-            if crc != own.crc and not self._is_other_now(block, own.crc):
+            if crc != own.crc and not self._is_right_now(block, crc):
                 damaged.append(block)
         if damaged:
             raise Damaged(damaged, self.hold)
@@ -223,7 +223,7 @@ class ComparedBlocks:
         if self.hold is not None and block.start not in self.given_up:
             own = self._sums.sum_of(block)
             data = self._as_it_is(file, base, block)
-            if own is not None and crc32(data) != own.crc and not self._is_other_now(block, own.crc):
+            if own is not None and (crc := crc32(data)) != own.crc and not self._is_right_now(block, crc):
                 raise Damaged([block], self.hold)
 
     def suspects(self, block: Block) -> list[tuple[int, int]]:
@@ -268,8 +268,8 @@ class ComparedBlocks:
         if own is None:
             return data  # its sum was dropped meanwhile
         crc: int | None = own.crc
-        if crc32(data) != own.crc:
-            if self._is_other_now(block, own.crc):
+        if (found := crc32(data)) != own.crc:
+            if self._is_right_now(block, found):
                 return data
             if block.start not in self.given_up:
                 raise Damaged([block], self.hold)
@@ -281,10 +281,13 @@ class ComparedBlocks:
                 self._kept.popitem(last=False)
         return data
 
-    def _is_other_now(self, block: Block, crc: int) -> bool:
-        """Whether the block has no longer the sum ``crc``: the log was cut there while its bytes were read."""
+    def _is_right_now(self, block: Block, crc: int) -> bool:
+        """Whether ``crc``, of bytes that did not match the block's sum, is no damage now.
+
+        While the bytes were read the log may have been cut there, or the sum was replaced.
+        """
         own = self._sums.sum_of(block)
-        return own is None or own.crc != crc
+        return own is None or own.crc == crc
 
     def _as_it_is(self, file: PartFile, base: int, part: Block) -> bytes:
         """The bytes of the file. Damaged if the disk cannot read them; zeros instead where that was given up."""

@@ -166,8 +166,14 @@ class BlockSums:
 
     def replace(self, block: Block, crc: int, *, is_attested: bool) -> None:
         """Let a sealed block have another sum: it was sealed from wrong bytes, as other replicas have shown."""
-        self.drop(block)
-        self.seal(block, crc, is_attested=is_attested)
+        sums, number = self._place(block)
+        if sums is None or not sums.states[number]:
+            self.seal(block, crc, is_attested=is_attested)
+            return
+        # In place: without a sum in between, a thread that compares would let any bytes pass.
+        sums.crcs[number] = crc
+        sums.states[number] = _ATTESTED if is_attested else _SEALED
+        self._changed.add(block.start // self._segment_bytes * self._segment_bytes)
 
     def drop(self, block: Block) -> None:
         """Forget the sum of one block: its bytes are replaced by others."""

@@ -288,6 +288,33 @@ def of(sound: bytes, sealed: Sequence[int]) -> ComparedBlocks:
     return blocks
 
 
+class Replacing(Medium):
+    """The sum of the first block is replaced, by the sum of ``sound``, while the block is read."""
+
+    def __init__(self, data: bytes, sums: BlockSums, sound: bytes) -> None:
+        super().__init__(data)
+        self.sums, self.sound = sums, sound
+
+    def pread(self, at: int, size: int) -> bytes:
+        block = self.sums.block_at(0)
+        self.sums.replace(block, crc32(self.sound[: block.size]), is_attested=False)
+        return super().pread(at, size)
+
+
+@pytest.mark.parametrize("is_sound", [True, False])
+def test_a_sum_that_is_replaced_during_a_read_lets_no_wrong_bytes_pass(is_sound: bool) -> None:
+    sound, sums = Random(2).randbytes(SIZE), BlockSums(SIZE)
+    sums.seal(sums.block_at(0), 7)
+    blocks = ComparedBlocks(SegmentChain(MemoryFiles(), "/log", SIZE, durable_files=True), sums)
+    blocks.hold = Nobody()
+    file = Replacing(sound if is_sound else bytes(SIZE), sums, sound)
+    if is_sound:
+        assert blocks.read_file(file, 0, 0, 100) == sound[:100]  # type: ignore[arg-type]
+    else:
+        with pytest.raises(Damaged):
+            blocks.read_file(file, 0, 0, 100)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("at_once", [0, 8])
 def test_a_sector_that_cannot_be_read_is_damage_and_zeros_when_it_was_given_up(
     at_once: int, monkeypatch: pytest.MonkeyPatch
