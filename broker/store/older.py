@@ -26,7 +26,7 @@ class OlderRead(NamedTuple):
 
     next_offset: int
     records: bytes = b""
-    count: int = 0
+    messages: int = 0
     is_gone: bool = False
 
 
@@ -76,10 +76,13 @@ class OlderMessages(Protocol):
         """Messages from ``offset`` on, before ``end``, as `read_queue`. Blocks."""
 
     def store_time(self, topic: str, queue_id: int, offset: int) -> int:
-        """When a message was stored (ms); -1 if there is none. Blocks."""
+        """When a message was stored (ms), for figures; -1 if there is none, or the bucket cannot be read. Blocks."""
 
     def offset_by_time(self, topic: str, queue_id: int, end: int, timestamp_ms: int, upper: bool) -> int:
-        """As `offset_by_time` of query.py, among the messages before ``end``. Blocks."""
+        """The first offset before ``end`` stored at or after ``timestamp_ms``, or with ``upper`` the last at or before.
+
+        Returns ``end`` if all are older, with ``upper`` the first offset if all are newer. Blocks.
+        """
 
     def record_at(self, physical_offset: int) -> bytes | None:
         """The stored message that starts there; None when none does. Blocks."""
