@@ -31,18 +31,17 @@ class OlderRead(NamedTuple):
 
 
 class OlderQuery(NamedTuple):
-    """Messages of ``topic`` with ``key``, stored from ``begin_ms`` to ``end_ms``; ``unique``: only as unique key.
+    """Records of ``topic`` that may have ``key``, stored from ``begin_ms`` to ``end_ms``; ``unique``: as unique key.
 
-    They end before ``end`` in the log, and are at most ``max_num`` and ``max_bytes``.
+    They begin before ``before`` in the log, and are at most ``max_num``.
     """
 
     topic: str
     key: str
     begin_ms: int
     end_ms: int
-    end: int
+    before: int
     max_num: int
-    max_bytes: int
     unique: bool
 
 
@@ -88,4 +87,4 @@ class OlderMessages(Protocol):
         """The stored message that starts there; None when none does. Blocks."""
 
     def with_key(self, query: OlderQuery) -> list[bytes]:
-        """Messages that have a key, newest first. Blocks."""
+        """Records that may have a key, newest first; an inner batch as a whole. Blocks."""

@@ -141,10 +141,10 @@ class KeyQuery:
         # A unique key has one message, as a rule.
         if older is not None and begin and not (self._unique and result.records):
             times, left = (self._begin_ms, self._end_ms), self._max_num - len(result.records)
-            query = OlderQuery(
-                self._topic, self._key.decode(), *times, begin, left, self._max_bytes, unique=self._unique
-            )
-            result.records += ask(older.with_key, query)
+            query = OlderQuery(self._topic, self._key.decode(), *times, begin, left, unique=self._unique)
+            for raw in ask(older.with_key, query):
+                if len(result.records) < self._max_num and self._max_bytes > 0:
+                    self._take(raw)
         self._has_older = False
 
     def _walk(self, files: list[IndexFile]) -> None:
@@ -176,19 +176,23 @@ class KeyQuery:
             physical = self._candidates.popleft()
             if raw is None or (self._confirmed is not None and physical + len(raw) > self._confirmed()):
                 continue
-            try:
-                record = decode_record(raw, check_crc=False)
-            except ProtocolError:
-                continue
-            if record.topic != self._topic or not self._begin_ms <= record.store_timestamp <= self._end_ms:
-                continue
-            is_batch = record.sys_flag & WRAPPED == WRAPPED
-            for found in self._of_batch(raw, record) if is_batch else [raw] if self._has_key(record.properties) else []:
-                result.records.append(found)
-                self._max_bytes -= len(found)
-            if is_batch:
+            if self._take(raw):
                 # An inner batch may have thousands of messages, so the step ends here.
                 return
+
+    def _take(self, raw: bytes) -> bool:
+        """Add the record to the result, or those messages of it that have the key; returns whether it is a batch."""
+        try:
+            record = decode_record(raw, check_crc=False)
+        except ProtocolError:
+            return False
+        if record.topic != self._topic or not self._begin_ms <= record.store_timestamp <= self._end_ms:
+            return False
+        is_batch = record.sys_flag & WRAPPED == WRAPPED
+        for found in self._of_batch(raw, record) if is_batch else [raw] if self._has_key(record.properties) else []:
+            self.result.records.append(found)
+            self._max_bytes -= len(found)
+        return is_batch
 
     def _of_batch(self, raw: bytes, batch: Record) -> list[bytes]:
         """The messages of an inner batch that have the key, newest first; the batch if only the batch has the key."""
