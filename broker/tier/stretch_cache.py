@@ -248,6 +248,15 @@ class StretchCache:
             self._disk.close()
 
 
+def open_ring(path: str, max_bytes: int) -> "DiskRing | None":
+    """A `DiskRing`; None if the file cannot be made, which is logged."""
+    try:
+        return DiskRing(path, max_bytes)
+    except OSError as error:
+        logger.warning("nothing that was read from the bucket is kept on disk: %s", error)
+        return None
+
+
 def _first_run(pieces: Sequence[Piece]) -> Sequence[Piece]:
     """The first pieces, which follow each other, up to `DOWNLOAD_BYTES`; always at least one."""
     size = pieces[0].size
