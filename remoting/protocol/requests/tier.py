@@ -3,53 +3,58 @@
 from typing import Final
 
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
-from skylark.remoting.protocol.body import FLAG, LONG, TEXT, Body, list_of, member
+from skylark.remoting.protocol.body import LONG, TEXT, Body, member
 from skylark.remoting.protocol.request import NOTHING, Request
 from skylark.remoting.protocol.rights import GET_CLUSTER, UPDATE_CLUSTER
 
-#: The states of a broker's tier. OFF: it has no tierPath. STARTING: nothing was read from the bucket yet.
-OFF: Final = "off"
-STARTING: Final = "starting"
-#: It uploads: the master. READING: it reads what the master has uploaded, as a slave does.
-OWNER: Final = "owner"
-READING: Final = "reading"
-#: The bucket does not answer; it is asked again at ``retry_ms``.
-AWAY: Final = "away"
-#: An administrator has to act, as ``error`` says. No message is lost; nothing is uploaded, and no local file removed.
-STOPPED: Final = "stopped"
+#: `TierStatus.role`. OFF: the broker has no tierPath. OWNER: it writes. FOLLOWER: it reads what the owner has written.
+#: STOPPED: it was the owner, or should be, and does not write, see `TierStatus.problem`.
+OFF: Final = "OFF"
+OWNER: Final = "OWNER"
+FOLLOWER: Final = "FOLLOWER"
+STOPPED: Final = "STOPPED"
 
 
 @lazy_dataclass(slots=True)
 class TierStatus(Body):
-    """The answer to 7164 and 7165: one broker's tier. Offsets are physical; times are in ms since 1970, 0: never.
+    """The answer to 7164 and 7165: a broker's set in the bucket.
 
-    ``url`` and ``broker_set``: where in the bucket. ``epoch`` and ``manifest``: of the newest manifest that is known.
-    ``start`` to ``end``: what the segments in the bucket hold; ``tail_end``: how far copies of the open file go.
-    ``uploaded_to``: local files before that may be removed. ``behind_bytes``: closed files that are not uploaded yet.
-    ``stored_bytes``: of all segments' objects. ``first_ms``: the oldest message in the bucket. ``last_upload_ms``: the
-    end of the last upload by this broker. ``error``: the last failure that has not been overcome, since ``away_ms``.
-    ``purge_left``: segments that still have bytes of deleted topics which 7165 removes.
+    Offsets are physical offsets of the log; times are ms since 1970, 0: never.
+
+    ``url`` and ``broker_set``: where in which bucket. ``uploaded_to``: files of the log before it are in the bucket,
+    and may leave this disk. ``tail_to``: bytes before it are in the bucket in some form. ``behind_bytes``: full files
+    that may be uploaded and are not yet. ``epoch`` and ``manifest``: of the newest manifest, -1 without one.
+    ``segments``: files of the log in the bucket, ``start`` where the first begins, ``stored_bytes`` of their objects,
+    ``oldest_ms`` of their oldest message. ``metadata_ms``: when topics, groups and offsets were copied last.
+    ``uploads``, ``upload_bytes``, ``upload_ms``: files of the log that this broker has uploaded since its start, and
+    the end of the last upload. ``problem``: why nothing is written now, "" if it is; ``problem_since_ms`` and
+    ``retry_in_ms`` (-1: not before an administrator has acted) belong to it.
+    ``tombstones``: deletions of topics whose bytes may still be there; ``purge_left``: segments that the purge which
+    was asked for has not looked at yet. ``leftovers``: objects that will be removed.
     """
 
-    state: str = member(TEXT, OFF)
+    role: str = member(TEXT, OFF)
     url: str = member(TEXT, "")
     broker_set: str = member(TEXT, "")
-    epoch: int = member(LONG, 0)
-    manifest: int = member(LONG, 0)
-    start: int = member(LONG, 0)
-    end: int = member(LONG, 0)
-    tail_end: int = member(LONG, 0)
     uploaded_to: int = member(LONG, 0)
+    tail_to: int = member(LONG, 0)
     behind_bytes: int = member(LONG, 0)
+    epoch: int = member(LONG, -1)
+    manifest: int = member(LONG, -1)
+    start: int = member(LONG, 0)
     segments: int = member(LONG, 0)
     stored_bytes: int = member(LONG, 0)
-    first_ms: int = member(LONG, 0)
-    last_upload_ms: int = member(LONG, 0)
-    error: str = member(TEXT, "")
-    away_ms: int = member(LONG, 0)
-    retry_ms: int = member(LONG, 0)
-    deleted_topics: list[str] = member(list_of(TEXT))
+    oldest_ms: int = member(LONG, 0)
+    metadata_ms: int = member(LONG, 0)
+    uploads: int = member(LONG, 0)
+    upload_bytes: int = member(LONG, 0)
+    upload_ms: int = member(LONG, 0)
+    problem: str = member(TEXT, "")
+    problem_since_ms: int = member(LONG, 0)
+    retry_in_ms: int = member(LONG, 0)
+    tombstones: int = member(LONG, 0)
     purge_left: int = member(LONG, 0)
+    leftovers: int = member(LONG, 0)
 
 
 TIER_STATUS = Request(7164, NOTHING, NOTHING, NOTHING, TierStatus, right=GET_CLUSTER)
