@@ -1,34 +1,33 @@
-"""The records of one file of the log, sorted by retention class, topic, queue and place in the log. Needs numpy, pyarrow.
+"""The records of one file of the log, sorted by retention class, topic, queue and place in the log.
 
-A queue's records are then side by side, so a reader of one topic reads no other's bytes. Bytes of records are unchanged.
-Neighbours: segment_index.py and keys.py (get the columns), restore.py (makes the file again).
+A queue's records are then side by side, so a reader of one topic reads no other's bytes. Bytes of records are
+unchanged. Needs numpy and pyarrow: all work is done by columns, but for rows that are rare.
+Neighbours: file_rows.py (finds the records), segment_index.py and keys.py (get the columns), restore.py (the way back).
 """
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+import mmap
+from collections.abc import Callable, Iterator, Sequence
+from zlib import crc32
 
-from skylark.mqcommon.errors import SkylarkError
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.tier.file_rows import Ints, Queue, file_rows
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-#: The retention class of a topic.
+#: The retention class of a topic: how many hours its records are kept; 0: as the broker's default says.
 ClassOf = Callable[[str], int]
-MAX_REST_BYTES = 16 * 1024 * 1024
-
-
-class TooDamaged(SkylarkError):
-    """More than `MAX_REST_BYTES` of a file are neither sound records nor zeros."""
+# Some MiB, so that a file needs little memory besides its columns.
+PIECE_BYTES = 4 * 1024 * 1024
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class QueueRows:
     """The records of one queue in the object of its class: rows ``first`` to ``end`` of the `Gathered` columns.
 
-    ``next_offset``: the queue offset after the last record. ``hidden``: the topic was deleted after these records, and
-    made again in the same file; no index has them.
+    ``next_offset``: the queue offset after the last record. ``hidden``: no reader may see these records, so no index
+    has them: the topic was deleted after them and made again in the same file, or they are in no queue.
     """
 
     topic: str
@@ -37,34 +36,141 @@ class QueueRows:
     first: int
     end: int
     next_offset: int
-    hidden: bool = False
+    hidden: bool
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class KeyColumns:
+    """One row for each key of each record that readers may see: its hash, and where the record is in its object."""
+
+    hashes: NDArray[np.uint64]
+    classes: NDArray[np.int64]
+    positions: Ints
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Gathered:
     """Columns of all sound records, one row each, in the order of the objects.
 
-    ``physical`` (place in the log), ``sizes``, ``offsets`` (of the queue), ``stored_ms``: int64. ``positions``: where
-    each begins in the object of its class. ``queues`` in the order of their rows. ``rest``: (physical offset, bytes) of
-    what is neither a record nor zeros. ``crc``: CRC-32 of the whole file.
+    ``physical`` (place in the log), ``sizes``, ``offsets`` (of the queue), ``stored_ms``; ``positions``: where each
+    begins in the object of its class. ``queues`` in the order of their rows. ``rest``: (physical offset, bytes) of
+    what is neither a record nor zeros. ``crc``: CRC-32 of the whole file. ``records`` and ``order``: see `pieces`.
     """
 
     start: int
     end: int
-    physical: "NDArray[np.int64]"
-    sizes: "NDArray[np.int64]"
-    offsets: "NDArray[np.int64]"
-    stored_ms: "NDArray[np.int64]"
-    positions: "NDArray[np.int64]"
+    physical: Ints
+    sizes: Ints
+    offsets: Ints
+    stored_ms: Ints
+    positions: Ints
     queues: tuple[QueueRows, ...]
+    keys: KeyColumns
     rest: tuple[tuple[int, bytes], ...]
     crc: int
+    records: pa.LargeBinaryArray
+    order: Ints
+
+    @property
+    def classes(self) -> list[int]:
+        """The retention classes that have records."""
+        return sorted({queue.retention_class for queue in self.queues})
 
     def pieces(self, retention_class: int) -> Iterator[memoryview]:
         """The bytes of the object of this class, in pieces of some MiB."""
-        raise NotImplementedError
+        rows = [queue for queue in self.queues if queue.retention_class == retention_class]
+        at, end = rows[0].first, rows[-1].end
+        while at < end:
+            begin = int(self.positions[at])
+            stop = at + max(int(np.searchsorted(self.positions[at:end], begin + PIECE_BYTES)), 1)
+            size = int(self.positions[stop - 1] + self.sizes[stop - 1]) - begin
+            # Every second element is a record, see `gather`.
+            taken = self.records.take(pa.array(self.order[at:stop] * 2))
+            yield memoryview(taken.buffers()[2])[:size]
+            at = stop
 
 
-def gather(view: bytes | memoryview, start: int, class_of: ClassOf) -> Gathered:
-    """Sort the file whose bytes ``view`` are, and whose first byte is at ``start`` of the log. TooDamaged."""
-    raise NotImplementedError
+def gather(
+    view: bytes | mmap.mmap, start: int, class_of: ClassOf, unproved: Sequence[tuple[int, int]] | None = None
+) -> Gathered:
+    """Sort the file whose bytes ``view`` are, and whose first byte is at ``start`` of the log. TooDamaged.
+
+    ``unproved``: the parts (from, to; by default the whole file) whose bytes were compared with no sum, so that bodies
+    are compared with their CRCs there.
+    """
+    rows = file_rows(view, start, [(0, len(view))] if unproved is None else unproved)
+    by_class = {topic: class_of(topic) for topic in {queue.topic for queue in rows.queues}}
+
+    def place(number: int) -> tuple[int, bytes, int, bool]:
+        queue = rows.queues[number]
+        return by_class[queue.topic], queue.topic.encode(), queue.queue_id, not queue.is_shadow
+
+    in_order = sorted(range(len(rows.queues)), key=place)
+    rank = np.empty(len(in_order), np.uint16 if len(in_order) < 1 << 16 else np.int64)
+    rank[in_order] = np.arange(len(in_order))
+    ranks = rank[rows.queue]
+    order = np.argsort(ranks, kind="stable")  # rows are in the order of the log
+    bounds = np.searchsorted(ranks[order], np.arange(len(in_order) + 1))
+    sizes, offsets, counts = rows.sizes[order], rows.offsets[order], rows.counts[order]
+    ends = offsets + counts
+    goes_back = np.flatnonzero(offsets[1:] < ends[:-1]) + 1
+    queues: list[QueueRows] = []
+    for number, first, end in zip(in_order, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        queue = rows.queues[number]
+        queues += _queue_rows(queue, by_class[queue.topic], first, end, goes_back, ends)
+    positions = np.cumsum(sizes) - sizes
+    first_of_class: dict[int, int] = {}
+    for each in queues:
+        first_of_class.setdefault(each.retention_class, each.first)
+    classes = np.zeros(len(order), np.int64)
+    for number, first in sorted(first_of_class.items(), key=lambda item: item[1]):
+        classes[first:] = number
+        positions[first:] -= positions[first]
+    is_hidden = np.zeros(len(order), np.bool_)
+    for each in queues:
+        is_hidden[each.first : each.end] |= each.hidden
+    place_of = np.empty(len(order), np.int64)
+    place_of[order] = np.arange(len(order))
+    keyed = place_of[rows.key_rows]
+    seen = ~is_hidden[keyed]
+    keyed = keyed[seen]
+    # The array's elements are a record, what lies between it and the next, the next record, and so on.
+    edges = np.empty(2 * len(order) + 1, np.int64)
+    edges[0:-1:2], edges[1::2] = rows.starts, rows.starts + rows.sizes
+    edges[-1] = edges[-2] if len(order) else 0
+    buffers = [None, pa.py_buffer(edges), pa.py_buffer(view)]
+    return Gathered(
+        start,
+        start + len(view),
+        rows.starts[order] + start,
+        sizes,
+        offsets,
+        rows.stored_ms[order],
+        positions,
+        tuple(queues),
+        KeyColumns(rows.key_hashes[seen], classes[keyed], positions[keyed]),
+        rows.rest,
+        crc32(view),
+        pa.LargeBinaryArray.from_buffers(pa.large_binary(), 2 * len(order), buffers),
+        order,
+    )
+
+
+def _queue_rows(
+    queue: Queue, retention_class: int, first: int, end: int, goes_back: Ints, ends: Ints
+) -> Iterator[QueueRows]:
+    """The rows of one queue: those that are hidden, then the others."""
+
+    def made(first: int, end: int, *, hidden: bool) -> QueueRows:
+        next_offset = int(ends[end - 1])
+        return QueueRows(queue.topic, queue.queue_id, retention_class, first, end, next_offset, hidden)
+
+    if queue.is_shadow:
+        yield made(first, end, hidden=True)
+        return
+    # An offset that goes back is the first one of a topic that was made again.
+    last = int(np.searchsorted(goes_back, end)) - 1
+    again = int(goes_back[last]) if last >= 0 and goes_back[last] > first else first
+    if again > first:
+        yield made(first, again, hidden=True)
+    yield made(again, end, hidden=False)
