@@ -27,7 +27,8 @@ class MetadataCopy:
     """The files of a broker's metadata at one moment, ``made_ms``, when its log ended at ``log_end``.
 
     ``files``: contents by path within the store's directory, as ``config/metadata.journal.3``. ``mode``: plain,
-    Controller or DLedger.
+    Controller or DLedger. The sizes are those of the store's options: bytes of a queue's file, slots and entries of an
+    index file.
     """
 
     broker_name: str
@@ -36,12 +37,28 @@ class MetadataCopy:
     version: str
     made_ms: int
     log_end: int
+    consumequeue_segment_bytes: int
+    batchqueue_segment_bytes: int
+    index_slots: int
+    index_capacity: int
     files: Mapping[str, bytes]
 
 
 def encode_metadata(copy: MetadataCopy) -> bytes:
     """The bytes of the object."""
-    rows = [copy.broker_name, copy.cluster_name, copy.mode, copy.version, copy.made_ms, copy.log_end, dict(copy.files)]
+    rows = [
+        copy.broker_name,
+        copy.cluster_name,
+        copy.mode,
+        copy.version,
+        copy.made_ms,
+        copy.log_end,
+        copy.consumequeue_segment_bytes,
+        copy.batchqueue_segment_bytes,
+        copy.index_slots,
+        copy.index_capacity,
+        dict(copy.files),
+    ]
     data = cbor2.dumps([_VERSION, rows])
     return _HEAD.pack(_MAGIC, crc32(data)) + data
 

@@ -1,4 +1,4 @@
-"""Tiered storage, Skylark's own: what a broker has in its bucket (7164), and to remove deleted topics from it (7165)."""
+"""Tiered storage, Skylark's own: what a broker has in its bucket (7164); remove deleted topics from there (7165)."""
 
 from typing import Final
 

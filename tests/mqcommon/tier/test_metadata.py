@@ -14,6 +14,7 @@ copies = st.builds(
     st.just("1"),
     st.integers(0, 2**40),
     st.integers(0, 2**60),
+    *[st.integers(1, 2**40)] * 4,
     st.dictionaries(st.text(max_size=8), st.binary(max_size=30), max_size=3),
 )
 
