@@ -462,7 +462,8 @@ def _named(data: NDArray[np.uint8], bounds: Ints, name: str) -> tuple[Ints, Ints
 
 def _repeated(rows: Ints) -> Ints:
     """The rows that are there twice; ``rows`` are in ascending order."""
-    return rows[1:][rows[1:] == rows[:-1]]
+    repeated: Ints = rows[1:][rows[1:] == rows[:-1]]
+    return repeated
 
 
 def _have_blanks(data: NDArray[np.uint8], at: Ints, stops: Ints) -> NDArray[np.bool_]:

@@ -7,6 +7,7 @@ Neighbours: file_rows.py (finds the records), segment_index.py and keys.py (get 
 
 import mmap
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from zlib import crc32
 
 import numpy as np
@@ -27,7 +28,8 @@ class QueueRows:
     """The records of one queue in the object of its class: rows ``first`` to ``end`` of the `Gathered` columns.
 
     ``next_offset``: the queue offset after the last record. ``hidden``: no reader may see these records, so no index
-    has them: the topic was deleted after them and made again in the same file, or they are in no queue.
+    has them: the topic was deleted after them and made again in the same file, or they are in no queue. Such
+    records are at the end of their object.
     """
 
     topic: str
@@ -110,25 +112,23 @@ def gather(
     rank[in_order] = np.arange(len(in_order))
     ranks = rank[rows.queue]
     order = np.argsort(ranks, kind="stable")  # rows are in the order of the log
-    bounds = np.searchsorted(ranks[order], np.arange(len(in_order) + 1))
-    sizes, offsets, counts = rows.sizes[order], rows.offsets[order], rows.counts[order]
-    ends = offsets + counts
-    goes_back = np.flatnonzero(offsets[1:] < ends[:-1]) + 1
+    bounds = np.searchsorted(ranks[order], np.arange(len(in_order) + 1)).tolist()
+    ends = (rows.offsets + rows.counts)[order]
+    goes_back = np.flatnonzero(rows.offsets[order][1:] < ends[:-1]) + 1
     queues: list[QueueRows] = []
-    for number, first, end in zip(in_order, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+    for number, first, end in zip(in_order, bounds[:-1], bounds[1:], strict=True):
         queue = rows.queues[number]
         queues += _queue_rows(queue, by_class[queue.topic], first, end, goes_back, ends)
+    if any(queue.hidden for queue in queues):
+        order, queues = _hidden_last(order, queues)
+    sizes = rows.sizes[order]
     positions = np.cumsum(sizes) - sizes
-    first_of_class: dict[int, int] = {}
+    classes, is_hidden = np.zeros(len(order), np.int64), np.zeros(len(order), np.bool_)
     for each in queues:
-        first_of_class.setdefault(each.retention_class, each.first)
-    classes = np.zeros(len(order), np.int64)
-    for number, first in sorted(first_of_class.items(), key=lambda item: item[1]):
-        classes[first:] = number
+        classes[each.first : each.end] = each.retention_class
+        is_hidden[each.first : each.end] = each.hidden
+    for first in (np.flatnonzero(np.diff(classes)) + 1).tolist():
         positions[first:] -= positions[first]
-    is_hidden = np.zeros(len(order), np.bool_)
-    for each in queues:
-        is_hidden[each.first : each.end] |= each.hidden
     place_of = np.empty(len(order), np.int64)
     place_of[order] = np.arange(len(order))
     keyed = place_of[rows.key_rows]
@@ -144,7 +144,7 @@ def gather(
         start + len(view),
         rows.starts[order] + start,
         sizes,
-        offsets,
+        rows.offsets[order],
         rows.stored_ms[order],
         positions,
         tuple(queues),
@@ -154,6 +154,16 @@ def gather(
         pa.LargeBinaryArray.from_buffers(pa.large_binary(), 2 * len(order), buffers),
         order,
     )
+
+
+def _hidden_last(order: Ints, queues: list[QueueRows]) -> tuple[Ints, list[QueueRows]]:
+    """The rows with those that are hidden at the end of their class."""
+    parts, moved, at = [], [], 0
+    for queue in sorted(queues, key=lambda queue: (queue.retention_class, queue.hidden)):
+        parts.append(order[queue.first : queue.end])
+        moved.append(replace(queue, first=at, end=at + len(parts[-1])))
+        at += len(parts[-1])
+    return np.concatenate(parts), moved
 
 
 def _queue_rows(
