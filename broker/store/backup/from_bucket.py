@@ -1,8 +1,8 @@
 """Makes a store of a set's bucket alone: the newest files of the log, the metadata, and where each queue goes on.
 
 Only the newest files come back to the disk; a broker with the same tierPath reads older messages from the bucket. Each
-file is proved by its CRC. While that is not done, the file ``unfinishedRestore`` is in the new store, as in restoring.py;
-the same command goes on where it was interrupted.
+file is proved by its CRC. While that is not done, the file ``unfinishedRestore`` is in the new store, as in
+restoring.py; the same command goes on where it was interrupted.
 Neighbours: mqcommon/tier/restore.py (one file), broker/commands/tier_restore.py (the command).
 """
 
@@ -131,7 +131,9 @@ class BucketRestore:
         fs, directory = self._fs, self._directory
         for path, data in self._metadata.files.items():
             if ".." in PurePosixPath(path).parts or path.startswith("/"):
-                raise UserError(f"the copy of the metadata has a file {path!r}, outside of the store: it is not genuine")
+                raise UserError(
+                    f"the copy of the metadata has a file {path!r}, outside of the store: it is not genuine"
+                )
             fs.mkdirs(f"{directory}/{path}".rpartition("/")[0])
             write_atomic(fs, f"{directory}/{path}", data)
         checkpoint = StoreCheckpoint(fs, f"{directory}/checkpoint")
