@@ -9,7 +9,8 @@ from datetime import datetime
 from skylark.broker.commands.restore import lower_offsets
 from skylark.broker.meta.metadata import Metadata
 from skylark.broker.options import BrokerOptions
-from skylark.broker.store.backup.from_bucket import BucketRestore, Progress, QueueEnd
+from skylark.broker.store.backup.from_bucket import BucketRestore, Progress
+from skylark.broker.tier.guard import queue_ends
 from skylark.mqcommon.clock import SystemClock
 from skylark.mqcommon.disk.files import FileSystem
 from skylark.mqcommon.errors import UserError
@@ -18,8 +19,10 @@ from skylark.mqcommon.tier.bucket import Bucket
 from skylark.mqcommon.tier.manifest import Manifest, Segment, decode_span
 from skylark.mqcommon.tier.manifests import ManifestLog
 from skylark.mqcommon.tier.metadata import MetadataCopy, decode_metadata
+from skylark.mqcommon.tier.segment_index import SegmentIndex
 from skylark.mqcommon.tier.view import TierView
 
+_CACHE_BYTES = 64 * 1024 * 1024
 # What comes back unless more is asked for: the rest is read from the bucket.
 USUAL_MS = 3_600_000
 
@@ -73,16 +76,16 @@ def restore_set(
     copy = _metadata_of(bucket, broker_set, manifest)
     say(_what(bucket, broker_set, manifest, copy))
     segments = _wanted(bucket, manifest, since_ms)
-    view = TierView(bucket, broker_set)
+    view = TierView(bucket, broker_set, _CACHE_BYTES)
     view.refresh()
     work = BucketRestore(fs, bucket, manifest, copy, directory, again)
     work.prepare(segments)
-    work.log(segments, view.rest, progress)
+    work.log(segments, lambda segment: SegmentIndex.decode(bucket.get(segment.index.name)).rest, progress)
     work.metadata()
     metadata = Metadata(fs, f"{directory}/config", SystemClock(), BrokerOptions())
     metadata.recover(must_exist=bool(copy.files))
     is_batch = metadata.topics.has_batch_queues
-    store = work.recover(_ends(view), is_batch, say)
+    store = work.recover(queue_ends(view), is_batch, say)
     try:
         empty = sum(queue.is_empty and queue.next_offset > 0 for queue in store.queues)
         metadata.journal.close()
@@ -143,13 +146,6 @@ def _newest_first(bucket: Bucket, manifest: Manifest) -> Iterator[Segment]:
     yield from reversed(manifest.segments)
     for span in reversed(manifest.spans):
         yield from reversed(decode_span(bucket.get(span.stored.name)))
-
-
-def _ends(view: TierView) -> Iterator[QueueEnd]:
-    for topic, queue_id in view.queues():
-        bounds = view.bounds(topic, queue_id)
-        if bounds is not None:
-            yield QueueEnd(topic, queue_id, bounds[1])
 
 
 def _what(bucket: Bucket, broker_set: str, manifest: Manifest, copy: MetadataCopy) -> str:

@@ -12,6 +12,7 @@ from zlib import crc32
 
 from skylark.broker.store.backup.manifest import MARKER
 from skylark.broker.store.backup.restoring import claim, new_store
+from skylark.broker.store.begun import QueueEnd, learn_ends
 from skylark.broker.store.checkpoint import StoreCheckpoint
 from skylark.broker.store.inventory import Inventory
 from skylark.broker.store.log.segment import PIECE_BYTES, file_path
@@ -20,8 +21,6 @@ from skylark.broker.store.store import MessageStore, StoreOptions
 from skylark.mqcommon.disk.atomic import write_atomic
 from skylark.mqcommon.disk.files import FileSystem
 from skylark.mqcommon.errors import UserError
-from skylark.mqcommon.lazy_dataclass import lazy_dataclass
-from skylark.mqcommon.message.layout import MIN_RECORD
 from skylark.mqcommon.tier.bucket import Bucket
 from skylark.mqcommon.tier.manifest import Manifest, Segment
 from skylark.mqcommon.tier.metadata import MetadataCopy
@@ -33,15 +32,6 @@ _PARTIAL = ".partial"
 Progress = Callable[[int, int], None]
 #: What the index of a segment has as its rest: (physical offset, bytes).
 RestOf = Callable[[Segment], Iterable[tuple[int, bytes]]]
-
-
-@lazy_dataclass(frozen=True, slots=True)
-class QueueEnd:
-    """The bucket's messages of a queue end before ``next_offset``."""
-
-    topic: str
-    queue_id: int
-    next_offset: int
 
 
 class BucketRestore:
@@ -167,14 +157,7 @@ class BucketRestore:
         store = new_store(self._fs, options)
         store.queues.use_kinds(is_batch)
         store.open(say)
-        for end in queues:
-            queue = store.queues.get(end.topic, end.queue_id)
-            if queue.next_offset < end.next_offset:
-                # The entry of a message that is gone from the log: it tells each start where the queue goes on.
-                queue.continue_at(end.next_offset - 1)
-                queue.append(0, MIN_RECORD, 0)
-                queue.start_at(end.next_offset)
-                store.queues.touch(queue)
+        learn_ends(store.queues, queues)
         return store
 
     def finish(self) -> None:
