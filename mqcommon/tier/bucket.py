@@ -36,7 +36,7 @@ class BucketRefused(BucketError):
 
 
 class DamagedObject(BucketError):
-    """The bytes of an object are not those that were written."""
+    """The bytes of an object are not those that were written, or a newer version of Skylark wrote them."""
 
 
 class ObjectInfo(NamedTuple):
