@@ -18,6 +18,7 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
+from skylark.broker.store.begun import BegunAt
 from skylark.broker.store.checkpoint import (
     CheckpointMark,
     CheckpointState,
@@ -147,6 +148,8 @@ class MessageStore:
         self.puts = 0
         self.put_bytes = 0
         self.copies = 0
+        #: Whether the store lacks queues whose messages all came before its log.
+        self.begun = BegunAt(fs, directory)
         #: How the clock was set while this store is open; `check_clock` notes that.
         self.clock_steps = ClockSteps()
         # --- how far the store is on disk. The first two are set when the store is opened.
@@ -211,6 +214,7 @@ class MessageStore:
 
     def _recover(self, progress: Progress) -> RecoveryReport:
         fs, directory = self._fs, self.options.directory
+        self.begun.load()
         self._checkpoint = StoreCheckpoint(fs, f"{directory}/checkpoint")
         state = self._checkpoint.state
         ours = state.log_offset is not None
