@@ -824,6 +824,7 @@ class BrokerOptions(
             refuse_ratio=max(self.disk_space_warning_level_ratio, 35),
             force=self.clean_file_forcibly_enable,
             batch_max=self.delete_file_batch_max,
+            local_bytes=self.tier_local_bytes if self.tier_path else 0,
         )
 
     @property
