@@ -232,7 +232,7 @@ async def tier_verify(
     checked: list[SetVerified] = []
     for url, sets in (await _buckets(session, broker_addr, cluster_name, tier_path, set)).items():
         with _Opened(url) as bucket:
-            for name in sets or await trio.to_thread.run_sync(bucket.folders, ""):
+            for name in sets or await trio.to_thread.run_sync(_all_sets, bucket):
                 found = await trio.to_thread.run_sync(_verify, session, bucket, name, full, abandon_on_cancel=True)
                 session.clear_progress()
                 checked.append(SetVerified(url, full, found))
@@ -260,6 +260,10 @@ async def _buckets(
         else:
             found.setdefault(status.url, []).append(status.broker_set)
     return found
+
+
+def _all_sets(bucket: "Bucket") -> list[str]:
+    return list(bucket.folders(""))
 
 
 def _verify(session: Session, bucket: "Bucket", name: str, full: bool) -> "Verified":
