@@ -100,10 +100,11 @@ def _status_lines(found: list[BrokerTier]) -> Iterator[str]:
             f"  in the bucket: log from {one.start:,} to {one.uploaded_to:,}, {one.segments:,} files,"
             f" {one.stored_bytes >> 20:,} MiB{oldest}"
         )
-        copied = (
-            f"; metadata copied {seconds_text(one.metadata_ms)}" if one.metadata_ms else "; metadata not copied yet"
+        copied = f"metadata copied {seconds_text(one.metadata_ms)}" if one.metadata_ms else "metadata not copied yet"
+        yield (
+            f"  not yet there: {one.behind_bytes >> 20:,} MiB of full files;"
+            f" open file copied to {one.tail_to:,}; {copied}"
         )
-        yield f"  not yet there: {one.behind_bytes >> 20:,} MiB of full files; open file copied to {one.tail_to:,}{copied}"
         if one.tombstones or one.leftovers or one.purge_left:
             left = f", {one.purge_left:,} files to purge" if one.purge_left else ""
             yield f"  deleted topics: {one.tombstones:,}; objects to remove: {one.leftovers:,}{left}"
