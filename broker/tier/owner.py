@@ -10,14 +10,13 @@ import logging
 import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Protocol
 from zlib import crc32
 
 from skylark.broker.store.retention import HOUR_MS
 from skylark.mqcommon.clock import Clock
 from skylark.mqcommon.errors import SkylarkError
-from skylark.mqcommon.tier.bucket import Bucket, BucketAway, BucketError, DamagedObject, NoSuchObject
+from skylark.mqcommon.tier.bucket import Bucket, BucketAway, DamagedObject, NoSuchObject
 from skylark.mqcommon.tier.layout import MANIFESTS, metadata_name, span_name, tail_name
 from skylark.mqcommon.tier.manifest import (
     Manifest,
@@ -348,10 +347,7 @@ def stored_bytes(bucket: Bucket, manifest: Manifest, spans: dict[str, tuple[int,
 
     def of(segments: Iterable[Segment]) -> int:
         return sum(
-            [
-                each.index.size + each.keys.size + sum([stored.size for _, stored in each.classes])
-                for each in segments
-            ]
+            [each.index.size + each.keys.size + sum([stored.size for _, stored in each.classes]) for each in segments]
         )
 
     for name in [span.stored.name for span in manifest.spans if span.stored.name not in spans]:
