@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from skylark.broker.admin.access_control import ExplainHandlers, PolicyHandlers, UserHandlers
 from skylark.broker.admin.accounts import AccountHandlers
 from skylark.broker.admin.backup import Backups, Steady
+from skylark.broker.admin.tier import TierRequests
 from skylark.broker.admin.clean import CleanHandlers
 from skylark.broker.admin.config import ConfigHandlers
 from skylark.broker.admin.draining import Draining, Undelivered
@@ -152,11 +153,12 @@ def wire(
         timers=lambda: _timers(timed),
         slowest_flush_ms=lambda: core.flusher.slowest_ms,
         damage=healing.scrub.rows,
+        tier=dict,
     )
     runtime = RuntimeInfo(options.store_path_root_dir, runtime_sources)
     delayed = DelayedDelivery(core.background(delivers_delayed), options.delay_levels, core.metadata.delay_offsets)
     core.role.observe(lambda before, now: delayed.forget())
-    others = (*replicated.others, *healing.answering)
+    others = (*replicated.others, *healing.answering, TierRequests(None))
     answering = (
         access.guard,
         core.cold,
@@ -204,6 +206,7 @@ def wire(
             core.tls,
             healing.scrub,
             now,
+            None,
         )
         metrics = Metrics(sources, health.health, core.stepper)
     static_topics = core.metadata.topics.static
