@@ -12,8 +12,8 @@ from skylark.broker.healing.scrub import Scrub
 from skylark.broker.meta.clients import Clients
 from skylark.broker.meta.metadata import Metadata
 from skylark.broker.metrics import table
-from skylark.broker.metrics.tier import TierFigures, tier_columns
 from skylark.broker.metrics.lag import is_system
+from skylark.broker.metrics.tier import TierFigures, tier_columns
 from skylark.broker.observe.stats import BrokerStats, SizedStats
 from skylark.broker.options import BrokerOptions
 from skylark.broker.replication.role import RoleMachine

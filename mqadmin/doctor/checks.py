@@ -421,8 +421,8 @@ def _bucket_problem(broker: BrokerFacts, now_ms: int) -> Finding:
     minutes = max(now_ms - since_ms, 0) // 60_000
     text = f"nothing goes to its bucket for {minutes:,} minutes: {broker.info.get('tierProblem')}"
     remedy = (
-        "docs/operate/tiered.md says what to do; no message is lost, but files that are not in the bucket stay on the disk"
-        " until it is full, and then sends are refused"
+        "docs/operate/tiered.md says what to do; no message is lost, but files that are not in the bucket stay on the"
+        " disk until it is full, and then sends are refused"
     )
     must_act = broker.info.get("tierRole") == "STOPPED" or broker.info.get("tierRetryInMs", "").startswith("-")
     return Finding(FAIL if must_act or minutes >= BUCKET_AWAY_MINUTES else WARN, broker.where, text, remedy)

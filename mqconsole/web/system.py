@@ -198,7 +198,7 @@ def replica_rows(brokers: Iterable[BrokerRow]) -> list[ReplicaRow]:
 
 @lazy_dataclass(frozen=True, slots=True)
 class BucketRow:
-    """A broker with a bucket; ``state`` is ok, warn (the bucket does not answer) or fail (an administrator must act)."""
+    """A broker with a bucket; ``state``: ok, warn (the bucket does not answer) or fail (an administrator must act)."""
 
     state: str
     broker_name: str

@@ -1,4 +1,4 @@
-"""The load of one broker, its disk's damage, its bucket, and the lag of one slave, from brokers' runtime infos. Pure."""
+"""The load of a broker, its disk's damage, its bucket, and the lag of a slave, from brokers' runtime infos. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import field
