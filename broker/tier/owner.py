@@ -1,8 +1,8 @@
 """What the owner of a set writes to the bucket besides the objects of segments: manifests, tails, metadata, deletions.
 
 Every call blocks; one thread at a time. A change is first made to the manifest, and what it takes out is removed from
-the bucket 24 h later; so whoever reads by an older manifest finds its objects. Each commit is a manifest that is created
-with the next number and read back, so an owner that was deposed changes nothing, however late it comes.
+the bucket 24 h later; so whoever reads by an older manifest finds its objects. Each commit creates the manifest with
+the next number, and reads it back; so an owner that was deposed changes nothing, however late it comes.
 Neighbours: tier.py (says when), mqcommon/tier/manifest.py (the changes), mqcommon/tier/manifests.py (creates).
 """
 
@@ -10,6 +10,7 @@ import logging
 import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 from zlib import crc32
 
@@ -21,6 +22,7 @@ from skylark.mqcommon.tier.layout import MANIFESTS, metadata_name, span_name, ta
 from skylark.mqcommon.tier.manifest import (
     Manifest,
     Segment,
+    Span,
     StoredObject,
     Tail,
     Tombstone,
@@ -237,10 +239,10 @@ class SetOwner:
         while number < len(self.manifest.spans):
             span = self.manifest.spans[number]
             segments = decode_span(self._bucket.get(span.stored.name))
-            kept, gone = expired(segments, before_ms(segments), in_span=True, is_oldest=not number)
+            kept, gone = expired(segments, before_ms(segments), is_oldest=not number, is_newest=False)
             if gone:
                 new = span_of(kept, self._put_span(kept)) if kept else None
-                self.commit(lambda base, n=number, s=span, k=new, g=gone: _with_span(base, n, s, k, g))  # type: ignore[misc]
+                self.commit(partial(_with_span, number=number, old=span, new=new, gone=gone))
                 if not kept:
                     continue
             number += 1
@@ -308,14 +310,13 @@ class SetOwner:
             return
         if log.end < manifest.end:
             raise Disagrees(
-                f"the log on this disk ends at {log.end}, and {where} has it up to {manifest.end}: another log is there."
-                " If this disk was lost, stop the broker and run: mqadmin tierRestore; otherwise give this broker"
-                " another tierPath"
+                f"the log on this disk ends at {log.end}, and {where} has it up to {manifest.end}. If this disk was"
+                " lost, stop the broker and run: mqadmin tierRestore; otherwise give this broker another tierPath"
             )
         if log.start > manifest.end:
             raise Disagrees(
-                f"the log on this disk begins at {log.start}, and {where} ends at {manifest.end}: what was between is in"
-                " neither. To begin anew give this broker another tierPath; the old one can still be read and restored"
+                f"the log on this disk begins at {log.start}, and {where} ends at {manifest.end}: what was between is"
+                " in neither. To begin anew give this broker another tierPath; the old one can still be restored"
             )
         last = manifest.segments[-1] if manifest.segments else self._last_of(manifest)
         if last.start >= log.start and self._crc(last.start, last.end) != last.crc:
@@ -361,8 +362,8 @@ def stored_bytes(bucket: Bucket, manifest: Manifest, spans: dict[str, tuple[int,
     return len(manifest.segments) + sum([count for count, _ in known]), total
 
 
-def _with_span(base: Manifest, number: int, old: object, new: object, gone: Sequence[str]) -> Manifest:
+def _with_span(base: Manifest, *, number: int, old: Span, new: Span | None, gone: Sequence[str]) -> Manifest:
     """``base`` with ``new`` in place of the span ``old``, unless that has been done already."""
     if number < len(base.spans) and base.spans[number] == old:
-        return base.with_span_changed(number, new, gone)  # type: ignore[arg-type]
+        return base.with_span_changed(number, new, gone)
     return base

@@ -72,6 +72,6 @@ def task_to_wire(task: UploadTask) -> list[Any]:
 
 def task_from_wire(rows: Sequence[Any]) -> UploadTask:
     """The way back."""
-    *first, before, tombstones, kept_from, block_bytes, crcs = rows
-    stored = None if before is None else StoredObject(*before)
-    return UploadTask(*first, stored, tombstones, kept_from, block_bytes, crcs)
+    values = list(rows)
+    values[6] = None if values[6] is None else StoredObject(*values[6])
+    return UploadTask(*values)

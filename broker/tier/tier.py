@@ -2,8 +2,8 @@
 
 The master of the set is the owner: it claims the set, uploads one closed file of the log after the other, copies the
 open file and the metadata at intervals, and removes what has expired. Another broker of the set reads the manifests.
-Invariant: `uploaded_to` rises only to the end of a segment whose objects, and whose manifest, were read back; and no file
-that ends after it is removed from this disk (tasks/clean.py). When the bucket is away everything waits but sends.
+Invariant: `uploaded_to` rises only to the end of a segment whose objects, and whose manifest, were read back. No file
+that ends after it is removed from this disk (tasks/clean.py). When the bucket is away, everything waits but sends.
 Neighbours: owner.py (the steps), tasks.py (what an uploader does), child.py (the one that is used).
 """
 
@@ -24,11 +24,11 @@ from skylark.broker.store.sums.block_sums import BLOCK_BYTES
 from skylark.broker.tier.owner import Disagrees, SetOwner, stored_bytes
 from skylark.broker.tier.tasks import DamagedFile, Uploader, UploadTask
 from skylark.mqcommon.clock import Clock
-from skylark.mqcommon.errors import RequestRefused, SkylarkError
+from skylark.mqcommon.errors import RequestRefused
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.signal import Signal
 from skylark.mqcommon.tier.bucket import Bucket, BucketError, BucketRefused
-from skylark.mqcommon.tier.manifest import Manifest, Segment
+from skylark.mqcommon.tier.manifest import Manifest, Segment, Span
 from skylark.mqcommon.tier.manifests import Deposed
 from skylark.mqcommon.tier.opening import probe
 from skylark.remoting.protocol.codes import ResponseCode
@@ -57,6 +57,16 @@ class TierView(Protocol):
         """Read by the newest manifest from now on; returns it."""
 
 
+class Copies(Protocol):
+    """Makes copies of the metadata."""
+
+    async def make(self) -> bytes | None:
+        """The bytes of a copy; None if nothing has changed since the one that is in the bucket."""
+
+    def stored(self) -> None:
+        """The last copy is in the bucket."""
+
+
 @lazy_dataclass(frozen=True)
 class TierSources:
     """What the tier needs to know of the broker.
@@ -64,8 +74,8 @@ class TierSources:
     ``limit``: bytes of the log before it are on disk, confirmed, and on all slaves that are in sync. ``may_write``:
     whether this broker is the master, and no other one was elected. ``term``: of the election; None where nobody is
     elected. ``classes``: the retention classes of topics that have another one than 0. ``deletions``: deleted topics,
-    with the end of the log at that time. ``metadata``: a new copy of topics, groups and offsets; None if nothing has
-    changed. ``suspect`` is told which blocks of the log are damaged.
+    with the end of the log at that time. ``metadata`` makes copies of topics, groups and offsets. ``suspect`` is told
+    which blocks of the log are damaged.
     """
 
     limit: Callable[[], int]
@@ -73,7 +83,7 @@ class TierSources:
     term: Callable[[], int | None]
     classes: Callable[[], Mapping[str, int]]
     deletions: Callable[[], Mapping[str, int]]
-    metadata: Callable[[], Awaitable[bytes | None]]
+    metadata: "Copies"
     suspect: Callable[[Sequence[int]], None]
 
 
@@ -153,13 +163,11 @@ class Tier(Part):
         self._retry_ms = 0
         self._is_stopped = False
         # --- for the status
-        self._uploads = self._upload_bytes = self._upload_ms = self._metadata_ms = 0
+        self._uploads = self._upload_messages = self._upload_bytes = self._upload_ms = self._metadata_ms = 0
         self._spans: dict[str, tuple[int, int]] = {}
         self._in_bucket = 0, 0
         self._wake = Signal()
         self._step_scope = trio.CancelScope()
-        # At most one call blocks at a time, also when a step was cancelled whose thread still runs.
-        self._calling = trio.Semaphore(1)
         role.observe(self._role_changed)
 
     # --- the loop
@@ -195,26 +203,29 @@ class Tier(Part):
             return left_ms / 1000
         try:
             wait_s = await self._step()
-        except (Deposed, Disagrees) as error:
-            self._owner = self._pending = None
-            self._is_stopped = True
-            if isinstance(error, Disagrees):
-                self.uploaded_to = 0  # nothing is removed
-            self._failed(error, logging.ERROR)
+        except Deposed as error:
+            self._stopped()
+            if self._sources.term() is None:
+                text = f"{error}: two brokers that are both the master called {self.broker_set}: stop one, restart this"
+                self._failed(text, logging.ERROR)
+            else:
+                self._failed(str(error), logging.WARNING)
             return FOLLOW_S
-        except DamagedFile as error:
-            self._sources.suspect(error.blocks)
-            self._failed(error, logging.ERROR)
-            self._retry_in(MAX_RETRY_S)
-            return MAX_RETRY_S
-        except BucketRefused as error:
-            self._failed(error, logging.ERROR)
+        except Disagrees as error:
+            self._stopped()
+            self.uploaded_to = 0  # nothing is removed
+            self._failed(str(error), logging.ERROR)
+            return FOLLOW_S
+        except (DamagedFile, OSError, BucketRefused) as error:
+            if isinstance(error, DamagedFile):
+                self._sources.suspect(error.blocks)
+            self._failed(str(error), logging.ERROR)
             self._retry_in(MAX_RETRY_S)
             return MAX_RETRY_S
         except BucketError as error:
-            self._failed(error, logging.WARNING)
+            self._failed(str(error), logging.WARNING)
             self._tries += 1
-            pause_s = min(FIRST_RETRY_S * 2 ** (self._tries - 1), MAX_RETRY_S) * random.uniform(0.5, 1)
+            pause_s: float = min(FIRST_RETRY_S * 2.0 ** (self._tries - 1), MAX_RETRY_S) * random.uniform(0.5, 1)
             self._retry_in(pause_s)
             return pause_s
         if not self._is_stopped:
@@ -242,11 +253,14 @@ class Tier(Part):
 
     # --- failures
 
-    def _failed(self, error: SkylarkError, level: int) -> None:
-        text = str(error)
+    def _stopped(self) -> None:
+        self._owner = self._pending = None
+        self._is_stopped = True
+
+    def _failed(self, text: str, level: int) -> None:
         if not self._problem:
             self._problem_ms = self._clock.now_ms()
-        if not self._problem or level > logging.WARNING and text != self._problem:
+        if not self._problem or (level > logging.WARNING and text != self._problem):
             what = "nothing is uploaded" if self._role.now.is_master else "the bucket is not read"
             logger.log(level, "tier: %s, and no file that is not in the bucket leaves this disk: %s", what, text)
         self._problem = text
@@ -264,6 +278,18 @@ class Tier(Part):
     def problem(self) -> str:
         """Why nothing is written to the bucket, or read from it; "" if it is."""
         return self._problem
+
+    def why_kept(self) -> str:
+        """Why files of the log must stay on this disk; "" if none waits for the bucket."""
+        waiting = self._closed_to() - max(self.uploaded_to, self._log.start)
+        if waiting <= 0 and not self._problem:
+            return ""
+        why = f": {self._problem}" if self._problem else ""
+        return f"{max(waiting, 0):,} bytes of full files are not in {self.bucket.url} yet{why}"
+
+    def _closed_to(self) -> int:
+        size = self._log.segment_bytes
+        return self._sources.limit() // size * size
 
     # --- what others have written
 
@@ -319,6 +345,7 @@ class Tier(Part):
         await self._call(owner.add_segment, pending)
         self._pending = None
         self._uploads += 1
+        self._upload_messages += pending.records
         self._upload_bytes += pending.end - pending.start
         self._upload_ms = self._clock.now_ms()
         await self._took(owner)
@@ -357,8 +384,9 @@ class Tier(Part):
         if is_due or limit - owner.tail_to() >= options.tier_tail_bytes:
             await self._call(owner.put_tail, limit, options.tier_tail_bytes)
         if is_due:
-            if (copy := await self._sources.metadata()) is not None:
+            if (copy := await self._sources.metadata.make()) is not None:
                 await self._call(owner.put_metadata, copy)
+                self._sources.metadata.stored()
                 self._metadata_ms = self._clock.now_ms()
             self._tail_ms = now_ms + options.tier_tail_interval_ms
         if now_ms >= self._retention_ms:
@@ -384,7 +412,6 @@ class Tier(Part):
     def status(self) -> TierStatus:
         """What `mqadmin tierStatus`, metrics and the doctor show."""
         manifest, owner = self.manifest, self._owner
-        closed = self._sources.limit() // self._log.segment_bytes * self._log.segment_bytes
         retry_ms = -1 if self._is_stopped else max(self._retry_ms - self._clock.monotonic_ms(), 0)
         role = FOLLOWER if not self._role.now.is_master else STOPPED if owner is None else OWNER
         segments, size = self._in_bucket
@@ -393,11 +420,12 @@ class Tier(Part):
             url=self.bucket.url,
             broker_set=self.broker_set,
             uploaded_to=self.uploaded_to,
-            behind_bytes=max(closed - max(self.uploaded_to, self._log.start), 0),
+            behind_bytes=max(self._closed_to() - max(self.uploaded_to, self._log.start), 0),
             segments=segments,
             stored_bytes=size,
             metadata_ms=self._metadata_ms,
             uploads=self._uploads,
+            upload_messages=self._upload_messages,
             upload_bytes=self._upload_bytes,
             upload_ms=self._upload_ms,
             problem=self._problem,
@@ -405,9 +433,9 @@ class Tier(Part):
             retry_in_ms=retry_ms if self._problem else 0,
         )
         if manifest is not None:
-            oldest = [*manifest.spans[:1], *manifest.segments[:1]]
+            oldest: list[Span | Segment] = [*manifest.spans[:1], *manifest.segments[:1]]
             status.epoch, status.manifest, status.start = manifest.epoch, manifest.number, manifest.start
             status.tail_to = manifest.tails[-1].end if manifest.tails else manifest.end
-            status.oldest_ms = oldest[0].first_ms if oldest else 0
+            status.oldest_ms = min([each.first_ms for each in oldest], default=0)
             status.tombstones, status.leftovers = len(manifest.tombstones), len(manifest.leftovers)
         return status

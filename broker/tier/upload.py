@@ -50,7 +50,7 @@ def upload_rows(bucket: Bucket, rows: Gathered, task: UploadTask) -> Segment:
         name = class_name(folder, number)
         bucket.put(name, pieces())
         classes.append((number, StoredObject(name, size, crc)))
-    index, keys = builder.encode(rows.rest, rows.key_hashes, rows.key_rows)
+    index, keys = builder.encode(rows.rest, rows.key_hashes, rows.key_classes, rows.key_positions)
     stored_keys = _put(bucket, f"{folder}/{KEYS}", keys)
     stored_index = _put(bucket, f"{folder}/{INDEX}", index)
     segment = Segment(

@@ -100,10 +100,11 @@ def _status_lines(found: list[BrokerTier]) -> Iterator[str]:
             f"  in the bucket: log from {one.start:,} to {one.uploaded_to:,}, {one.segments:,} files,"
             f" {one.stored_bytes >> 20:,} MiB{oldest}"
         )
-        copied = (
-            f"; metadata copied {seconds_text(one.metadata_ms)}" if one.metadata_ms else "; metadata not copied yet"
+        copied = f"metadata copied {seconds_text(one.metadata_ms)}" if one.metadata_ms else "metadata not copied yet"
+        yield (
+            f"  not yet there: {one.behind_bytes >> 20:,} MiB of full files;"
+            f" open file copied to {one.tail_to:,}; {copied}"
         )
-        yield f"  not yet there: {one.behind_bytes >> 20:,} MiB of full files; open file copied to {one.tail_to:,}{copied}"
         if one.tombstones or one.leftovers or one.purge_left:
             left = f", {one.purge_left:,} files to purge" if one.purge_left else ""
             yield f"  deleted topics: {one.tombstones:,}; objects to remove: {one.leftovers:,}{left}"
@@ -232,7 +233,7 @@ async def tier_verify(
     checked: list[SetVerified] = []
     for url, sets in (await _buckets(session, broker_addr, cluster_name, tier_path, set)).items():
         with _Opened(url) as bucket:
-            for name in sets or await trio.to_thread.run_sync(bucket.folders, ""):
+            for name in sets or await trio.to_thread.run_sync(_all_sets, bucket):
                 found = await trio.to_thread.run_sync(_verify, session, bucket, name, full, abandon_on_cancel=True)
                 session.clear_progress()
                 checked.append(SetVerified(url, full, found))
@@ -260,6 +261,10 @@ async def _buckets(
         else:
             found.setdefault(status.url, []).append(status.broker_set)
     return found
+
+
+def _all_sets(bucket: "Bucket") -> list[str]:
+    return list(bucket.folders(""))
 
 
 def _verify(session: Session, bucket: "Bucket", name: str, full: bool) -> "Verified":

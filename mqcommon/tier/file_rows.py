@@ -100,8 +100,8 @@ class FileRows(NamedTuple):
 def file_rows(view: View, start: int, unproved: Sequence[tuple[int, int]], starts: Ints | None = None) -> FileRows:
     """The rows of the file ``view``, whose first byte is at ``start`` of the log. TooDamaged.
 
-    ``unproved``: parts of the file in which bodies are compared with their CRCs. ``starts``: where the records begin, if
-    that is known: then nothing is searched, and there is no rest.
+    ``unproved``: parts of the file in which bodies are compared with their CRCs. ``starts``: where the records begin;
+    then nothing is searched, and there is no rest.
     """
     reader = _Reader(view, start, unproved)
     if starts is not None:

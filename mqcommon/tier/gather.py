@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.tier.file_rows import Ints, Queue, View, file_rows
+from skylark.mqcommon.tier.index_builder import DisorderedQueue
 
 #: The retention class of a topic: how many hours its records are kept; 0: as the broker's default says.
 ClassOf = Callable[[str], int]
@@ -46,8 +47,9 @@ class Gathered:
 
     ``physical`` (place in the log), ``sizes``, ``offsets`` (of the queue), ``stored_ms``; ``positions``: where each
     begins in the object of its class. ``queues`` in the order of their rows. ``rest``: (physical offset, bytes) of
-    what is neither a record nor zeros. ``key_hashes`` and ``key_rows``: the hash of each key, and the row of its record.
-    ``crc``: CRC-32 of the whole file. ``records`` and ``order``: see `pieces`.
+    what is neither a record nor zeros. ``key_hashes``, ``key_classes``, ``key_positions``: of each key of a record that
+    is not hidden its hash, and where the record is. ``crc``: CRC-32 of the whole file. ``records`` and ``order``: see
+    `pieces`.
     """
 
     start: int
@@ -59,7 +61,8 @@ class Gathered:
     positions: Ints
     queues: tuple[QueueRows, ...]
     key_hashes: NDArray[np.uint64]
-    key_rows: Ints
+    key_classes: Ints
+    key_positions: Ints
     rest: tuple[tuple[int, bytes], ...]
     crc: int
     records: pa.LargeBinaryArray
@@ -91,8 +94,9 @@ def gather(
     unproved: Sequence[tuple[int, int]] | None = None,
     starts: Ints | None = None,
 ) -> Gathered:
-    """Sort the file whose bytes ``view`` are, and whose first byte is at ``start`` of the log. TooDamaged.
+    """Sort the file whose bytes ``view`` are, and whose first byte is at ``start`` of the log.
 
+    Raises TooDamaged and DisorderedQueue.
     ``unproved``: the parts (from, to; by default the whole file) whose bytes were compared with no sum, so that bodies
     are compared with their CRCs there. ``starts``: where the records begin in the file, if that is known; what is not
     in them counts for nothing then.
@@ -110,12 +114,12 @@ def gather(
     ranks = rank[rows.queue]
     order = np.argsort(ranks, kind="stable")  # rows are in the order of the log
     bounds = np.searchsorted(ranks[order], np.arange(len(in_order) + 1)).tolist()
-    ends = (rows.offsets + rows.counts)[order]
-    goes_back = np.flatnonzero(rows.offsets[order][1:] < ends[:-1]) + 1
+    offsets, ends = rows.offsets[order], (rows.offsets + rows.counts)[order]
+    goes_back = np.flatnonzero(offsets[1:] < ends[:-1]) + 1
     queues: list[QueueRows] = []
     for number, first, end in zip(in_order, bounds[:-1], bounds[1:], strict=True):
         of_queue = rows.queues[number]
-        queues += _queue_rows(of_queue, by_class[of_queue.topic], first, end, goes_back, ends)
+        queues += _queue_rows(of_queue, by_class[of_queue.topic], first, end, goes_back, offsets, ends)
     if any(queue.hidden for queue in queues):
         order, queues = _hidden_last(order, queues)
     sizes = rows.sizes[order]
@@ -123,8 +127,14 @@ def gather(
     for queue, before in zip(queues[1:], queues, strict=False):
         if queue.retention_class != before.retention_class:
             positions[queue.first :] -= positions[queue.first]
+    classes, is_hidden = np.empty(len(order), np.int64), np.empty(len(order), np.bool_)
+    for queue in queues:
+        classes[queue.first : queue.end], is_hidden[queue.first : queue.end] = queue.retention_class, queue.hidden
     place_of = np.empty(len(order), np.int64)
     place_of[order] = np.arange(len(order))
+    keyed = place_of[rows.key_rows]
+    is_shown = ~is_hidden[keyed]
+    keyed = keyed[is_shown]
     # The array's elements are a record, what lies between it and the next, the next record, and so on.
     edges = np.empty(2 * len(order) + 1, np.int64)
     edges[0:-1:2], edges[1::2] = rows.starts, rows.starts + rows.sizes
@@ -139,8 +149,9 @@ def gather(
         rows.stored_ms[order],
         positions,
         tuple(queues),
-        rows.key_hashes,
-        place_of[rows.key_rows],
+        rows.key_hashes[is_shown],
+        classes[keyed],
+        positions[keyed],
         rows.rest,
         crc32(view),
         pa.LargeBinaryArray.from_buffers(pa.large_binary(), 2 * len(order), buffers),
@@ -159,7 +170,7 @@ def _hidden_last(order: Ints, queues: list[QueueRows]) -> tuple[Ints, list[Queue
 
 
 def _queue_rows(
-    queue: Queue, retention_class: int, first: int, end: int, goes_back: Ints, ends: Ints
+    queue: Queue, retention_class: int, first: int, end: int, goes_back: Ints, offsets: Ints, ends: Ints
 ) -> Iterator[QueueRows]:
     """The rows of one queue: those that are hidden, then the others."""
 
@@ -170,9 +181,13 @@ def _queue_rows(
     if queue.is_shadow:
         yield made(first, end, hidden=True)
         return
-    # An offset that goes back is the first one of a topic that was made again.
-    last = int(np.searchsorted(goes_back, end)) - 1
-    again = int(goes_back[last]) if last >= 0 and goes_back[last] > first else first
+    again = first
+    for row in goes_back[np.searchsorted(goes_back, first, "right") : np.searchsorted(goes_back, end)].tolist():
+        if offsets[row]:
+            raise DisorderedQueue(
+                f"queue {queue.queue_id} of {queue.topic} has offset {offsets[row]} after {offsets[row - 1]}"
+            )
+        again = row  # the topic was made again
     if again > first:
         yield made(first, again, hidden=True)
     yield made(again, end, hidden=False)
