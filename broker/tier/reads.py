@@ -31,6 +31,7 @@ from skylark.mqcommon.tier.manifest import Manifest
 from skylark.mqcommon.tier.records import stored_records
 from skylark.mqcommon.tier.segment_index import STRETCH_BYTES, Stretch
 from skylark.mqcommon.tier.view import Located, TierView, class_object
+from skylark.remoting.net.steps import slices
 from skylark.remoting.protocol.codes import ResponseCode
 
 logger = logging.getLogger(__name__)
@@ -38,6 +39,9 @@ logger = logging.getLogger(__name__)
 # How often the newest manifest is read, and after a failure.
 REFRESH_S = 30.0
 REFRESH_AGAIN_S = 5.0
+# Queues that are looked at in a turn of the event loop, and whose first offsets are found between two refreshes.
+QUEUES_AT_ONCE = 5_000
+MAX_FIRSTS = 1_000
 # What a reader of few messages downloads at once.
 SMALL_BYTES = 256 * 1024
 # The most bytes that one read looks at to find what a filter wants.
@@ -133,7 +137,8 @@ class OlderReads(Part):
                 for _ in range(AHEAD_THREADS):
                     nursery.start_soon(self._work_ahead)
                 while True:
-                    is_known = await trio.to_thread.run_sync(self._try_refresh, abandon_on_cancel=True)
+                    names = await self._unknown_queues()
+                    is_known = await trio.to_thread.run_sync(self._try_refresh, names, abandon_on_cancel=True)
                     await trio.sleep(REFRESH_S if is_known else REFRESH_AGAIN_S)
         finally:
             self._token = None
@@ -142,9 +147,22 @@ class OlderReads(Part):
         """Remove what the cache has on disk."""
         self.cache.close()
 
-    def _try_refresh(self) -> bool:
+    async def _unknown_queues(self) -> list[QueueName]:
+        """Some of the queues whose first offsets are not known, of those that have lost messages in the store."""
+        found: list[QueueName] = []
+        for queues in slices(list(self._store.queues), QUEUES_AT_ONCE):
+            for queue in queues:
+                name = queue.topic, queue.queue_id
+                if queue.min_offset and name not in self._firsts and len(found) < MAX_FIRSTS:
+                    found.append(name)
+            await trio.lowlevel.checkpoint()
+        return found
+
+    def _try_refresh(self, names: Sequence[QueueName]) -> bool:
         try:
             self._call(self._refresh)
+            for topic, queue_id in names:
+                self._call(partial(self._find_first, topic, queue_id))
         except (RequestRefused, OlderDamaged):
             return False
         return True
@@ -261,6 +279,8 @@ class OlderReads(Part):
         located = self._located(queue, offset)
         if located is None:
             return OlderRead(end, is_gone=True)
+        if queue not in self._firsts:
+            self._find_first(*queue)
         if offset < located.row.first_offset:
             first = self._find_first(*queue)
             if first is None or offset < first:
