@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 import secrets
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -49,7 +50,10 @@ _REFUSED = (
 
 
 class DirectoryBucket:
-    """A `Bucket` below the directory ``root``, which must exist. For any thread and any number of processes."""
+    """A `Bucket` below the directory ``root``. For any thread and any number of processes.
+
+    While ``root`` is not there, each call raises BucketAway.
+    """
 
     def __init__(self, root: str) -> None:
         self.url = f"file://{root}"
@@ -57,10 +61,8 @@ class DirectoryBucket:
         self._descriptors = Descriptors()
         self._lock = threading.Lock()
         self._can_write = False
-        with self._errors("the directory"):
-            if not os.path.isdir(root):
-                raise BucketAway(f"{root} is no directory: create it, or mount its file system")
-            self._device = os.stat(root).st_dev
+        # The file system on which the directory was first seen.
+        self._device: int | None = None
 
     def get(self, name: str) -> bytes:
         with self._errors(name), open(self._path(name), "rb") as file:
@@ -233,13 +235,22 @@ class DirectoryBucket:
             self._can_write = True
 
     def _check_root(self) -> None:
-        """Raise BucketAway if the file system is not mounted any more: all objects would seem to be missing."""
+        """Raise BucketAway if the directory is not there, or its file system is not mounted any more.
+
+        Otherwise all objects would seem to be missing.
+        """
         try:
-            device = os.stat(self._root).st_dev
+            status = os.stat(self._root)
         except OSError as error:
-            raise BucketAway(f"{self._root}: {error.strerror}: is its file system mounted?") from error
-        if device != self._device:
-            raise BucketAway(f"{self._root} is on another file system than at the start: is it mounted?")
+            raise BucketAway(
+                f"{self._root}: {error.strerror}: create the directory, or mount its file system"
+            ) from error
+        if not stat.S_ISDIR(status.st_mode):
+            raise BucketAway(f"{self._root} is no directory")
+        if self._device is None:
+            self._device = status.st_dev
+        elif self._device != status.st_dev:
+            raise BucketAway(f"{self._root} is on another file system than before: is it mounted?")
 
     @contextlib.contextmanager
     def _errors(self, name: str, *, writes: bool = False) -> Iterator[None]:
