@@ -31,6 +31,7 @@ async def test_a_broker_whose_disk_is_gone_comes_back_from_its_bucket(tmp_path: 
     bucket, store = tmp_path / "bucket", tmp_path / "store"
     url = f"file://{bucket}"
     options = {"tier_path": url, "tier_tail_interval_ms": 1_000, "tier_local_bytes": 1 << 20}
+    bucket.mkdir()
     bodies = [b"%d " % number + bytes(100_000) for number in range(35)]
     async with servers(tmp_path, {"orders": 1, "other": 1}, **options) as at, AsyncExitStack() as opened:
         async with Producer(at.nameserver) as producer:
