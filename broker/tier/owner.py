@@ -80,18 +80,24 @@ class SetOwner:
 
     # --- ownership
 
-    def claim(self, term: int | None) -> None:
+    def claim(self, term: int | None, restored: tuple[int, int] | None = None) -> None:
         """Become the owner. ``term``: of the Controllers or the group; None: the brokers elect nobody.
 
+        ``restored``: as `RestoredFrom.manifest`.
         Raises Deposed when an owner of a later term is there, Disagrees when the bucket has another log.
         """
         newest = self._manifests.newest()
         if newest is not None:
             # Before anybody is deposed.
             self._compare(newest)
-        known = newest.term if newest is not None else 0
+        anew_after = None if restored is None else self._begins_after(newest, *restored)
+        known = newest.term if newest is not None and anew_after is None else 0
         manifest = self._manifests.claim(
-            known if term is None else term, self._owner, self._clock.now_ms(), self._log.segment_bytes
+            known if term is None else term,
+            self._owner,
+            self._clock.now_ms(),
+            self._log.segment_bytes,
+            anew_after=anew_after,
         )
         # Another owner may have written meanwhile.
         self._compare(manifest)
@@ -100,6 +106,18 @@ class SetOwner:
             # The log ended earlier when its new master was chosen: these bytes are in no log of the set.
             logger.info("tier: copies of the open file end after this log, or differ from it: they are dropped")
             self.commit(lambda base: base.without_tails())
+
+    def _begins_after(self, newest: Manifest | None, number: int, generation: int) -> int | None:
+        """The number of the manifest that a new generation follows; None if that has begun already."""
+        if newest is not None and newest.generation > generation:
+            return None
+        if newest is None or newest.number != number:
+            raise Disagrees(
+                f"{self._bucket.url}, set {self._set}, was written after this store was made of it: another broker of"
+                " the set is alive. Stop this broker, and start it with an empty directory as a slave of that one; or"
+                " stop that one, and make this store again: mqadmin tierRestore"
+            )
+        return number
 
     def check(self) -> None:
         """Read the newest manifest. Raises Deposed when it is another owner's."""

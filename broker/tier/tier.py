@@ -312,7 +312,10 @@ class Tier(Part):
             await self._call(probe, self.bucket)
             self._is_probed = True
         owner = SetOwner(self.bucket, self.broker_set, self._log, self._clock)
-        await self._call(owner.claim, self._sources.term())
+        restored = self._store.restored
+        await self._call(owner.claim, self._sources.term(), restored.manifest)
+        if restored.manifest is not None:
+            await self._call(restored.forget)
         self._owner, self._noted = owner, {}
         now_ms = self._clock.monotonic_ms()
         self._tail_ms = self._retention_ms = now_ms
