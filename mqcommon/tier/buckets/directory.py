@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
-from skylark.mqcommon.disk.descriptors import Descriptors
+from skylark.mqcommon.disk.descriptors import BINARY, Descriptors
 from skylark.mqcommon.tier.bucket import (
     BucketAway,
     BucketRefused,
@@ -37,6 +37,7 @@ _DIRECTORY_MODE: Final = 0o750
 _ATTEMPTS: Final = 10
 
 _MISSING = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV)
 _REFUSED = (
     errno.EACCES,
     errno.EPERM,
@@ -45,7 +46,6 @@ _REFUSED = (
     errno.EDQUOT,
     errno.ENAMETOOLONG,
     errno.EINVAL,
-    errno.EOPNOTSUPP,
 )
 
 
@@ -70,14 +70,15 @@ class DirectoryBucket:
 
     def get_range(self, name: str, start: int, size: int) -> bytes:
         with self._errors(name), open(self._path(name), "rb", buffering=0) as file:
+            file.seek(start)
             pieces: list[bytes] = []
-            at, end = start, start + size
-            while at < end:
-                piece = os.pread(file.fileno(), end - at, at)
+            left = size
+            while left:
+                piece = file.read(left)
                 if not piece:
-                    raise NoSuchObject(f"{name} ends before byte {end}")
+                    raise NoSuchObject(f"{name} ends before byte {start + size}")
                 pieces.append(piece)
-                at += len(piece)
+                left -= len(piece)
             return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def head(self, name: str) -> ObjectInfo:
@@ -97,6 +98,13 @@ class DirectoryBucket:
                 # NFS: when the answer to a link is lost, the client asks again, and then finds its own link.
                 if os.stat(temporary).st_nlink < 2:
                     raise ObjectExists(name) from None
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise
+                raise BucketRefused(
+                    f"{self._root}: its file system makes no hard links ({error.strerror}): use another one, or the URL"
+                    " of the object store that is mounted there"
+                ) from error
             self._sync_place(path)
 
     def put(self, name: str, pieces: Iterable[bytes | memoryview]) -> int:
@@ -164,7 +172,7 @@ class DirectoryBucket:
         path = os.path.join(self._root, _TEMPORARY, secrets.token_hex(16))
         with self._errors(name, writes=True):
             self._begin_to_write()
-            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE)
+            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | BINARY, _FILE_MODE)
         try:
             try:
                 size = 0

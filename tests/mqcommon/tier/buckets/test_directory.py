@@ -130,6 +130,13 @@ def test_failed_reads(
         bucket.get_range("set/there", 0, 1)
 
 
+def test_a_file_system_without_hard_links_is_refused(bucket: DirectoryBucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP):
+        monkeypatch.setattr(os, "link", failing(number))
+        with pytest.raises(BucketRefused, match="makes no hard links"):
+            bucket.create("one", b"1")
+
+
 def test_a_link_whose_answer_nfs_has_lost_is_the_creators_own(
     bucket: DirectoryBucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
