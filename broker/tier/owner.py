@@ -232,6 +232,35 @@ class SetOwner:
 
     # --- what is deleted
 
+    def segment_after(self, offset: int) -> tuple[Segment | None, Segment | None]:
+        """The first segment that ends after ``offset``, and the one before it."""
+        last: Segment | None = None
+        for span in self.manifest.spans:
+            segments = decode_span(self._bucket.get(span.stored.name))
+            if span.end > offset:
+                return _after(segments, offset, last)
+            last = segments[-1]
+        return _after(self.manifest.segments, offset, last)
+
+    def replace_segment(self, old: Segment, new: Segment) -> None:
+        """List ``new``, whose objects are in the bucket and were read back, in place of ``old``."""
+        gone = [old.index.name, old.keys.name, *(stored.name for _, stored in old.classes)]
+
+        def changed(segments: Sequence[Segment]) -> list[Segment]:
+            return [new if each == old else each for each in segments]
+
+        for number, span in enumerate(self.manifest.spans):
+            if span.start <= old.start < span.end:
+                segments = changed(decode_span(self._bucket.get(span.stored.name)))
+                made = span_of(segments, self._put_span(segments))
+                self.commit(partial(_with_span, number=number, old=span, new=made, gone=gone))
+                return
+
+        def change(base: Manifest) -> Manifest:
+            return base.with_segments_changed(changed(base.segments), gone) if old in base.segments else base
+
+        self.commit(change)
+
     def note_deletions(self, deleted: Mapping[str, int]) -> None:
         """Hide the messages of deleted topics: topic -> the end of the log at its deletion."""
 
@@ -385,3 +414,11 @@ def _with_span(base: Manifest, *, number: int, old: Span, new: Span | None, gone
     if number < len(base.spans) and base.spans[number] == old:
         return base.with_span_changed(number, new, gone)
     return base
+
+
+def _after(segments: Sequence[Segment], offset: int, before: Segment | None) -> tuple[Segment | None, Segment | None]:
+    for segment in segments:
+        if segment.end > offset:
+            return segment, before
+        before = segment
+    return None, before
