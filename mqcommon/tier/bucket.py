@@ -9,7 +9,7 @@ Neighbours: layout.py (the names of objects).
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
-from skylark.mqcommon.errors import SkylarkError
+from skylark.mqcommon.errors import InvalidArgument, SkylarkError
 
 
 class BucketError(SkylarkError):
@@ -41,6 +41,12 @@ class ObjectInfo(NamedTuple):
     name: str
     size: int
     modified_ms: int
+
+
+def check_name(name: str) -> None:
+    """Raise InvalidArgument if no object may have this name: its parts must not be empty, nor begin with a dot."""
+    if not all(part and not part.startswith(".") for part in name.split("/")) or not name.isprintable():
+        raise InvalidArgument(f"{name!r} cannot be the name of an object: parts are not empty and begin with no dot")
 
 
 class Bucket(Protocol):
@@ -75,6 +81,9 @@ class Bucket(Protocol):
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """Objects whose names begin with ``prefix``, in the order of their names. New objects may be missing."""
+
+    def folders(self, prefix: str) -> Sequence[str]:
+        """The folders directly below the folder ``prefix`` ("": the bucket itself), sorted. New ones may be missing."""
 
     def close(self) -> None:
         """Let connections go. Calls of other threads may fail then."""

@@ -54,5 +54,10 @@ class MemoryBucket:
             if name.startswith(prefix):
                 yield ObjectInfo(name, len(data), modified_ms)
 
+    def folders(self, prefix: str) -> Sequence[str]:
+        start = len(prefix) + 1 if prefix else 0
+        below = [name[start:] for name in self.objects if name.startswith(f"{prefix}/" if prefix else "")]
+        return sorted({name.partition("/")[0] for name in below if "/" in name})
+
     def close(self) -> None:
         pass
