@@ -38,27 +38,35 @@ def table_of(spark: SparkSession, kind: str, target: str, topic: str) -> Table:
 class ParquetFiles:
     """A directory of Parquet files, with a folder for each `append`, and an empty file once the folder is complete.
 
-    A folder is named by where it starts. After a kill the same folder is written again, in place of what is there.
+    A folder is named by where it starts. A folder without such a file is what a kill has left: it is removed.
     """
 
     def __init__(self, spark: SparkSession, target: str, topic: str) -> None:
         self._spark = spark
         self._target = target.rstrip("/")
         self._topic = topic
+        if others := [name for name in self._names(MARKERS) if name != topic]:
+            raise UserError(f"--to {target}: topic {others[0]} has been exported there; give another directory")
 
     def position(self, broker: str) -> int | None:
-        folder = self._path(MARKERS, self._topic, broker)
-        files = folder.getFileSystem(self._conf)
-        if not files.exists(folder):
-            return None
-        names = [str(one.getPath().getName()) for one in files.listStatus(folder)]
-        return max((int(name.partition("-")[2]) for name in names), default=None)
+        ends = [int(name.partition("-")[2]) for name in self._names(MARKERS, self._topic, broker)]
+        return max(ends, default=None)
 
     def append(self, rows: DataFrame, broker: str, start: int, end: int) -> None:
-        folder = f"{self._target}/broker={broker}/start={start:0{_DIGITS}}"
-        rows.write.mode("overwrite").parquet(folder)
+        of_broker = f"broker={broker}"
+        for name in self._names(of_broker):
+            if int(name.partition("=")[2]) >= start:
+                left = self._path(of_broker, name)
+                left.getFileSystem(self._conf).delete(left, True)
+        rows.write.parquet(f"{self._target}/{of_broker}/start={start:0{_DIGITS}}")
         marker = self._path(MARKERS, self._topic, broker, f"{start:0{_DIGITS}}-{end:0{_DIGITS}}")
         marker.getFileSystem(self._conf).create(marker, True).close()
+
+    def _names(self, *parts: str) -> list[str]:
+        """What a folder has; nothing if it does not exist."""
+        folder = self._path(*parts)
+        files = folder.getFileSystem(self._conf)
+        return [str(one.getPath().getName()) for one in files.listStatus(folder)] if files.exists(folder) else []
 
     @property
     def _conf(self) -> Any:

@@ -91,6 +91,12 @@ def rows_of(ranges: Iterable[OffsetRange]) -> int:
     return sum(one.end - one.start for one in ranges)
 
 
+def ranges_in(ranges: Sequence[OffsetRange], low: int, high: int, marks: Marks) -> list[OffsetRange]:
+    """The parts of ``ranges`` in the segments from ``low`` up to, not including, ``high``; without empty ones."""
+    later = _halves(ranges, low, marks)[1] if low else list(ranges)
+    return _halves(later, high, marks)[0] if high < len(marks) else later
+
+
 def segments_of(ranges: Sequence[OffsetRange], marks: Marks) -> range:
     """The segments that may have messages of ``ranges``."""
 

@@ -1,0 +1,136 @@
+"""Exports a topic to a table: ``spark-submit --py-files skylark.zip spark_connector/jobs/export_topic.py --help``.
+
+The messages come from the segments that brokers have uploaded; no broker is asked. Started again, the job goes on where
+the table ends, see tables.py: so it may be killed at any point, and run each hour.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+
+import click
+from pyspark.sql import SparkSession
+
+from skylark.mqcommon.errors import UserError
+from skylark.spark_connector import register
+from skylark.spark_connector.jobs.session import named_values, session
+from skylark.spark_connector.jobs.tables import DELTA, ICEBERG, PARQUET, Table, check_target, table_of
+from skylark.spark_connector.offsets import OffsetRange
+from skylark.spark_connector.options.read import FAIL, ReadOptions
+from skylark.spark_connector.tier.cutting import ranges_in, rows_of
+from skylark.spark_connector.tier.directory import TierSet, open_tier
+
+#: Segments of the log in one commit, by default: 64 GiB of a broker's messages.
+SEGMENTS = 64
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What this run of the job has exported of one broker. ``start``, ``end``: offsets in the broker's log."""
+
+    broker: str
+    start: int
+    end: int
+    messages: int
+
+
+@click.command()
+@click.option("--tier-path", required=True, help="The brokers' tierPath: s3://bucket/prefix, file:///directory, ...")
+@click.option("--set", "sets", default="", help="Names of brokers, separated by commas [default: all that are there].")
+@click.option("--topic", required=True, help="The topic to export.")
+@click.option("--to", "target", required=True, help="The table: a directory or URL, or a name in a catalog.")
+@click.option(
+    "--format", "kind", type=click.Choice([PARQUET, DELTA, ICEBERG]), default=PARQUET, show_default=True,
+    help="The kind of table.",
+)  # fmt: skip
+@click.option(
+    "--segments", type=click.IntRange(min=1), default=SEGMENTS, show_default=True,
+    help="Most segments (files of a broker's log) in one commit.",
+)  # fmt: skip
+@click.option(
+    "--option", "options", multiple=True, metavar="NAME=VALUE", callback=named_values,
+    help="Of reading: valueFormat=json, includeProperties=true, onDataLoss=skip, ...; may be repeated.",
+)  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def main(
+    tier_path: str, sets: str, topic: str, target: str, kind: str, segments: int, options: dict[str, str], as_json: bool
+) -> None:
+    """Export a topic's messages from object storage to a table; started again, go on where the table ends."""
+    given = {**options, "tierPath": tier_path, "tierSet": sets, "topic": topic}
+    with session(f"export {topic}") as spark:
+        check_target(kind, target)
+        found = list(export(spark, given, table_of(spark, kind, target, topic), segments))
+    if as_json:
+        click.echo(json.dumps([asdict(one) for one in found], indent=1))
+    else:
+        click.echo(f"{sum(one.messages for one in found)} messages exported to {target}")
+
+
+def export(spark: SparkSession, given: dict[str, str], table: Table, segments: int) -> Iterator[Exported]:
+    """Append to ``table`` what it lacks; one result for each broker."""
+    register(spark)
+    options = ReadOptions.parse(given)
+    if len(options.topics) != 1 or options.assign or options.topic_pattern:
+        raise UserError("--topic: one topic is exported at a time; run the job once for each topic")
+    if "schemastyle" in {name.lower() for name in given} and options.schema_style != ReadOptions.schema_style:
+        raise UserError("--option schemaStyle: choose and name columns when the table is read")
+    with open_tier(options) as tier:
+        for one in tier.sets_of(options.topics[0]):
+            yield _export_set(spark, given, options, table, one, segments)
+
+
+def _export_set(
+    spark: SparkSession, given: dict[str, str], options: ReadOptions, table: Table, one: TierSet, most: int
+) -> Exported:
+    (topic,) = options.topics
+    position = table.position(one.folder)
+    first = _first(one, position, fails=options.when_lost == FAIL)
+    whole = one.whole(topic)
+    start = end = one.segments[first].start if first < len(one.segments) else one.end
+    messages = 0
+    for low in range(first, len(one.segments), most):
+        high = min(low + most, len(one.segments))
+        ranges = ranges_in(whole, low, high, one.marks)
+        begin, end = one.segments[low].start, one.segments[high - 1].end
+        if ranges:
+            rows = spark.read.format("rocketmq").options(**{**given, **_limits(ranges, whole), "tierSet": one.name})
+            table.append(rows.load(), one.folder, begin, end)
+            messages += rows_of(ranges)
+        click.echo(f"{one.name}: {high - first} of {len(one.segments) - first} segments, {messages} messages", err=True)
+    return Exported(one.name, start, end, messages)
+
+
+def _first(one: TierSet, position: int | None, *, fails: bool) -> int:
+    """The number of the first segment that the table lacks."""
+    if position is None:
+        return 0
+    starts = [segment.start for segment in one.segments]
+    if starts and position < starts[0] and fails:
+        raise UserError(
+            f"the table has broker {one.name} up to byte {position} of its log, and the bucket begins at byte"
+            f" {starts[0]}: what lies between was removed before it was exported. To go on: --option onDataLoss=skip"
+        )
+    if position > one.end:
+        raise UserError(
+            f"the table has broker {one.name} up to byte {position} of its log, and the bucket ends at byte {one.end}:"
+            " it is not the bucket from which the table was made"
+        )
+    return sum(start < position for start in starts)
+
+
+def _limits(ranges: Sequence[OffsetRange], whole: Sequence[OffsetRange]) -> dict[str, str]:
+    """The options that limit a read to ``ranges``; queues without a range get an empty one."""
+    found = {one.queue: one for one in ranges}
+    starts, ends = {}, {}
+    for each in whole:
+        one = found.get(each.queue, each._replace(end=each.start))
+        starts[str(one.queue.queue_id)], ends[str(one.queue.queue_id)] = one.start, one.end
+    topic, broker, _ = whole[0].queue
+    return {
+        "startingOffsets": json.dumps({topic: {broker: starts}}),
+        "endingOffsets": json.dumps({topic: {broker: ends}}),
+    }
+
+
+if __name__ == "__main__":
+    main()
