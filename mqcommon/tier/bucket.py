@@ -35,6 +35,10 @@ class BucketRefused(BucketError):
     """The bucket lacks a right, or the credentials have ended: an administrator has to act. Nothing was changed."""
 
 
+class DamagedObject(BucketError):
+    """The bytes of an object are not those that were written, or a newer version of Skylark wrote them."""
+
+
 class ObjectInfo(NamedTuple):
     """``size`` in bytes; ``modified_ms``: when the object was written, by the clock of the bucket."""
 

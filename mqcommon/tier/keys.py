@@ -1,0 +1,221 @@
+"""The keys of a segment's messages, and which queue has the record at a place of the log. Needs numpy.
+
+    pages of keys | blocks of places | (start 4, CRC 4) of each block, end of the blocks 4 | number of blocks 4, CRC 4
+
+A page: keys 4, CRC of the rest of the page 4, then rows of `KEY` up to the page's size, sorted by hash. Pages have one
+size. The upper half of a key's hash says the page, the row has the lower half: a lookup is one ranged read of some
+5 KB. How many pages there are, and of which size, is in the index (`KeyPages`), which a reader has already.
+A row's ``place`` is a position in the objects of all classes, one after the other in the order of the classes.
+A block (zlib) is about `BLOCK_BYTES` of the log: for each record there, in the order of the log, the bytes from where
+the record before begins (or the block), and the number of its queue in the index.
+Neighbours: index_builder.py (makes them), view.py (reads).
+"""
+
+import struct
+import zlib
+from collections.abc import Sequence
+from functools import lru_cache
+from hashlib import blake2b
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skylark.mqcommon.tier.bucket import DamagedObject
+from skylark.mqcommon.tier.segment_index import KeyPages
+
+Columns = NDArray[Any]
+BLOCK_BYTES: Final = 1024 * 1024
+KEY: Final = np.dtype([("tail", "<u4"), ("place", "<u4")])
+_PAGE_KEYS: Final = 512
+_PAGE_HEAD = struct.Struct("<II")
+_BLOCK = struct.Struct("<II")
+_END = struct.Struct("<II")
+_WORD: Final = 0xFFFFFFFFFFFFFFFF
+_LEVEL: Final = 1
+# Properties have at most this many bytes, so keys do.
+_MAX_KEY_BYTES: Final = 32_768
+_ROWS_AT_ONCE: Final = 65_536
+
+
+def key_hash(topic: str, key: bytes) -> int:
+    """The 64-bit hash of a message's key in a topic."""
+    matrix = np.frombuffer(key, np.uint8).reshape(1, len(key))
+    return int(key_hashes(topic, matrix)[0])
+
+
+def key_hashes(topic: str, keys: Columns) -> Columns:
+    """`key_hash` of many keys of one length: ``keys`` is an array of bytes with a row for each; uint64."""
+    count, length = keys.shape
+    if length > _MAX_KEY_BYTES:
+        raise ValueError(f"a key of {length} bytes is longer than properties are")
+    seed = np.uint64(_seed(topic) + length & _WORD)
+    factors = _factors()[:length]
+    found = np.empty(count, np.uint64)
+    for first in range(0, count, _ROWS_AT_ONCE):
+        part = keys[first : first + _ROWS_AT_ONCE]
+        found[first : first + len(part)] = part.astype(np.uint64) @ factors + seed
+    # The last steps of MurmurHash3: each bit of the sum changes half of the bits.
+    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+        found ^= found >> np.uint64(33)
+        found *= np.uint64(factor)
+    return found ^ found >> np.uint64(33)
+
+
+@lru_cache(4096)
+def _seed(topic: str) -> int:
+    return int.from_bytes(blake2b(topic.encode(), digest_size=8).digest(), "little")
+
+
+@lru_cache(1)
+def _factors() -> Columns:
+    """An odd factor for each place of a key: the numbers of SplitMix64."""
+    state = np.arange(1, _MAX_KEY_BYTES + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    state = (state ^ state >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    state = (state ^ state >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    return (state ^ state >> np.uint64(31)) | np.uint64(1)
+
+
+def encode_keys(
+    hashes: Columns, places: Columns, start: int, physical: Columns, queue_numbers: Columns
+) -> tuple[KeyPages, bytes]:
+    """(how the pages are divided, the bytes of the object).
+
+    ``hashes`` (uint64) and ``places``: a row for each key. ``physical`` and ``queue_numbers``: a row for each record,
+    in any order; ``queue_numbers`` are those of rows in the `QueueTable`. ``start``: where the segment begins.
+    """
+    pages, content = _key_pages(hashes, places)
+    return pages, content + _record_blocks(start, physical, queue_numbers)
+
+
+def _key_pages(hashes: Columns, places: Columns) -> tuple[KeyPages, bytes]:
+    count = len(hashes)
+    if not count:
+        return KeyPages(0, 0, 0), b""
+    pages = -(-count // _PAGE_KEYS)
+    order = np.argsort(hashes)
+    hashes = hashes[order]
+    rows = np.empty(count, KEY)
+    rows["tail"] = hashes & np.uint64(0xFFFFFFFF)
+    rows["place"] = places[order]
+    numbers = _pages_of(hashes, pages)
+    bounds = np.searchsorted(numbers, np.arange(pages + 1))
+    page_rows = int(np.diff(bounds).max())
+    parts: list[bytes] = []
+    for first, end in pairwise(bounds.tolist()):
+        # Hashes rise, so do the lower halves only where the upper ones are equal: sort by the lower ones.
+        page = np.sort(rows[first:end], order="tail")
+        content = page.tobytes().ljust(page_rows * KEY.itemsize, b"\0")
+        parts += [_PAGE_HEAD.pack(end - first, zlib.crc32(content)), content]
+    data = b"".join(parts)
+    return KeyPages(page_rows, pages, len(data)), data
+
+
+def _pages_of(hashes: Columns, pages: int) -> Columns:
+    return (hashes >> np.uint64(32)) * np.uint64(pages) >> np.uint64(32)
+
+
+def page_range(pages: KeyPages, hash_: int) -> tuple[int, int] | None:
+    """(start, bytes) of the page that has the keys with this hash; None if the segment has no keys."""
+    if not pages.pages:
+        return None
+    size = _PAGE_HEAD.size + pages.page_rows * KEY.itemsize
+    return ((hash_ >> 32) * pages.pages >> 32) * size, size
+
+
+def places_of(page: bytes, hash_: int) -> list[int]:
+    """The places of the keys with this hash in its page. Raises DamagedObject."""
+    content = page[_PAGE_HEAD.size :]
+    count, crc = _PAGE_HEAD.unpack_from(page) if len(page) >= _PAGE_HEAD.size else (0, 0)
+    if zlib.crc32(content) != crc or count * KEY.itemsize > len(content):
+        raise DamagedObject("a page of keys is damaged")
+    rows = np.frombuffer(content, KEY, count)
+    tails, tail = rows["tail"], hash_ & 0xFFFFFFFF
+    first, end = np.searchsorted(tails, tail), np.searchsorted(tails, tail, "right")
+    return [int(place) for place in rows["place"][first:end]]
+
+
+def _record_blocks(start: int, physical: Columns, queue_numbers: Columns) -> bytes:
+    order = np.argsort(physical)
+    places = physical[order] - start
+    numbers = queue_numbers[order]
+    count = int(places[-1]) // BLOCK_BYTES + 1 if len(places) else 0
+    bounds = np.searchsorted(places, np.arange(count + 1) * BLOCK_BYTES).tolist()
+    blocks: list[bytes] = []
+    directory: list[bytes] = []
+    at = 0
+    for block, (first, end) in enumerate(pairwise(bounds)):
+        steps = np.diff(places[first:end], prepend=block * BLOCK_BYTES)
+        packed = zlib.compress(_by_bytes(steps) + _by_bytes(numbers[first:end]), _LEVEL)
+        directory.append(_BLOCK.pack(at, zlib.crc32(packed)))
+        blocks.append(packed)
+        at += len(packed)
+    listed = b"".join(directory) + at.to_bytes(4, "little")
+    return b"".join(blocks) + listed + _END.pack(count, zlib.crc32(listed))
+
+
+def _by_bytes(column: Columns) -> bytes:
+    """The lowest bytes of all numbers, then the second ones and so on, which zlib makes smaller."""
+    return column.astype("<u4").view(np.uint8).reshape(-1, 4).T.tobytes()
+
+
+def _numbers(data: bytes, count: int) -> Columns:
+    return np.ascontiguousarray(np.frombuffer(data, np.uint8).reshape(4, count).T).view("<u4").reshape(count)
+
+
+def directory_size(start: int, end: int) -> int:
+    """How many bytes at the end of the object hold the directory of a segment of these bytes of the log, at most."""
+    return _END.size + 4 + _BLOCK.size * -(-(end - start) // BLOCK_BYTES)
+
+
+class Directory:
+    """Where the blocks are. ``size``: of the object; ``tail``: its last bytes. Raises DamagedObject."""
+
+    def __init__(self, size: int, tail: bytes) -> None:
+        if len(tail) < _END.size + 4:
+            raise DamagedObject("the keys of a segment have no directory")
+        count, crc = _END.unpack_from(tail, len(tail) - _END.size)
+        listed = tail[-_END.size - 4 - count * _BLOCK.size : -_END.size]
+        if len(listed) != count * _BLOCK.size + 4 or zlib.crc32(listed) != crc:
+            raise DamagedObject("the directory in the keys of a segment is damaged")
+        self._blocks = list(_BLOCK.iter_unpack(listed[:-4]))
+        end = int.from_bytes(listed[-4:], "little")
+        self._first = size - _END.size - len(listed) - end
+        self._ends = [*[start for start, _ in self._blocks[1:]], end]
+
+    @property
+    def nbytes(self) -> int:
+        """Some bytes of memory that the directory takes."""
+        return 500 + 200 * len(self._blocks)
+
+    def block_range(self, place: int) -> tuple[int, int] | None:
+        """(start, bytes) of the block about the byte ``place`` of the segment; None if there are no records so late."""
+        number = place // BLOCK_BYTES
+        if number >= len(self._blocks):
+            return None
+        start = self._blocks[number][0]
+        return self._first + start, self._ends[number] - start
+
+    def queue_number(self, place: int, block: bytes) -> int | None:
+        """The number of the queue whose record begins at the byte ``place``; None if none begins there."""
+        number = place // BLOCK_BYTES
+        if zlib.crc32(block) != self._blocks[number][1]:
+            raise DamagedObject("a block of places in the keys of a segment is damaged")
+        data = zlib.decompress(block)
+        count = len(data) // 8
+        places = np.cumsum(_numbers(data[: 4 * count], count), dtype=np.int64) + number * BLOCK_BYTES
+        row = int(np.searchsorted(places, place))
+        if row == count or places[row] != place:
+            return None
+        return int(_numbers(data[4 * count :], count)[row])
+
+
+def class_places(class_bytes: Sequence[tuple[int, int]]) -> dict[int, int]:
+    """By class, where its object begins among all objects' bytes; ``class_bytes`` in the order of the classes."""
+    found: dict[int, int] = {}
+    at = 0
+    for number, size in class_bytes:
+        found[number] = at
+        at += size
+    return found

@@ -1,0 +1,464 @@
+"""What readers need of a set in a bucket: which segment and which bytes of it have a message. Needs numpy.
+
+`TierView` may be used by many threads; its calls block while they read the bucket. Indexes that were read are kept, up
+to some bytes. It never reads a record twice for one call, and keeps none: a caller that wants a cache has its own.
+Errors are those of bucket.py; DamagedObject where bytes are not those that were written.
+Neighbours: manifests.py, segment_index.py, keys.py.
+"""
+
+import threading
+import zlib
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
+
+from skylark.mqcommon.errors import ProtocolError
+from skylark.mqcommon.message.ids import parse_unique_key
+from skylark.mqcommon.message.record import decode_record
+from skylark.mqcommon.tier.bucket import Bucket, DamagedObject
+from skylark.mqcommon.tier.keys import Directory, class_places, directory_size, key_hash, page_range, places_of
+from skylark.mqcommon.tier.manifest import Manifest, Segment, decode_span
+from skylark.mqcommon.tier.manifests import ManifestLog
+from skylark.mqcommon.tier.records import stored_records
+from skylark.mqcommon.tier.segment_index import (
+    HEAD_BYTES,
+    IndexHead,
+    QueueRow,
+    QueueStretches,
+    QueueTable,
+    Stretch,
+)
+
+# The first read of an index: enough for the head and the queues of most.
+_FIRST_READ_BYTES: Final = 64 * 1024
+#: Spans whose segments are kept in memory: some 1 MB each.
+_SPANS_KEPT: Final = 16
+#: The most segments that one query by key looks into.
+MAX_SEGMENTS_OF_QUERY: Final = 64
+
+T = TypeVar("T")
+
+
+class Located(NamedTuple):
+    """A segment with records of a queue, and the queue's row in its index."""
+
+    segment: Segment
+    row: QueueRow
+
+
+class TierView:
+    """Reads the set ``set_name``; ``cache_bytes`` bounds the memory of indexes. `refresh` must be called first."""
+
+    def __init__(self, bucket: Bucket, set_name: str, cache_bytes: int) -> None:
+        self._bucket = bucket
+        self._log = ManifestLog(bucket, set_name)
+        self._refreshing = threading.Lock()
+        self._cache = _Cache(cache_bytes)
+        self._spans = _Cache(_SPANS_KEPT)
+        self._segments = _Segments(None, self._span)
+        self._manifest: Manifest | None = None
+        # By topic and queue, the number of the segment that was located last.
+        self._hints = _Cache(10_000)
+
+    @property
+    def manifest(self) -> Manifest | None:
+        """The manifest of the last `refresh`."""
+        return self._manifest
+
+    def refresh(self) -> Manifest | None:
+        """Read the newest manifest; None while the bucket has none."""
+        with self._refreshing:
+            manifest = self._log.newest()
+            if manifest is not None:
+                self.use(manifest)
+            return manifest
+
+    def use(self, manifest: Manifest) -> None:
+        """Read as ``manifest`` says from now on: the owner has created it, or a driver gave it to this task."""
+        self._segments = _Segments(manifest, self._span)
+        self._manifest = manifest
+
+    def segments(self) -> Iterator[Segment]:
+        """All segments, oldest first."""
+        segments = self._segments
+        return map(segments.at, range(len(segments)))
+
+    def segment_at(self, physical: int) -> Segment | None:
+        """The segment with this byte of the log."""
+        segments = self._segments
+        number = segments.number_at(physical)
+        return None if number is None else segments.at(number)
+
+    def table(self, segment: Segment) -> QueueTable:
+        """The queues of a segment."""
+        return self._cache.get(segment.index.name, lambda: self._read_table(segment), _table_bytes)
+
+    def queues(self) -> list[tuple[str, int]]:
+        """(topic, queue id) of all queues of which the bucket has records, or had some."""
+        segments = self._segments
+        if not len(segments):
+            return []
+        rows = self.table(segments.at(len(segments) - 1)).queues()
+        return [(row.topic, row.queue_id) for row in rows if not segments.is_deleted(row)]
+
+    def bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
+        """(first offset, next offset) of what the bucket has of a queue; None if it has nothing."""
+        newest = self._newest(topic, queue_id)
+        if newest is None:
+            return None
+        first = self.locate(topic, queue_id, 0)
+        return None if first is None else (self._first_offset(first), newest.next_offset)
+
+    def locate(self, topic: str, queue_id: int, offset: int) -> Located | None:
+        """The segment with the first record of the queue at or after ``offset``; None if the bucket has none."""
+        newest = self._newest(topic, queue_id)
+        if newest is None or offset >= newest.next_offset:
+            return None
+        segments = self._segments
+        hint = self._hints.get((topic, queue_id), lambda: 0)
+        number = self._bisected(segments, newest, lambda row: row.next_offset > offset, hint)
+        while number < len(segments):
+            segment = segments.at(number)
+            row = self.table(segment).find(topic, queue_id)
+            if row is not None and row.records and segments.is_there(segment, row):
+                self._hints.put((topic, queue_id), number)
+                return Located(segment, row)
+            end = row.next_offset if row is not None else offset
+            if row is None or not row.records:
+                number += 1
+            else:
+                # Retention has removed this part: go on with the next segment that has records.
+                number = self._bisected(segments, newest, lambda row, end=end: row.next_offset > end, number + 1)
+        return None
+
+    def stretches(self, located: Located, first_offset: int, end_offset: int) -> list[Stretch]:
+        """The stretches with the records of these offsets, ``end_offset`` not included."""
+        return self._stretches_of(located).between(first_offset, end_offset)
+
+    def read(self, located: Located, stretches: Sequence[Stretch]) -> bytes:
+        """The bytes of stretches that follow each other: one request to the bucket. Raises DamagedObject."""
+        name = class_object(located)
+        start = stretches[0].position
+        data = self._bucket.get_range(name, start, stretches[-1].position + stretches[-1].size - start)
+        at = 0
+        whole = memoryview(data)
+        for stretch in stretches:
+            if stretch.position != start + at:
+                raise ValueError("the stretches to read do not follow each other")
+            if zlib.crc32(whole[at : at + stretch.size]) != stretch.crc:
+                raise DamagedObject(f"{name}: the {stretch.size} bytes from {stretch.position} on are damaged")
+            at += stretch.size
+        return data
+
+    def first_store_ms(self, topic: str, queue_id: int) -> int | None:
+        """The least store time in the oldest segment with records of a queue."""
+        first = self.locate(topic, queue_id, 0)
+        return None if first is None else first.row.first_ms
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int | None:
+        """The first offset with this store time or a later one; None if the bucket has none."""
+        newest = self._newest(topic, queue_id)
+        if newest is None or newest.latest_ms < timestamp_ms:
+            return None
+        segments = self._segments
+        number = self._bisected(segments, newest, lambda row: row.latest_ms >= timestamp_ms, 0)
+        row = self.table(segments.at(number)).find(topic, queue_id)
+        located = self.locate(topic, queue_id, row.first_offset) if row is not None else None
+        if located is None:
+            return None
+        if located.row != row:
+            return self._first_offset(located)
+        found = self._stretches_of(located)
+        stretch = found.stretch(min(found.at_time(timestamp_ms), len(found) - 1))
+        for record in stored_records(self.read(located, [stretch])):
+            if record.store_ms >= timestamp_ms and not segments.hides(topic, record.physical_offset):
+                return record.queue_offset
+        return max(stretch.first_offset, self._first_offset(located))
+
+    def record_at(self, physical: int) -> bytes | None:
+        """The record at this place of the log; None if none begins there, or retention has removed it."""
+        segment = self.segment_at(physical)
+        if segment is None:
+            return None
+        table = self.table(segment)
+        directory = self._cache.get(("places", segment.keys.name), lambda: self._directory(segment), _directory_bytes)
+        place = physical - segment.start
+        block = directory.block_range(place)
+        number = directory.queue_number(place, self._bucket.get_range(segment.keys.name, *block)) if block else None
+        if number is None:
+            return None
+        located = Located(segment, table.row(number))
+        if not self._segments.is_there(*located) or self._segments.hides(located.row.topic, physical):
+            return None
+        found = self._stretches_of(located)
+        return self._record(located, found.stretch(found.at_physical(physical)), physical=physical)
+
+    def with_key(
+        self,
+        topic: str,
+        key: str,
+        begin_ms: int,
+        end_ms: int,
+        limit: int,
+        *,
+        unique: bool = False,
+        now_ms: int = 0,
+    ) -> list[bytes]:
+        """Records of ``topic`` with ``key`` that were stored in this time, newest first; an inner batch as a whole.
+
+        ``unique``: it is the unique key, which tells its time: the segments of that time are searched first
+        (``now_ms``: the present), and no more when one has it. At most `MAX_SEGMENTS_OF_QUERY` segments are searched.
+        """
+        wanted = key.encode()
+        hash_ = key_hash(topic, wanted)
+        segments = self._segments
+        numbers = segments.of_time(begin_ms, end_ms)
+        if unique:
+            numbers = _nearest_first(segments, numbers, key, now_ms)
+        found: list[bytes] = []
+        for number in numbers[:MAX_SEGMENTS_OF_QUERY]:
+            segment = segments.at(number)
+            for record in self._with_hash(segments, segment, topic, hash_):
+                if len(found) < limit and _matches(record, topic, wanted, begin_ms, end_ms):
+                    found.append(record)
+            if len(found) >= limit or (unique and found):
+                break
+        return found
+
+    def _with_hash(self, segments: "_Segments", segment: Segment, topic: str, hash_: int) -> Iterator[bytes]:
+        """The records of a topic with a key of this hash, newest first."""
+        table = self.table(segment)
+        page = page_range(table.head.keys, hash_)
+        if page is None:
+            return
+        begins = class_places(table.class_bytes)
+        for place in sorted(places_of(self._bucket.get_range(segment.keys.name, *page), hash_), reverse=True):
+            number, begin = [each for each in begins.items() if each[1] <= place][-1]
+            row = table.at_position(number, place - begin)
+            if row is None or row.topic != topic or not segments.is_there(segment, row):
+                continue
+            located = Located(segment, row)
+            found = self._stretches_of(located)
+            record = self._record(located, found.stretch(found.at_position(place - begin)), position=place - begin)
+            if record is not None:
+                yield record
+
+    def _record(
+        self, located: Located, stretch: Stretch, *, physical: int | None = None, position: int | None = None
+    ) -> bytes | None:
+        """The record of the stretch at this place of the log, or at this position of the object."""
+        data = self.read(located, [stretch])
+        for record in stored_records(data):
+            is_wanted = record.physical_offset == physical or stretch.position + record.at == position
+            if is_wanted and not self._segments.hides(located.row.topic, record.physical_offset):
+                return data[record.at : record.at + record.size]
+        return None
+
+    def _first_offset(self, located: Located) -> int:
+        """The first offset of a queue in a segment that no tombstone hides."""
+        row = located.row
+        if not self._segments.hides(row.topic, row.first_physical):
+            return row.first_offset
+        # The topic was deleted while this file was written, and its offsets did not begin anew.
+        found = self._stretches_of(located)
+        hidden_to = self._segments.tombstones[row.topic]
+        for number in range(found.at_physical(hidden_to), len(found)):
+            for record in stored_records(self.read(located, [found.stretch(number)])):
+                if record.physical_offset >= hidden_to:
+                    return record.queue_offset
+        return row.next_offset
+
+    def _newest(self, topic: str, queue_id: int) -> QueueRow | None:
+        """The row of a queue in the newest segment; None if there is nothing of its life in the bucket."""
+        segments = self._segments
+        if not len(segments):
+            return None
+        row = self.table(segments.at(len(segments) - 1)).find(topic, queue_id)
+        return None if row is None or segments.is_deleted(row) else row
+
+    def _bisected(self, segments: "_Segments", newest: QueueRow, holds: Callable[[QueueRow], bool], hint: int) -> int:
+        """The number of the first segment in which the row of this life of the queue ``holds``; the count if in none.
+
+        From some segment on it holds. ``hint``: where to look first.
+        """
+
+        def is_at(number: int) -> bool:
+            row = self.table(segments.at(number)).find(newest.topic, newest.queue_id)
+            return row is not None and row.birth >= newest.birth and holds(row)
+
+        low, high = -1, len(segments)
+        for near in (hint, hint + 1):
+            if low < near < high:
+                low, high = (low, near) if is_at(near) else (near, high)
+        if low < hint - 1 < high and high == hint:
+            low, high = (low, hint - 1) if is_at(hint - 1) else (hint - 1, high)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if is_at(middle) else (middle, high)
+        return high
+
+    def _stretches_of(self, located: Located) -> QueueStretches:
+        segment, row = located
+        head = self.table(segment).head
+        return self._cache.get(
+            (segment.index.name, row.first_row),
+            lambda: QueueStretches.decode(head, row, self._bucket.get_range(segment.index.name, *head.rows_at(row))),
+            lambda found: 500 + found.rows.nbytes,
+        )
+
+    def _read_table(self, segment: Segment) -> QueueTable:
+        index = segment.index
+        data = self._bucket.get_range(index.name, 0, min(index.size, _FIRST_READ_BYTES))
+        head = IndexHead.decode(data)
+        if (head.start, head.end) != (segment.start, segment.end):
+            raise DamagedObject(f"{index.name} is the index of bytes {head.start} to {head.end}")
+        if len(data) < head.queues_end:
+            data += self._bucket.get_range(index.name, len(data), head.queues_end - len(data))
+        return QueueTable.decode(head, data[HEAD_BYTES : head.queues_end])
+
+    def _directory(self, segment: Segment) -> Directory:
+        name, size = segment.keys.name, segment.keys.size
+        tail = min(directory_size(segment.start, segment.end), size)
+        return Directory(size, self._bucket.get_range(name, size - tail, tail))
+
+    def _span(self, name: str) -> tuple[Segment, ...]:
+        return self._spans.get(name, lambda: decode_span(self._bucket.get(name)))
+
+
+def class_object(located: Located) -> str:
+    """The name of the object with the records of the queue."""
+    for number, stored in located.segment.classes:
+        if number == located.row.retention_class:
+            return stored.name
+    raise ValueError(f"the records of {located.row.topic} in {located.segment.folder} are no longer there")
+
+
+def _table_bytes(table: QueueTable) -> int:
+    return table.nbytes
+
+
+def _directory_bytes(directory: Directory) -> int:
+    return directory.nbytes
+
+
+def _matches(data: bytes, topic: str, key: bytes, begin_ms: int, end_ms: int) -> bool:
+    """Whether a record is of this topic and time, and may have this key: batches are not taken apart."""
+    try:
+        record = decode_record(data)
+    except ProtocolError as error:
+        raise DamagedObject(f"a record of {topic} in the bucket is damaged: {error}") from None
+    return record.topic == topic and begin_ms <= record.store_timestamp <= end_ms
+
+
+def _nearest_first(segments: "_Segments", numbers: list[int], key: str, now_ms: int) -> list[int]:
+    """The segments in the order of their distance from the time that a unique key tells."""
+    try:
+        made_ms = parse_unique_key(key, now_ms).made_at_ms
+    except ValueError:
+        return numbers
+    middle = bisect_right(numbers, 0, key=lambda number: made_ms - segments.at(number).last_ms)
+
+    def distance(place: int) -> tuple[int, int]:
+        segment = segments.at(numbers[place])
+        return max(segment.first_ms - made_ms, made_ms - segment.last_ms, 0), place
+
+    reach = range(max(middle - MAX_SEGMENTS_OF_QUERY, 0), min(middle + MAX_SEGMENTS_OF_QUERY, len(numbers)))
+    return [numbers[place] for place in sorted(reach, key=distance)]
+
+
+class _Segments:
+    """The segments of one manifest, numbered from the oldest on; those in spans are read when they are needed."""
+
+    def __init__(self, manifest: Manifest | None, read_span: Callable[[str], Sequence[Segment]]) -> None:
+        self._spans = manifest.spans if manifest else ()
+        self._last = manifest.segments if manifest else ()
+        self._read_span = read_span
+        #: By topic: the physical offset before which its records are deleted.
+        self.tombstones = {each.topic: each.physical_offset for each in manifest.tombstones} if manifest else {}
+        # The number of the first segment of each span, and of the first segment in none.
+        self._firsts = [0]
+        for span in self._spans:
+            self._firsts.append(self._firsts[-1] + span.segments)
+
+    def __len__(self) -> int:
+        return self._firsts[-1] + len(self._last)
+
+    def at(self, number: int) -> Segment:
+        """The segment with this number."""
+        if number >= self._firsts[-1]:
+            return self._last[number - self._firsts[-1]]
+        span = bisect_right(self._firsts, number) - 1
+        return self._read_span(self._spans[span].stored.name)[number - self._firsts[span]]
+
+    def number_at(self, physical: int) -> int | None:
+        """The number of the segment with this byte of the log."""
+        if self._last and self._last[0].start <= physical < self._last[-1].end:
+            return self._firsts[-1] + bisect_right(self._last, physical, key=lambda each: each.start) - 1
+        for span, first in zip(self._spans, self._firsts, strict=False):
+            if span.start <= physical < span.end:
+                segments = self._read_span(span.stored.name)
+                return first + bisect_right(segments, physical, key=lambda each: each.start) - 1
+        return None
+
+    def of_time(self, begin_ms: int, end_ms: int) -> list[int]:
+        """The numbers of the segments with records of this time, newest first."""
+        found = [
+            self._firsts[-1] + place
+            for place, each in enumerate(self._last)
+            if each.first_ms <= end_ms and each.last_ms >= begin_ms
+        ]
+        for span, first in zip(self._spans, self._firsts, strict=False):
+            if span.first_ms <= end_ms and span.last_ms >= begin_ms:
+                segments = self._read_span(span.stored.name)
+                found += [
+                    first + place
+                    for place, each in enumerate(segments)
+                    if each.first_ms <= end_ms and each.last_ms >= begin_ms
+                ]
+        return sorted(found, reverse=True)
+
+    def hides(self, topic: str, physical: int) -> bool:
+        """Whether a record at this place belongs to an earlier topic of its name, which was deleted."""
+        return physical < self.tombstones.get(topic, 0)
+
+    def is_deleted(self, row: QueueRow) -> bool:
+        """Whether all records up to this row's last one are of a deleted topic."""
+        return self.hides(row.topic, row.last_physical)
+
+    def is_there(self, segment: Segment, row: QueueRow) -> bool:
+        """Whether the segment still has the records of the row, and not all are of a deleted topic."""
+        has_class = any(number == row.retention_class for number, _ in segment.classes)
+        return has_class and not self.is_deleted(row)
+
+
+class _Cache:
+    """The values that were used last, of ``most`` units of memory; without a size a value is one unit."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._found: OrderedDict[Any, tuple[Any, int]] = OrderedDict()
+        self._used = 0
+
+    def get(self, key: Any, read: Callable[[], T], size_of: Callable[[T], int] = lambda value: 1) -> T:
+        """The value of ``key``, from ``read`` if it is not kept. Several threads may read the same value at once."""
+        with self._lock:
+            if key in self._found:
+                self._found.move_to_end(key)
+                kept: T = self._found[key][0]
+                return kept
+        value = read()
+        self.put(key, value, size_of(value))
+        return value
+
+    def put(self, key: Any, value: Any, size: int = 1) -> None:
+        """Keep ``value``; the values that were not used for the longest time go."""
+        with self._lock:
+            if (old := self._found.pop(key, None)) is not None:
+                self._used -= old[1]
+            self._found[key] = value, size
+            self._used += size
+            while self._used > self._most and len(self._found) > 1:
+                _, (_, gone) = self._found.popitem(last=False)
+                self._used -= gone
