@@ -5,6 +5,7 @@ the table ends, see tables.py: so it may be killed at any point, and run each ho
 """
 
 import json
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
@@ -72,8 +73,8 @@ def export(spark: SparkSession, given: dict[str, str], table: Table, segments: i
     options = ReadOptions.parse(given)
     if len(options.topics) != 1 or options.assign or options.topic_pattern:
         raise UserError("--topic: one topic is exported at a time; run the job once for each topic")
-    if "schemastyle" in {name.lower() for name in given} and options.schema_style != ReadOptions.schema_style:
-        raise UserError("--option schemaStyle: choose and name columns when the table is read")
+    if limits := [name for name in given if name.lower().startswith(("starting", "ending"))]:
+        raise UserError(f"--option {limits[0]}: an export goes on where the table ends, and has all messages after that")
     with open_tier(options) as tier:
         for one in tier.sets_of(options.topics[0]):
             yield _export_set(spark, given, options, table, one, segments)
@@ -82,21 +83,20 @@ def export(spark: SparkSession, given: dict[str, str], table: Table, segments: i
 def _export_set(
     spark: SparkSession, given: dict[str, str], options: ReadOptions, table: Table, one: TierSet, most: int
 ) -> Exported:
-    (topic,) = options.topics
     position = table.position(one.folder)
     first = _first(one, position, fails=options.when_lost == FAIL)
-    whole = one.whole(topic)
-    start = end = one.segments[first].start if first < len(one.segments) else one.end
+    whole = one.whole(options.topics[0])
+    start = end = one.bytes_of(first)[0] if first < len(one) else one.bytes_of(first - 1)[1]
     messages = 0
-    for low in range(first, len(one.segments), most):
-        high = min(low + most, len(one.segments))
-        ranges = ranges_in(whole, low, high, one.marks)
-        begin, end = one.segments[low].start, one.segments[high - 1].end
+    for low in range(first, len(one), most):
+        high = min(low + most, len(one))
+        ranges = ranges_in(whole, low, high, one)
+        begin, end = one.bytes_of(low)[0], one.bytes_of(high - 1)[1]
         if ranges:
-            rows = spark.read.format("rocketmq").options(**{**given, **_limits(ranges, whole), "tierSet": one.name})
-            table.append(rows.load(), one.folder, begin, end)
+            read = {**given, **_limits(ranges, whole), "tierSet": one.name}
+            table.append(spark.read.format("rocketmq").options(**read).load(), one.folder, begin, end)
             messages += rows_of(ranges)
-        click.echo(f"{one.name}: {high - first} of {len(one.segments) - first} segments, {messages} messages", err=True)
+        click.echo(f"{one.name}: {high - first} of {len(one) - first} segments, {messages} messages", err=True)
     return Exported(one.name, start, end, messages)
 
 
@@ -104,18 +104,18 @@ def _first(one: TierSet, position: int | None, *, fails: bool) -> int:
     """The number of the first segment that the table lacks."""
     if position is None:
         return 0
-    starts = [segment.start for segment in one.segments]
-    if starts and position < starts[0] and fails:
+    begin, end = one.bytes_of(0)[0], one.bytes_of(len(one) - 1)[1]
+    if position < begin and fails:
         raise UserError(
-            f"the table has broker {one.name} up to byte {position} of its log, and the bucket begins at byte"
-            f" {starts[0]}: what lies between was removed before it was exported. To go on: --option onDataLoss=skip"
+            f"the table has broker {one.name} up to byte {position} of its log, and the bucket begins at byte {begin}:"
+            " what lies between was removed before it was exported. To go on: --option onDataLoss=skip"
         )
-    if position > one.end:
+    if position > end:
         raise UserError(
-            f"the table has broker {one.name} up to byte {position} of its log, and the bucket ends at byte {one.end}:"
-            " it is not the bucket from which the table was made"
+            f"the table has broker {one.name} up to byte {position} of its log, and the bucket ends at byte {end}: it is"
+            " not the bucket from which the table was made"
         )
-    return sum(start < position for start in starts)
+    return bisect_left(range(len(one)), position, key=lambda number: one.bytes_of(number)[0])
 
 
 def _limits(ranges: Sequence[OffsetRange], whole: Sequence[OffsetRange]) -> dict[str, str]:

@@ -73,7 +73,8 @@ class ParquetFiles:
         return self._spark.sparkContext._jsc.hadoopConfiguration()
 
     def _path(self, *parts: str) -> Any:
-        return self._spark.sparkContext._jvm.org.apache.hadoop.fs.Path("/".join((self._target, *parts)))
+        jvm: Any = self._spark.sparkContext._jvm
+        return jvm.org.apache.hadoop.fs.Path("/".join((self._target, *parts)))
 
 
 class _PropertyTable:
@@ -131,7 +132,7 @@ class DeltaTable(_PropertyTable):
         key = self._key(broker)
         writer = rows.write.format(DELTA).mode("append").option("userMetadata", json.dumps({key: end}))
         writer = writer.option("txnAppId", key).option("txnVersion", str(end))
-        writer.save(self._target) if self._is_path else writer.saveAsTable(self._target)
+        (writer.save if self._is_path else writer.saveAsTable)(self._target)
         self._keep(broker, end)
 
     @property
@@ -145,7 +146,8 @@ class DeltaTable(_PropertyTable):
     def _exists(self) -> bool:
         if not self._is_path:
             return super()._exists()
-        return bool(self._spark._jvm.io.delta.tables.DeltaTable.isDeltaTable(self._spark._jsparkSession, self._target))
+        jvm: Any = self._spark._jvm
+        return bool(jvm.io.delta.tables.DeltaTable.isDeltaTable(self._spark._jsparkSession, self._target))
 
     def _committed(self, broker: str) -> Iterable[int]:
         for row in self._spark.sql(f"DESCRIBE HISTORY {self._name}").select("userMetadata").collect():

@@ -17,7 +17,7 @@ from skylark.mqcommon.message.queue import MessageQueue
 from skylark.sdk.position import Position
 from skylark.sdk.retry import is_refusal
 from skylark.sdk.routes import away_because
-from skylark.spark_connector.offsets import QueueBounds
+from skylark.spark_connector.offsets import OffsetRange, QueueBounds
 from skylark.spark_connector.options.read import FAIL, HOLD, ReadOptions
 from skylark.spark_connector.reading.data_loss import report_lost
 from skylark.spark_connector.reading.planning import (
@@ -374,13 +374,17 @@ class StreamDriver:
         self._next = dict(zip(largest, samples, strict=True))
         self._sampled_s = self._now()
 
-    def tasks(self, start: StreamOffsets, end: StreamOffsets) -> list[ReadTask]:
-        """The tasks of a micro-batch, the same ones when it is run again: sinks may know rows by their task."""
+    def ranges(self, start: StreamOffsets, end: StreamOffsets) -> list[OffsetRange]:
+        """The messages of a micro-batch, the same ones when it is run again."""
         self._check(end)
         ranges, lost = between(start, end)
         if lost:
             report_lost(lost, self._options)
-        splitting = self._options.splitting
+        return ranges
+
+    def tasks(self, start: StreamOffsets, end: StreamOffsets) -> list[ReadTask]:
+        """The tasks of a micro-batch, the same ones when it is run again: sinks may know rows by their task."""
+        ranges, splitting = self.ranges(start, end), self._options.splitting
         # Offsets that an older version has written have no number of tasks: it had a task for each queue.
         return grouped(ranges, end.tasks, splitting) if end.tasks else single(ranges, splitting)
 

@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 from skylark.mqcommon.errors import SkylarkError
 from skylark.spark_connector.one_line import one_line
 from skylark.spark_connector.options.read import ReadOptions
-from skylark.spark_connector.reading.batch_reader import Connect, ListTopics, open_consumer, rows_of
+from skylark.spark_connector.reading.batch_reader import Connect, Consumer, ListTopics, open_consumer, rows_of
 from skylark.spark_connector.reading.dead_letters import check_dead_letter_topics
 from skylark.spark_connector.reading.planning import list_clusters, list_topics
 from skylark.spark_connector.reading.read_columns import ReadColumns
@@ -54,6 +54,7 @@ class RocketMQStreamReader(DataSourceStreamReader):
         self._driver_args = (topics, clusters, now, idle_s)
         self._driver: StreamDriver | None = None
         self._opened: ExitStack | None = None
+        self._consumer: Consumer | None = None
         self._reached: StreamOffsets | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -85,7 +86,11 @@ class RocketMQStreamReader(DataSourceStreamReader):
                     " 4.2 and later go on where they were)",
                     ", ".join(sorted({queue.broker_name for queue in forgotten})),
                 )
-            return [InputPartition(one) for one in self._driving().tasks(first, last)]
+            return [InputPartition(one) for one in self._tasks(first, last)]
+
+    def _tasks(self, first: StreamOffsets, last: StreamOffsets) -> Sequence[Any]:
+        """What `read` gets."""
+        return self._driving().tasks(first, last)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
@@ -105,7 +110,7 @@ class RocketMQStreamReader(DataSourceStreamReader):
             self._driver.close()
         if self._opened is not None:
             self._opened.close()
-        self._opened = self._driver = None
+        self._opened = self._driver = self._consumer = None
 
     def _driving(self) -> StreamDriver:
         """The driver's part; not made in the constructor, since workers have readers, too."""
@@ -113,6 +118,7 @@ class RocketMQStreamReader(DataSourceStreamReader):
             self._opened = ExitStack()
             consumer = self._opened.enter_context(self._connect(self._asking))
             check_dead_letter_topics(self._options, consumer)
+            self._consumer = consumer
             self._driver = StreamDriver(consumer, self._asking, *self._driver_args)
         return self._driver
 

@@ -15,8 +15,8 @@ from urllib.parse import quote, unquote
 from skylark.mqcommon.errors import UserError
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.mqcommon.names import LMQ_PREFIX, MASTER_ID, is_system_topic
-from skylark.mqcommon.tier.bucket import Bucket, BucketError
-from skylark.mqcommon.tier.manifest import Manifest, Segment
+from skylark.mqcommon.tier.bucket import Bucket
+from skylark.mqcommon.tier.manifest import Segment
 from skylark.mqcommon.tier.opening import open_bucket
 from skylark.mqcommon.tier.records import records_between
 from skylark.mqcommon.tier.segment_index import QueueRow
@@ -37,11 +37,15 @@ _SHOWN = 20
 
 
 class TierTask(NamedTuple):
-    """What one task reads: ``ranges`` of one broker, and a manifest with only the segments that have them."""
+    """What one task reads: ``ranges`` of one broker, in ``segments``.
+
+    ``births``: of each queue, as `QueueRow.birth`: rows with another birth are of an earlier topic of the name.
+    """
 
     folder: str
-    manifest: Manifest
+    segments: tuple[Segment, ...]
     ranges: tuple[OffsetRange, ...]
+    births: Mapping[MessageQueue, int]
 
 
 class Messages(NamedTuple):
@@ -78,13 +82,6 @@ class TierSet:
         self._queues, self._spans = queues, {}
         return True
 
-    @property
-    def manifest(self) -> Manifest:
-        """The manifest of the last `refresh`."""
-        manifest = self.view.manifest
-        assert manifest is not None  # a set without one is not shown
-        return manifest
-
     def topics(self) -> list[str]:
         """The topics with messages."""
         return sorted(self._queues)
@@ -101,6 +98,11 @@ class TierSet:
             bounds = self.view.bounds(queue.topic, queue.queue_id) or (0, 0)
             found = self._spans[queue] = OffsetSpan(*bounds)
         return found
+
+    def bytes_of(self, segment: int) -> tuple[int, int]:
+        """The bytes of the broker's log that a segment has: (start, end)."""
+        found = self.view.segment(segment)
+        return found.start, found.end
 
     # --- marks of cutting.py
 
@@ -122,18 +124,12 @@ class TierSet:
         return [self._task(task.ranges) for task in cut(ranges, count, splitting, self)]
 
     def _task(self, ranges: tuple[OffsetRange, ...]) -> TierTask:
-        topics = {one.queue.topic for one in ranges}
-        segments = [self.view.segment(number) for number in segments_of(ranges, self)]
-        tombstones = [one for one in self.manifest.tombstones if one.topic in topics]
+        newest = self.view.table(self.view.segment(len(self) - 1))
+        rows = {one.queue: newest.find(one.queue.topic, one.queue.queue_id) for one in ranges}
+        births = {queue: row.birth for queue, row in rows.items() if row is not None}
         return TierTask(
-            self.folder,
-            replace(self.manifest, spans=(), segments=segments, tails=(), leftovers=(), tombstones=tombstones),
-            ranges,
+            self.folder, tuple(self.view.segment(number) for number in segments_of(ranges, self)), ranges, births
         )
-
-    def segments(self) -> Sequence[Segment]:
-        """All segments, oldest first."""
-        return list(self.view.segments())
 
 
 class TierDirectory(QueueDirectory):

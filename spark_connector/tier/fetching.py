@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple, Protocol
 
-from skylark.mqcommon.message.queue import MessageQueue
 from skylark.mqcommon.tier.bucket import Bucket, NoSuchObject
 from skylark.spark_connector.offsets import LostRange, OffsetRange
 from skylark.spark_connector.reading.batch_reader import Piece
@@ -61,7 +60,9 @@ class Fetch(NamedTuple):
 
 
 class Rows(Protocol):
-    """One segment: where its objects have messages of a queue."""
+    """One segment: where its objects have messages of a queue. ``problem``: why that cannot be said; "" if it can."""
+
+    problem: str
 
     def runs(self, wanted: OffsetRange) -> Sequence[StoredRun]:
         """The messages of ``wanted`` that the segment has, in their order, at most FETCH_BYTES in a run."""
@@ -72,22 +73,25 @@ def fetches(
 ) -> Iterator[Fetch]:
     """The requests that read ``ranges``; each queue's messages in their order."""
     reached = {one.queue: one.start for one in ranges}
+    reason = "the bucket does not have them"
+
+    def skip(wanted: OffsetRange) -> None:
+        before = reached[wanted.queue]
+        if before < wanted.start:
+            on_lost(LostRange(wanted.queue, before, wanted.start, reason))
+        reached[wanted.queue] = wanted.end
+
     for segment in segments:
         found: list[StoredRun] = []
+        if segment.problem:
+            reason = f"the bucket does not have them, or not their index: {segment.problem}"
         for one in ranges:
             for each in segment.runs(one._replace(start=reached[one.queue])):
-                _skip(reached, each.run.wanted, on_lost)
+                skip(each.run.wanted)
                 found.append(each)
         yield from coalesced(found)
     for one in ranges:
-        _skip(reached, one._replace(start=one.end), on_lost)
-
-
-def _skip(reached: dict[MessageQueue, int], wanted: OffsetRange, on_lost: Callable[[LostRange], None]) -> None:
-    before = reached[wanted.queue]
-    if before < wanted.start:
-        on_lost(LostRange(wanted.queue, before, wanted.start, "the bucket does not have them"))
-    reached[wanted.queue] = wanted.end
+        skip(one._replace(start=one.end))
 
 
 def coalesced(found: Iterable[StoredRun]) -> Iterator[Fetch]:

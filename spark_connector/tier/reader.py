@@ -5,11 +5,12 @@ Neighbours: directory.py (planning), fetching.py (reading), reading/batch_reader
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from skylark.mqcommon.daemons.malloc import keep_freed_memory
@@ -25,12 +26,11 @@ from skylark.spark_connector.reading.planning import count_of, plan, with_topics
 from skylark.spark_connector.reading.pulling import ahead, when_back
 from skylark.spark_connector.reading.pushdown import ALL, wanted_by
 from skylark.spark_connector.reading.read_columns import ReadColumns
-from skylark.spark_connector.stream.driver import StreamDriver
 from skylark.spark_connector.stream.offsets import StreamOffsets
 from skylark.spark_connector.stream.reader import RocketMQStreamReader
 from skylark.spark_connector.tier.directory import TierDirectory, TierTask, open_tier, opened_bucket
-from skylark.spark_connector.tier.fetching import fetches, read_all
-from skylark.spark_connector.tier.segment_rows import SegmentRows
+from skylark.spark_connector.tier.fetching import Rows, fetches, read_all
+from skylark.spark_connector.tier.segment_rows import SegmentRows, Unreadable
 from skylark.spark_connector.worker_pickle import pack
 
 if TYPE_CHECKING:
@@ -82,6 +82,74 @@ class PushDownTierReader(TierReader):
         return filters
 
 
-def tier_stream_reader(kind: type[RocketMQStreamReader], options: ReadOptions, schema: StructType) -> DataSourceStreamReader:
-    """The stream reader of a bucket. ``kind``: what this version of PySpark can do."""
-    return _STREAM_READERS[kind](options, schema)
+class TierStreamReader(RocketMQStreamReader):
+    """What streams of a bucket do otherwise than streams of brokers.
+
+    The offsets are those of queues, as brokers have them.
+    """
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        super().__init__(options, schema, open_tier, tier_topics, _no_clusters, idle_s=IDLE_S)
+        self._asking = options
+
+    def _tasks(self, first: StreamOffsets, last: StreamOffsets) -> Sequence[TierTask]:
+        ranges = self._driving().ranges(first, last)
+        tier = self._consumer
+        assert isinstance(tier, TierDirectory)  # the result of `open_tier`
+        return tier.tasks(ranges, last.tasks or len(ranges), self._options.splitting)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task."""
+        return rows_of_task(partition, self._options, self._columns)
+
+
+def tier_topics(options: ReadOptions) -> Sequence[str]:
+    """The topics in the bucket."""
+    with open_tier(options) as tier:
+        return tier.topics()
+
+
+def _no_clusters(options: ReadOptions) -> Sequence[str]:
+    """A bucket does not say to which cluster its brokers belong."""
+    return []
+
+
+def rows_of_task(
+    partition: InputPartition, options: ReadOptions, columns: ReadColumns
+) -> Iterator[pa.RecordBatch]:
+    """The rows of one task, read in a worker."""
+    task: TierTask | None = partition.value
+    if task is None:  # Spark passes None when there are no partitions
+        return
+    keep_freed_memory()
+    with one_line(), opened_bucket(options) as bucket:
+        yield from columns.finished(_stored_rows(bucket, task, options, columns.stored))
+
+
+def _stored_rows(
+    bucket: Bucket, task: TierTask, options: ReadOptions, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    def on_lost(lost: LostRange) -> None:
+        report_lost([lost], options)
+
+    wait_ms = options.broker_wait_ms
+    segments = ahead(_segments(bucket, task, wait_ms))
+    pieces = read_all(bucket, fetches(segments, task.ranges, on_lost), wait_ms, on_lost)
+    yield from decode_pieces(together(pieces, options.max_records_per_batch), schema, options)
+
+
+def _segments(bucket: Bucket, task: TierTask, wait_ms: float) -> Iterator[Rows]:
+    """The segments of the task, oldest first."""
+    view = TierView(bucket, task.folder, _TASK_INDEX_BYTES)
+
+    def rows_of(segment: Segment) -> Rows:
+        try:
+            table = view.table(segment)
+            found = {queue: table.find(queue.topic, queue.queue_id) for queue in task.births}
+            rows = {queue: row for queue, row in found.items() if row is not None and row.birth == task.births[queue]}
+            return SegmentRows(bucket, segment, table, rows)
+        except (DamagedObject, NoSuchObject) as error:
+            return Unreadable(str(error))
+
+    for segment in task.segments:
+        yield when_back(partial(rows_of, segment), wait_ms)

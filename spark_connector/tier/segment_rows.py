@@ -16,8 +16,21 @@ from skylark.spark_connector.tier.fetching import FETCH_BYTES, Run, Stored, Stor
 _GAP_BYTES = 64 * 1024
 
 
+class Unreadable:
+    """A segment whose index is missing or damaged."""
+
+    def __init__(self, problem: str) -> None:
+        self.problem = problem
+
+    def runs(self, wanted: OffsetRange) -> Sequence[StoredRun]:
+        """Nothing, as it is not known where it is."""
+        return []
+
+
 class SegmentRows:
     """One segment; ``rows`` are the rows of the queues that are read, without queues that have no records in it."""
+
+    problem = ""
 
     def __init__(self, bucket: Bucket, segment: Segment, table: QueueTable, rows: Mapping[MessageQueue, QueueRow]) -> None:
         self._objects = {number: stored.name for number, stored in segment.classes}
@@ -31,15 +44,15 @@ class SegmentRows:
         if row is None:
             return []
         found: list[StoredRun] = []
-        stretches = self._stretches[row.first_row]
         some: list[Stored] = []
-        for number in stretches.between(wanted.start, wanted.end):
-            one = stretches.stretch(number)
-            following = stretches.stretch(number + 1).first_offset if number + 1 < len(stretches) else row.next_offset
+        stretches = self._stretches[row.first_row].between(wanted.start, wanted.end)
+        # One that is not chosen begins at or after the end of ``wanted``.
+        ends = [*(one.first_offset for one in stretches[1:]), min(wanted.end, row.next_offset)]
+        for one, end in zip(stretches, ends, strict=False):
             if some and one.position + one.size - some[0].position > FETCH_BYTES:
                 found.append(self._run(wanted, row, some))
                 some = []
-            some.append(Stored(one.position, one.size, one.crc, one.first_offset, following))
+            some.append(Stored(one.position, one.size, one.crc, one.first_offset, end))
         return [*found, self._run(wanted, row, some)] if some else found
 
     def _run(self, wanted: OffsetRange, row: QueueRow, some: list[Stored]) -> StoredRun:

@@ -28,6 +28,7 @@ class Offsets:
 
     number: int
     have: Sequence[range]
+    problem: str = ""
 
     def runs(self, wanted: OffsetRange) -> Sequence[StoredRun]:
         here = self.have[wanted.queue.queue_id]
