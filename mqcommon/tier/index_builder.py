@@ -21,7 +21,6 @@ from skylark.mqcommon.tier.segment_index import (
     STRETCH_BYTES,
     Columns,
     IndexHead,
-    KeyPages,
     QueueRow,
     QueueTable,
 )
@@ -107,7 +106,7 @@ class IndexBuilder:
         for old in carried.values():
             found[old.topic, old.queue_id] = (
                 *(old.retention_class, 0, old.next_offset, old.next_offset, 0, 0, 0, 0, old.latest_ms, old.birth),
-                *(old.last_physical, old.last_physical, 0, 0, 0),
+                *(old.last_physical, old.last_physical, old.class_since, 0, 0, 0),
             )
         self._found = found
 
@@ -116,11 +115,13 @@ class IndexBuilder:
         sums = self._sums.setdefault(retention_class, _Sums([], [], []))
         sums.feed(memoryview(piece), self._stretches["crc"])
 
-    def encode(self, rest: Iterable[tuple[int, bytes]], key_hashes: Columns, key_rows: Columns) -> tuple[bytes, bytes]:
+    def encode(
+        self, rest: Iterable[tuple[int, bytes]], key_hashes: Columns, key_classes: Columns, key_positions: Columns
+    ) -> tuple[bytes, bytes]:
         """(the bytes of the index, the bytes of the keys). ValueError unless all bytes of all objects have been fed.
 
-        ``rest``: (physical offset, bytes) of what is no record. ``key_hashes`` (`keys.key_hash`) and ``key_rows``: for
-        each key its hash, and the row of its record.
+        ``rest``: (physical offset, bytes) of what is no record. For each key ``key_hashes`` (`key_hash.key_hash`), and
+        the class and position of its record.
         """
         if unfed := [number for number, sums in self._sums.items() if not sums.is_whole]:
             raise ValueError(f"the objects of classes {unfed} were not fed whole")
@@ -136,7 +137,11 @@ class IndexBuilder:
             for first, rows in zip(table["first_row"].tolist(), table["rows"].tolist(), strict=True)
         ]
         class_bytes = [(number, sums.fed) for number, sums in sorted(self._sums.items())]
-        pages, keys = self._keys(order, class_places(class_bytes), key_hashes, key_rows)
+        places = key_positions.copy()
+        for number, begin in class_places(class_bytes).items():
+            places[key_classes == number] += begin
+        physical, queue_numbers = self._shown(order)
+        pages, keys = encode_keys(key_hashes, places, self._start, physical, queue_numbers)
         names = [topic.encode() for topic in topics]
         lengths = np.array([len(name) for name in names], "<u2").tobytes()
         classes = np.array(class_bytes, CLASS).tobytes()
@@ -157,26 +162,14 @@ class IndexBuilder:
         )
         return b"".join((head.encode(), queues, stretches, last)), keys
 
-    def _keys(
-        self, order: list[tuple[str, int]], begins: Mapping[int, int], key_hashes: Columns, key_rows: Columns
-    ) -> tuple[KeyPages, bytes]:
-        """The object with the keys. ``order``: the queues as the index numbers them."""
+    def _shown(self, order: list[tuple[str, int]]) -> tuple[Columns, Columns]:
+        """(physical offset, number of the queue) of all records with a queue; ``order``: the queues."""
         numbers = {name: number for number, name in enumerate(order)}
-        records = self._records
-        of_queue = np.full(len(records.sizes), -1, np.int64)
-        places = records.positions.copy()
+        of_queue = np.full(len(self._records.sizes), -1, np.int64)
         for queue in self._queues:
             of_queue[queue.first : queue.end] = numbers[queue.topic, queue.queue_id]
-            places[queue.first : queue.end] += begins[queue.retention_class]
         is_shown = of_queue >= 0
-        has_shown = is_shown[key_rows]
-        return encode_keys(
-            key_hashes[has_shown],
-            places[key_rows[has_shown]],
-            self._start,
-            records.physical[is_shown],
-            of_queue[is_shown],
-        )
+        return self._records.physical[is_shown], of_queue[is_shown]
 
 
 class _Sums:
@@ -231,9 +224,11 @@ def _indexed(
 ) -> tuple[tuple[Any, ...], Columns, Columns]:
     """(fields of the row of `QUEUE` from the class to the physical offsets, stretches, where each stretch ends)."""
     physical, sizes, offsets, stored_ms, positions = [column[queue.first : queue.end] for column in records]
-    first, birth, latest_ms = int(offsets[0]), int(physical[0]), 0
+    first, birth, class_since, latest_ms = int(offsets[0]), int(physical[0]), int(physical[0]), 0
     if old is not None and first >= old.next_offset:
         birth, latest_ms = old.birth, old.latest_ms
+        if queue.retention_class == old.retention_class:
+            class_since = old.class_since
     elif old is not None and (first or (len(offsets) > 1 and offsets[1] >= old.next_offset > 1)):
         raise DisorderedQueue(
             f"queue {queue.queue_id} of {queue.topic} has offset {first} at physical offset {birth}, "
@@ -270,5 +265,6 @@ def _indexed(
         birth,
         int(physical[0]),
         int(physical[-1]),
+        class_since,
     )
     return row, stretches, ends

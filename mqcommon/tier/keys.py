@@ -8,14 +8,12 @@ size. The upper half of a key's hash says the page, the row has the lower half: 
 A row's ``place`` is a position in the objects of all classes, one after the other in the order of the classes.
 A block (zlib) is about `BLOCK_BYTES` of the log: for each record there, in the order of the log, the bytes from where
 the record before begins (or the block), and the number of its queue in the index.
-Neighbours: index_builder.py (makes them), view.py (reads).
+Neighbours: key_hash.py, index_builder.py (makes them), view.py (reads).
 """
 
 import struct
 import zlib
 from collections.abc import Sequence
-from functools import lru_cache
-from hashlib import blake2b
 from itertools import pairwise
 from typing import Any, Final
 
@@ -32,49 +30,7 @@ _PAGE_KEYS: Final = 512
 _PAGE_HEAD = struct.Struct("<II")
 _BLOCK = struct.Struct("<II")
 _END = struct.Struct("<II")
-_WORD: Final = 0xFFFFFFFFFFFFFFFF
 _LEVEL: Final = 1
-# Properties have at most this many bytes, so keys do.
-_MAX_KEY_BYTES: Final = 32_768
-_ROWS_AT_ONCE: Final = 65_536
-
-
-def key_hash(topic: str, key: bytes) -> int:
-    """The 64-bit hash of a message's key in a topic."""
-    matrix = np.frombuffer(key, np.uint8).reshape(1, len(key))
-    return int(key_hashes(topic, matrix)[0])
-
-
-def key_hashes(topic: str, keys: Columns) -> Columns:
-    """`key_hash` of many keys of one length: ``keys`` is an array of bytes with a row for each; uint64."""
-    count, length = keys.shape
-    if length > _MAX_KEY_BYTES:
-        raise ValueError(f"a key of {length} bytes is longer than properties are")
-    seed = np.uint64(_seed(topic) + length & _WORD)
-    factors = _factors()[:length]
-    found = np.empty(count, np.uint64)
-    for first in range(0, count, _ROWS_AT_ONCE):
-        part = keys[first : first + _ROWS_AT_ONCE]
-        found[first : first + len(part)] = part.astype(np.uint64) @ factors + seed
-    # The last steps of MurmurHash3: each bit of the sum changes half of the bits.
-    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
-        found ^= found >> np.uint64(33)
-        found *= np.uint64(factor)
-    return found ^ found >> np.uint64(33)
-
-
-@lru_cache(4096)
-def _seed(topic: str) -> int:
-    return int.from_bytes(blake2b(topic.encode(), digest_size=8).digest(), "little")
-
-
-@lru_cache(1)
-def _factors() -> Columns:
-    """An odd factor for each place of a key: the numbers of SplitMix64."""
-    state = np.arange(1, _MAX_KEY_BYTES + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    state = (state ^ state >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
-    state = (state ^ state >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
-    return (state ^ state >> np.uint64(31)) | np.uint64(1)
 
 
 def encode_keys(

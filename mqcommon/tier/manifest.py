@@ -166,11 +166,17 @@ class Manifest:
         )
 
     def with_tail(self, tail: Tail) -> "Manifest":
-        """Append a tail. ValueError unless it begins where the last tail ends, or else the last segment."""
-        known = self.tails[-1].end if self.tails else self.end if self.segments or self.spans else tail.start
+        """Append a tail, or replace the last one by a longer tail that begins where it does.
+
+        ValueError unless the tail begins there, or where the last tail ends, or else the last segment.
+        """
+        tails, gone = self.tails, []
+        if tails and tail.start == tails[-1].start and tail.end > tails[-1].end:
+            tails, gone = tails[:-1], [tails[-1].stored.name]
+        known = tails[-1].end if tails else self.end if self.segments or self.spans else tail.start
         if tail.start != known or tail.end <= tail.start:
             raise ValueError(f"a tail has bytes {tail.start} to {tail.end}, and the bucket has those before {known}")
-        return replace(self, tails=(*self.tails, tail))
+        return replace(self, tails=(*tails, tail), leftovers=self._left(gone))
 
     def without_tails(self) -> "Manifest":
         """Drop all tails, as when the log has been cut."""

@@ -56,6 +56,7 @@ QUEUE: Final = np.dtype(
         ("birth", "<i8"),
         ("first_physical", "<i8"),
         ("last_physical", "<i8"),
+        ("class_since", "<i8"),
         ("first_row", "<u4"),
         ("rows", "<u4"),
         ("rows_crc", "<u4"),
@@ -80,7 +81,8 @@ class QueueRow(NamedTuple):
     ``records`` is 0. ``position`` and ``size``: its records' bytes in the object of ``retention_class``.
     ``first_ms`` and ``last_ms``: least and greatest store time here. ``latest_ms``: greatest store time of the life up
     to the end of this segment. ``birth``: see the module. ``first_physical``, ``last_physical``: of the first and the
-    last record; of the last one before when there is none here. ``first_row``, ``rows``, ``rows_crc``: its stretches.
+    last record; of the last one before when there is none here. ``class_since``: the physical offset from which on the
+    queue's records are in this class. ``first_row``, ``rows``, ``rows_crc``: its stretches.
     """
 
     topic: str
@@ -97,6 +99,7 @@ class QueueRow(NamedTuple):
     birth: int
     first_physical: int
     last_physical: int
+    class_since: int
     first_row: int
     rows: int
     rows_crc: int

@@ -13,14 +13,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
-from skylark.mqcommon.errors import ProtocolError
 from skylark.mqcommon.message.ids import parse_unique_key
-from skylark.mqcommon.message.record import decode_record
-from skylark.mqcommon.tier.bucket import Bucket, DamagedObject
-from skylark.mqcommon.tier.keys import Directory, class_places, directory_size, key_hash, page_range, places_of
+from skylark.mqcommon.tier.bucket import Bucket, DamagedObject, NoSuchObject
+from skylark.mqcommon.tier.key_hash import key_hash
+from skylark.mqcommon.tier.keys import Directory, class_places, directory_size, page_range, places_of
 from skylark.mqcommon.tier.manifest import Manifest, Segment, decode_span
 from skylark.mqcommon.tier.manifests import ManifestLog
-from skylark.mqcommon.tier.records import stored_records
+from skylark.mqcommon.tier.records import stored_ms, stored_records
 from skylark.mqcommon.tier.segment_index import (
     HEAD_BYTES,
     IndexHead,
@@ -79,10 +78,18 @@ class TierView:
         self._segments = _Segments(manifest, self._span)
         self._manifest = manifest
 
-    def segments(self) -> Iterator[Segment]:
-        """All segments, oldest first."""
-        segments = self._segments
-        return map(segments.at, range(len(segments)))
+    @property
+    def count(self) -> int:
+        """How many segments there are."""
+        return len(self._segments)
+
+    def segment(self, number: int) -> Segment:
+        """The segment with this number; 0 is the oldest."""
+        return self._segments.at(number)
+
+    def hides(self, topic: str, physical: int) -> bool:
+        """Whether a record at this place of the log belongs to an earlier topic of its name, which was deleted."""
+        return self._segments.hides(topic, physical)
 
     def segment_at(self, physical: int) -> Segment | None:
         """The segment with this byte of the log."""
@@ -104,7 +111,7 @@ class TierView:
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
         """(first offset, next offset) of what the bucket has of a queue; None if it has nothing."""
-        newest = self._newest(topic, queue_id)
+        newest = self._newest(self._segments, topic, queue_id)
         if newest is None:
             return None
         first = self.locate(topic, queue_id, 0)
@@ -112,24 +119,27 @@ class TierView:
 
     def locate(self, topic: str, queue_id: int, offset: int) -> Located | None:
         """The segment with the first record of the queue at or after ``offset``; None if the bucket has none."""
-        newest = self._newest(topic, queue_id)
-        if newest is None or offset >= newest.next_offset:
-            return None
         segments = self._segments
+        newest = self._newest(segments, topic, queue_id)
+        if newest is None:
+            return None
         hint = self._hints.get((topic, queue_id), lambda: 0)
-        number = self._bisected(segments, newest, lambda row: row.next_offset > offset, hint)
-        while number < len(segments):
-            segment = segments.at(number)
-            row = self.table(segment).find(topic, queue_id)
-            if row is not None and row.records and segments.is_there(segment, row):
+        if tombstone := segments.tombstones.get(topic, 0):
+            hint = self._first_with(segments, newest, _last_physical, tombstone, hint)
+            offset = max(offset, self._row(segments, hint, newest).first_offset)
+        while offset < newest.next_offset:
+            number = self._first_with(segments, newest, _next_offset, offset + 1, hint)
+            row = self._row(segments, number, newest)
+            if segments.is_there(number, row):
                 self._hints.put((topic, queue_id), number)
-                return Located(segment, row)
-            end = row.next_offset if row is not None else offset
-            if row is None or not row.records:
-                number += 1
-            else:
-                # Retention has removed this part: go on with the next segment that has records.
-                number = self._bisected(segments, newest, lambda row, end=end: row.next_offset > end, number + 1)
+                return Located(segments.at(number), row)
+            hint = segments.next_with_class(number + 1, row.retention_class)
+            if newest.class_since > row.class_since:
+                change = self._first_with(segments, newest, _class_since, row.class_since + 1, number + 1)
+                hint = min(hint, change)
+            if hint == len(segments):
+                return None
+            offset = max(offset + 1, self._row(segments, hint, newest).first_offset)
         return None
 
     def stretches(self, located: Located, first_offset: int, end_offset: int) -> list[Stretch]:
@@ -158,13 +168,13 @@ class TierView:
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int | None:
         """The first offset with this store time or a later one; None if the bucket has none."""
-        newest = self._newest(topic, queue_id)
+        segments = self._segments
+        newest = self._newest(segments, topic, queue_id)
         if newest is None or newest.latest_ms < timestamp_ms:
             return None
-        segments = self._segments
-        number = self._bisected(segments, newest, lambda row: row.latest_ms >= timestamp_ms, 0)
-        row = self.table(segments.at(number)).find(topic, queue_id)
-        located = self.locate(topic, queue_id, row.first_offset) if row is not None else None
+        number = self._first_with(segments, newest, _latest_ms, timestamp_ms, 0)
+        row = self._row(segments, number, newest)
+        located = self.locate(topic, queue_id, row.first_offset)
         if located is None:
             return None
         if located.row != row:
@@ -189,10 +199,12 @@ class TierView:
         if number is None:
             return None
         located = Located(segment, table.row(number))
-        if not self._segments.is_there(*located) or self._segments.hides(located.row.topic, physical):
+        if not has_class(segment, located.row) or self._segments.hides(located.row.topic, physical):
             return None
         found = self._stretches_of(located)
-        return self._record(located, found.stretch(found.at_physical(physical)), physical=physical)
+        stretch = found.stretch(found.at_physical(physical))
+        records = self._records(located, stretch, physical=physical)
+        return records[0][1] if records else None
 
     def with_key(
         self,
@@ -204,56 +216,66 @@ class TierView:
         *,
         unique: bool = False,
         now_ms: int = 0,
+        before: int | None = None,
     ) -> list[bytes]:
-        """Records of ``topic`` with ``key`` that were stored in this time, newest first; an inner batch as a whole.
+        """Records of ``topic`` whose key has the hash of ``key``, stored in this time, newest first: compare the keys.
 
-        ``unique``: it is the unique key, which tells its time: the segments of that time are searched first
-        (``now_ms``: the present), and no more when one has it. At most `MAX_SEGMENTS_OF_QUERY` segments are searched.
+        An inner batch with such a message is one record. ``unique``: it is the unique key, which tells its time: the
+        segments of that time are searched first (``now_ms``: the present), and no more when one has it. ``before``:
+        only records before this place of the log. At most `MAX_SEGMENTS_OF_QUERY` segments are searched.
         """
-        wanted = key.encode()
-        hash_ = key_hash(topic, wanted)
+        hash_ = key_hash(topic, key.encode())
         segments = self._segments
         numbers = segments.of_time(begin_ms, end_ms)
+        if before is not None:
+            numbers = [number for number in numbers if segments.at(number).start < before]
         if unique:
             numbers = _nearest_first(segments, numbers, key, now_ms)
         found: list[bytes] = []
         for number in numbers[:MAX_SEGMENTS_OF_QUERY]:
-            segment = segments.at(number)
-            for record in self._with_hash(segments, segment, topic, hash_):
-                if len(found) < limit and _matches(record, topic, wanted, begin_ms, end_ms):
+            for physical, record in self._with_hash(segments, segments.at(number), topic, hash_):
+                is_early = before is None or physical < before
+                if len(found) < limit and is_early and begin_ms <= stored_ms(record) <= end_ms:
                     found.append(record)
             if len(found) >= limit or (unique and found):
                 break
         return found
 
-    def _with_hash(self, segments: "_Segments", segment: Segment, topic: str, hash_: int) -> Iterator[bytes]:
-        """The records of a topic with a key of this hash, newest first."""
+    def _with_hash(
+        self, segments: "_Segments", segment: Segment, topic: str, hash_: int
+    ) -> Iterator[tuple[int, bytes]]:
+        """(place in the log, bytes) of the records of a topic with a key of this hash, newest first."""
         table = self.table(segment)
         page = page_range(table.head.keys, hash_)
         if page is None:
             return
         begins = class_places(table.class_bytes)
-        for place in sorted(places_of(self._bucket.get_range(segment.keys.name, *page), hash_), reverse=True):
+        found: list[tuple[int, bytes]] = []
+        for place in places_of(self._bucket.get_range(segment.keys.name, *page), hash_):
             number, begin = [each for each in begins.items() if each[1] <= place][-1]
             row = table.at_position(number, place - begin)
-            if row is None or row.topic != topic or not segments.is_there(segment, row):
+            if row is None or row.topic != topic or not has_class(segment, row):
                 continue
             located = Located(segment, row)
-            found = self._stretches_of(located)
-            record = self._record(located, found.stretch(found.at_position(place - begin)), position=place - begin)
-            if record is not None:
-                yield record
+            stretches = self._stretches_of(located)
+            stretch = stretches.stretch(stretches.at_position(place - begin))
+            found += self._records(located, stretch, at=place - begin - stretch.position)
+        yield from sorted(found, reverse=True)
 
-    def _record(
-        self, located: Located, stretch: Stretch, *, physical: int | None = None, position: int | None = None
-    ) -> bytes | None:
-        """The record of the stretch at this place of the log, or at this position of the object."""
+    def _records(
+        self, located: Located, stretch: Stretch, *, at: int | None = None, physical: int | None = None
+    ) -> list[tuple[int, bytes]]:
+        """(place in the log, bytes) of the record ``at`` this byte of a stretch, or at this place of the log.
+
+        None if a tombstone hides it.
+        """
         data = self.read(located, [stretch])
-        for record in stored_records(data):
-            is_wanted = record.physical_offset == physical or stretch.position + record.at == position
-            if is_wanted and not self._segments.hides(located.row.topic, record.physical_offset):
-                return data[record.at : record.at + record.size]
-        return None
+        return [
+            (record.physical_offset, data[record.at : record.at + record.size])
+            for record in stored_records(data)
+            if (record.at == at or record.physical_offset == physical)
+            and not self._segments.hides(located.row.topic, record.physical_offset)
+        ]
 
     def _first_offset(self, located: Located) -> int:
         """The first offset of a queue in a segment that no tombstone hides."""
@@ -269,30 +291,43 @@ class TierView:
                     return record.queue_offset
         return row.next_offset
 
-    def _newest(self, topic: str, queue_id: int) -> QueueRow | None:
+    def _newest(self, segments: "_Segments", topic: str, queue_id: int) -> QueueRow | None:
         """The row of a queue in the newest segment; None if there is nothing of its life in the bucket."""
-        segments = self._segments
         if not len(segments):
             return None
         row = self.table(segments.at(len(segments) - 1)).find(topic, queue_id)
         return None if row is None or segments.is_deleted(row) else row
 
-    def _bisected(self, segments: "_Segments", newest: QueueRow, holds: Callable[[QueueRow], bool], hint: int) -> int:
-        """The number of the first segment in which the row of this life of the queue ``holds``; the count if in none.
+    def _row(self, segments: "_Segments", number: int, queue: QueueRow) -> QueueRow:
+        """The row of a queue in a segment in which the queue has one."""
+        segment = segments.at(number)
+        row = self.table(segment).find(queue.topic, queue.queue_id)
+        if row is None:
+            raise DamagedObject(f"{segment.index.name} lacks queue {queue.queue_id} of {queue.topic}")
+        return row
 
-        From some segment on it holds. ``hint``: where to look first.
+    def _first_with(
+        self,
+        segments: "_Segments",
+        newest: QueueRow,
+        value_of: Callable[[QueueRow], int],
+        least: int,
+        hint: int,
+    ) -> int:
+        """The number of the first segment in which ``value_of`` the row of this life of the queue is ``least`` or more.
+
+        The value never falls from one segment to the next, and is so great in the newest one.
+        ``hint``: where to look first.
         """
 
         def is_at(number: int) -> bool:
             row = self.table(segments.at(number)).find(newest.topic, newest.queue_id)
-            return row is not None and row.birth >= newest.birth and holds(row)
+            return row is not None and row.birth >= newest.birth and value_of(row) >= least
 
-        low, high = -1, len(segments)
-        for near in (hint, hint + 1):
+        low, high = -1, len(segments) - 1
+        for near in (hint, hint + 1, hint - 1):
             if low < near < high:
                 low, high = (low, near) if is_at(near) else (near, high)
-        if low < hint - 1 < high and high == hint:
-            low, high = (low, hint - 1) if is_at(hint - 1) else (hint - 1, high)
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (low, middle) if is_at(middle) else (middle, high)
@@ -331,7 +366,28 @@ def class_object(located: Located) -> str:
     for number, stored in located.segment.classes:
         if number == located.row.retention_class:
             return stored.name
-    raise ValueError(f"the records of {located.row.topic} in {located.segment.folder} are no longer there")
+    raise NoSuchObject(f"the records of {located.row.topic} in {located.segment.folder} are no longer there")
+
+
+def has_class(segment: Segment, row: QueueRow) -> bool:
+    """Whether retention has left the records of the row's class in the segment."""
+    return any(number == row.retention_class for number, _ in segment.classes)
+
+
+def _next_offset(row: QueueRow) -> int:
+    return row.next_offset
+
+
+def _last_physical(row: QueueRow) -> int:
+    return row.last_physical
+
+
+def _class_since(row: QueueRow) -> int:
+    return row.class_since
+
+
+def _latest_ms(row: QueueRow) -> int:
+    return row.latest_ms
 
 
 def _table_bytes(table: QueueTable) -> int:
@@ -340,15 +396,6 @@ def _table_bytes(table: QueueTable) -> int:
 
 def _directory_bytes(directory: Directory) -> int:
     return directory.nbytes
-
-
-def _matches(data: bytes, topic: str, key: bytes, begin_ms: int, end_ms: int) -> bool:
-    """Whether a record is of this topic and time, and may have this key: batches are not taken apart."""
-    try:
-        record = decode_record(data)
-    except ProtocolError as error:
-        raise DamagedObject(f"a record of {topic} in the bucket is damaged: {error}") from None
-    return record.topic == topic and begin_ms <= record.store_timestamp <= end_ms
 
 
 def _nearest_first(segments: "_Segments", numbers: list[int], key: str, now_ms: int) -> list[int]:
@@ -426,10 +473,15 @@ class _Segments:
         """Whether all records up to this row's last one are of a deleted topic."""
         return self.hides(row.topic, row.last_physical)
 
-    def is_there(self, segment: Segment, row: QueueRow) -> bool:
-        """Whether the segment still has the records of the row, and not all are of a deleted topic."""
-        has_class = any(number == row.retention_class for number, _ in segment.classes)
-        return has_class and not self.is_deleted(row)
+    def is_there(self, number: int, row: QueueRow) -> bool:
+        """Whether the segment has records of the row, and not all are of a deleted topic."""
+        return row.records > 0 and not self.is_deleted(row) and has_class(self.at(number), row)
+
+    def next_with_class(self, number: int, retention_class: int) -> int:
+        """The first segment from ``number`` on that still has records of a class; the count if there is none."""
+        while number < len(self) and all(each != retention_class for each, _ in self.at(number).classes):
+            number += 1
+        return number
 
 
 class _Cache:

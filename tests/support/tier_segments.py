@@ -9,7 +9,7 @@ import numpy as np
 from skylark.mqcommon.message.record import encode_record, topic_field
 from skylark.mqcommon.tier.bucket import Bucket
 from skylark.mqcommon.tier.index_builder import IndexBuilder, QueueRecords, SortedRecords
-from skylark.mqcommon.tier.keys import key_hash
+from skylark.mqcommon.tier.key_hash import key_hash
 from skylark.mqcommon.tier.layout import INDEX, KEYS, class_name, segment_folder
 from skylark.mqcommon.tier.manifest import Manifest, Segment, StoredObject
 from skylark.mqcommon.tier.manifests import ManifestLog
@@ -94,7 +94,9 @@ class TierWriter:
             if key
         ]
         hashes = np.array([hash_ for hash_, _ in keys], np.uint64)
-        index, encoded_keys = builder.encode(rest, hashes, np.array([row for _, row in keys], np.int64))
+        rows = np.array([row for _, row in keys], np.int64)
+        classes_of = np.array([self._class_of(raws[row][0].topic) for row in rows], np.int64)
+        index, encoded_keys = builder.encode(rest, hashes, classes_of, records.positions[rows])
         self._before = SegmentIndex.decode(index).table
         folder = segment_folder(self.set_name, start, self.manifest.epoch, "r")
         times = [sent.store_ms for sent, _, _ in raws] or [0]

@@ -254,8 +254,10 @@ class ObjectBucket:
     def delete(self, names: Sequence[str]) -> None:
         for name in names:
             check_name(name)
+        if not names:
+            return
         try:
-            with self._errors("the objects to remove"):
+            with self._errors(names[0]):
                 obstore.delete(self._store, names)
         except NoSuchObject:
             # GCS and Azure: it may have stopped there.
@@ -287,7 +289,7 @@ class ObjectBucket:
         except (FileNotFoundError, exceptions.BaseError) as error:
             if pieces is not None and pieces.error is not None:
                 raise pieces.error from None
-            raise _error_of(error, doing, name, f"{self.url}: {name}") from None
+            raise _error_of(error, doing, name, f"{self.url}/{name}") from None
 
 
 class _Pieces:
@@ -330,7 +332,7 @@ class _Pieces:
 
 def _error_of(error: Exception, doing: str, name: str, what: str) -> BucketError:
     text = str(error)
-    told = f"{what}: {_told(error)}"
+    told = ": ".join(filter(None, (what, _told(error))))
     found = _STATUS.search(text)
     status = int(found[1]) if found else 0
     code = _CODE.search(text)
@@ -344,9 +346,8 @@ def _error_of(error: Exception, doing: str, name: str, what: str) -> BucketError
         return BucketAway(told)
     if isinstance(error, exceptions.AlreadyExistsError | exceptions.PreconditionError):
         return ObjectExists(name) if doing == "create" else BucketAway(told)
-    for sign, remedy in _REMEDIES:
-        if sign in text:
-            return BucketRefused(f"{told}: {remedy}")
+    if remedy := next((remedy for sign, remedy in _REMEDIES if sign in text), ""):
+        return BucketRefused(f"{told}: {remedy}")
     if isinstance(error, _REFUSED) or status == 501 or (300 <= status < 500 and status not in _PASSING):
         return BucketRefused(told)
     return BucketAway(told)
@@ -363,7 +364,7 @@ def _told(error: Exception) -> str:
     if found := _REASON.search(text):
         return found[1]
     found = _SENDING.search(text)
-    return found[1] if found else type(error).__name__
+    return found[1] if found else ""
 
 
 def _ms(time: datetime) -> int:
