@@ -74,8 +74,11 @@ def export(spark: SparkSession, given: dict[str, str], table: Table, segments: i
     if len(options.topics) != 1 or options.assign or options.topic_pattern:
         raise UserError("--topic: one topic is exported at a time; run the job once for each topic")
     if limits := [name for name in given if name.lower().startswith(("starting", "ending"))]:
-        raise UserError(f"--option {limits[0]}: an export goes on where the table ends, and has all messages after that")
+        raise UserError(
+            f"--option {limits[0]}: an export goes on where the table ends, and has all messages after that"
+        )
     with open_tier(options) as tier:
+        tier.topic_queues(options.topics[0])  # raises if the bucket has nothing of the topic
         for one in tier.sets_of(options.topics[0]):
             yield _export_set(spark, given, options, table, one, segments)
 
@@ -112,8 +115,8 @@ def _first(one: TierSet, position: int | None, *, fails: bool) -> int:
         )
     if position > end:
         raise UserError(
-            f"the table has broker {one.name} up to byte {position} of its log, and the bucket ends at byte {end}: it is"
-            " not the bucket from which the table was made"
+            f"the table has broker {one.name} up to byte {position} of its log, and the bucket ends at byte {end}: it"
+            " is not the bucket from which the table was made"
         )
     return bisect_left(range(len(one)), position, key=lambda number: one.bytes_of(number)[0])
 

@@ -5,7 +5,7 @@ Neighbours: export_topic.py (the job).
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
@@ -32,7 +32,12 @@ class Table(Protocol):
 
 def table_of(spark: SparkSession, kind: str, target: str, topic: str) -> Table:
     """The table ``target``: a directory or a URL of Parquet files; for the other kinds also a name in a catalog."""
-    return {PARQUET: ParquetFiles, DELTA: DeltaTable, ICEBERG: IcebergTable}[kind](spark, target, topic)
+    kinds: dict[str, Callable[[SparkSession, str, str], Table]] = {
+        PARQUET: ParquetFiles,
+        DELTA: DeltaTable,
+        ICEBERG: IcebergTable,
+    }
+    return kinds[kind](spark, target, topic)
 
 
 class ParquetFiles:

@@ -112,7 +112,7 @@ class ReadOptions(ConnectionOptions):
     min_rows_per_task: int = option(
         0,
         "split queues that have more rows than a task's share, into parts of at least this many rows (0: a queue is"
-        " read by one task)",
+        " read by one task; default with `tierPath`: 100000)",
         minimum=0,
     )
     min_partitions: int = option(
@@ -128,7 +128,10 @@ class ReadOptions(ConnectionOptions):
         8_192, "messages per pull; brokers may have lower limits", minimum=1, maximum=1_000_000
     )
     pull_timeout_ms: int = option(
-        10_000, "how long to wait for an answer, and for a message that should be there", unit="ms", minimum=1
+        10_000,
+        "how long to wait for an answer, and for a message that should be there (default with `tierPath`: 30000)",
+        unit="ms",
+        minimum=1,
     )
     num_retries: int = option(3, "retries when a broker does not answer", minimum=0, maximum=100)
     retry_interval_ms: int = option(
@@ -136,8 +139,8 @@ class ReadOptions(ConnectionOptions):
     )
     broker_wait_ms: int = option(
         0,
-        "how long planning and tasks wait for brokers and NameServers that are away, before they fail (default of"
-        " streams: 600000)",
+        "how long planning and tasks wait for brokers and NameServers, or a bucket, that are away, before they fail"
+        " (default of streams: 600000; with `tierPath` otherwise 60000)",
         unit="ms",
         minimum=0,
     )

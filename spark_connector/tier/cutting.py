@@ -72,9 +72,7 @@ def _middle(ranges: Sequence[OffsetRange], low: int, high: int, rows: int, marks
     return min((segment for segment in (first, first - 1) if segment > low), key=lambda at: abs(2 * before(at) - rows))
 
 
-def _halves(
-    ranges: Iterable[OffsetRange], segment: int, marks: Marks
-) -> tuple[list[OffsetRange], list[OffsetRange]]:
+def _halves(ranges: Iterable[OffsetRange], segment: int, marks: Marks) -> tuple[list[OffsetRange], list[OffsetRange]]:
     """The parts of ``ranges`` before ``segment``, and from it on; without empty ones."""
     left, right = [], []
     for one in ranges:

@@ -1,4 +1,4 @@
-"""Reads the messages of a task from a bucket: which bytes of which objects, several requests at a time, and checks them.
+"""Reads the messages of a task from a bucket: which bytes of which objects, by several requests at a time, checked.
 
 The records of a topic are side by side in an object, those of one queue after those of another. So one request often
 has the messages of many queues. What the bucket does not have, or has with wrong bytes, is reported to ``on_lost``.

@@ -88,8 +88,8 @@ class TierStreamReader(RocketMQStreamReader):
     The offsets are those of queues, as brokers have them.
     """
 
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        super().__init__(options, schema, open_tier, tier_topics, _no_clusters, idle_s=IDLE_S)
+    def __init__(self, options: ReadOptions, schema: StructType, idle_s: float = IDLE_S) -> None:
+        super().__init__(options, schema, open_tier, tier_topics, _no_clusters, idle_s=idle_s)
         self._asking = options
 
     def _tasks(self, first: StreamOffsets, last: StreamOffsets) -> Sequence[TierTask]:
@@ -114,9 +114,7 @@ def _no_clusters(options: ReadOptions) -> Sequence[str]:
     return []
 
 
-def rows_of_task(
-    partition: InputPartition, options: ReadOptions, columns: ReadColumns
-) -> Iterator[pa.RecordBatch]:
+def rows_of_task(partition: InputPartition, options: ReadOptions, columns: ReadColumns) -> Iterator[pa.RecordBatch]:
     """The rows of one task, read in a worker."""
     task: TierTask | None = partition.value
     if task is None:  # Spark passes None when there are no partitions
@@ -126,9 +124,7 @@ def rows_of_task(
         yield from columns.finished(_stored_rows(bucket, task, options, columns.stored))
 
 
-def _stored_rows(
-    bucket: Bucket, task: TierTask, options: ReadOptions, schema: pa.Schema
-) -> Iterator[pa.RecordBatch]:
+def _stored_rows(bucket: Bucket, task: TierTask, options: ReadOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     def on_lost(lost: LostRange) -> None:
         report_lost([lost], options)
 

@@ -32,7 +32,9 @@ class SegmentRows:
 
     problem = ""
 
-    def __init__(self, bucket: Bucket, segment: Segment, table: QueueTable, rows: Mapping[MessageQueue, QueueRow]) -> None:
+    def __init__(
+        self, bucket: Bucket, segment: Segment, table: QueueTable, rows: Mapping[MessageQueue, QueueRow]
+    ) -> None:
         self._objects = {number: stored.name for number, stored in segment.classes}
         # Retention removes the objects of a class, and not what the index says of them.
         self._rows = {queue: row for queue, row in rows.items() if row.records and row.retention_class in self._objects}

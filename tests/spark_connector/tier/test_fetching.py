@@ -55,7 +55,9 @@ def test_each_offset_is_read_once_or_lost(steps: list[list[tuple[int, int]]], as
     lost: list[LostRange] = []
     found = list(fetches(segments, ranges, lost.append))
     for one in ranges:
-        read = [(run.wanted.start, run.wanted.end) for each in found for run in each.runs if run.wanted.queue == one.queue]
+        read = [
+            (run.wanted.start, run.wanted.end) for each in found for run in each.runs if run.wanted.queue == one.queue
+        ]
         assert read == sorted(read), "in the order of the queue"
         gone = [(each.start, each.end) for each in lost if each.queue == one.queue]
         offsets = [offset for low, high in read + gone for offset in range(low, high)]
@@ -83,9 +85,7 @@ def bucket_with(data: bytes) -> MemoryBucket:
 
 def fetch_of(data: bytes, wanted: OffsetRange) -> Fetch:
     """Stretches of 10 bytes; stretch n has the offsets 5n to 5n+4."""
-    stretches = [
-        Stored(at, 10, zlib.crc32(data[at : at + 10]), at // 2, at // 2 + 5) for at in range(0, len(data), 10)
-    ]
+    stretches = [Stored(at, 10, zlib.crc32(data[at : at + 10]), at // 2, at // 2 + 5) for at in range(0, len(data), 10)]
     return Fetch("o", [Run(wanted, stretches)])
 
 
@@ -128,9 +128,7 @@ def test_pieces_come_in_order_and_a_bucket_that_is_away_is_asked_again(monkeypat
     bucket = Away()
     bucket.put("o", [data])
     (run,) = fetch_of(data, a_range(0, 50)).runs
-    wanted = [
-        Fetch("o", [Run(a_range(one.first, one.end), [one])]) for one in run.stretches
-    ]
+    wanted = [Fetch("o", [Run(a_range(one.first, one.end), [one])]) for one in run.stretches]
     lost: list[LostRange] = []
     found = list(read_all(bucket, wanted, 60_000, lost.append))
     assert b"".join(one.buffer.data for one in found) == data
