@@ -70,22 +70,18 @@ class RocketMQDataSource(DataSource):
         """The reader for ``spark.readStream``; Spark asks when the query starts, on the driver and for workers."""
         try:
             options = ReadOptions.of_stream(self.options)
-            has_admission = hasattr(DataSourceStreamReader, "getDefaultReadLimit")
-            if options.tier_path and has_admission:
-                from skylark.spark_connector.tier.admitting_reader import AdmittingTierStreamReader
-
-                return AdmittingTierStreamReader(options, schema)
-            if has_admission:
+            kind = RocketMQStreamReader
+            if hasattr(DataSourceStreamReader, "getDefaultReadLimit"):
                 from skylark.spark_connector.stream.admitting_reader import AdmittingStreamReader
 
-                return AdmittingStreamReader(options, schema)
-            if options.has_limits:
+                kind = AdmittingStreamReader
+            elif options.has_limits:
                 raise UserError(f"options {_LIMITS} need PySpark 4.2 or later")
             if options.tier_path:
-                from skylark.spark_connector.tier.reader import TierStreamReader
+                from skylark.spark_connector.tier.reader import tier_stream_reader
 
-                return TierStreamReader(options, schema)
-            return RocketMQStreamReader(options, schema)
+                return tier_stream_reader(kind, options, schema)
+            return kind(options, schema)
         except SkylarkError as error:
             return RefusedStreamReader(error)
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 from skylark.mqcommon.errors import SkylarkError
 from skylark.spark_connector.one_line import one_line
 from skylark.spark_connector.options.read import ReadOptions
-from skylark.spark_connector.reading.batch_reader import Connect, Consumer, ListTopics, open_consumer, rows_of
+from skylark.spark_connector.reading.batch_reader import Connect, ListTopics, open_consumer, rows_of
 from skylark.spark_connector.reading.dead_letters import check_dead_letter_topics
 from skylark.spark_connector.reading.planning import list_clusters, list_topics
 from skylark.spark_connector.reading.read_columns import ReadColumns
@@ -34,6 +34,22 @@ logger = logging.getLogger(__name__)
 ASK_TIMEOUT_MS = 3_000
 
 
+class MicroBatches(NamedTuple):
+    """How micro-batches are read, besides the offsets at which they begin and end.
+
+    ``tasks`` of a micro-batch are made on the driver, the ``rows`` of one of them in a worker.
+    """
+
+    tasks: Callable[[StreamDriver, StreamOffsets, StreamOffsets], Sequence[Any]]
+    rows: Callable[[InputPartition, ReadOptions, ReadColumns, Connect], Iterator[pa.RecordBatch]]
+
+
+def _rows_of_brokers(
+    partition: InputPartition, options: ReadOptions, columns: ReadColumns, connect: Connect
+) -> Iterator[pa.RecordBatch]:
+    return rows_of(partition, options, columns, connect, local_rows if options.local_store_path else None)
+
+
 class RocketMQStreamReader(DataSourceStreamReader):
     """A micro-batch has all messages that exist; one partition is a task: ranges of one or more queues."""
 
@@ -46,15 +62,16 @@ class RocketMQStreamReader(DataSourceStreamReader):
         clusters: ListTopics = list_clusters,
         now: Callable[[], float] = time.monotonic,
         idle_s: float = IDLE_S,
+        reading: "MicroBatches | None" = None,
     ) -> None:
         self._options = options
         self._columns = ReadColumns(options, schema)  # raises for an unusable schema before anything is planned
         self._connect = connect or open_consumer
         self._asking = replace(options, pull_timeout_ms=min(options.pull_timeout_ms, ASK_TIMEOUT_MS))
         self._driver_args = (topics, clusters, now, idle_s)
+        self._reading = reading or MicroBatches(StreamDriver.tasks, _rows_of_brokers)
         self._driver: StreamDriver | None = None
         self._opened: ExitStack | None = None
-        self._consumer: Consumer | None = None
         self._reached: StreamOffsets | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -86,16 +103,11 @@ class RocketMQStreamReader(DataSourceStreamReader):
                     " 4.2 and later go on where they were)",
                     ", ".join(sorted({queue.broker_name for queue in forgotten})),
                 )
-            return [InputPartition(one) for one in self._tasks(first, last)]
-
-    def _tasks(self, first: StreamOffsets, last: StreamOffsets) -> Sequence[Any]:
-        """What `read` gets."""
-        return self._driving().tasks(first, last)
+            return [InputPartition(one) for one in self._reading.tasks(self._driving(), first, last)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
-        local = local_rows if self._options.local_store_path else None
-        return rows_of(partition, self._options, self._columns, self._connect, local)
+        return self._reading.rows(partition, self._options, self._columns, self._connect)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Called when the micro-batch up to ``end`` is done."""
@@ -110,7 +122,7 @@ class RocketMQStreamReader(DataSourceStreamReader):
             self._driver.close()
         if self._opened is not None:
             self._opened.close()
-        self._opened = self._driver = self._consumer = None
+        self._opened = self._driver = None
 
     def _driving(self) -> StreamDriver:
         """The driver's part; not made in the constructor, since workers have readers, too."""
@@ -118,7 +130,6 @@ class RocketMQStreamReader(DataSourceStreamReader):
             self._opened = ExitStack()
             consumer = self._opened.enter_context(self._connect(self._asking))
             check_dead_letter_topics(self._options, consumer)
-            self._consumer = consumer
             self._driver = StreamDriver(consumer, self._asking, *self._driver_args)
         return self._driver
 

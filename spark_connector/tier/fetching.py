@@ -59,7 +59,7 @@ class Fetch(NamedTuple):
     runs: Sequence[Run]
 
 
-class Rows(Protocol):
+class ReadableSegment(Protocol):
     """One segment: where its objects have messages of a queue. ``problem``: why that cannot be said; "" if it can."""
 
     problem: str
@@ -69,7 +69,7 @@ class Rows(Protocol):
 
 
 def fetches(
-    segments: Iterable[Rows], ranges: Sequence[OffsetRange], on_lost: Callable[[LostRange], None]
+    segments: Iterable[ReadableSegment], ranges: Sequence[OffsetRange], on_lost: Callable[[LostRange], None]
 ) -> Iterator[Fetch]:
     """The requests that read ``ranges``; each queue's messages in their order."""
     reached = {one.queue: one.start for one in ranges}

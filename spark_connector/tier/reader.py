@@ -26,10 +26,11 @@ from skylark.spark_connector.reading.planning import count_of, plan, with_topics
 from skylark.spark_connector.reading.pulling import ahead, when_back
 from skylark.spark_connector.reading.pushdown import ALL, wanted_by
 from skylark.spark_connector.reading.read_columns import ReadColumns
+from skylark.spark_connector.stream.driver import StreamDriver
 from skylark.spark_connector.stream.offsets import StreamOffsets
-from skylark.spark_connector.stream.reader import RocketMQStreamReader
+from skylark.spark_connector.stream.reader import MicroBatches, RocketMQStreamReader
 from skylark.spark_connector.tier.directory import TierDirectory, TierTask, open_tier, opened_bucket
-from skylark.spark_connector.tier.fetching import Rows, fetches, read_all
+from skylark.spark_connector.tier.fetching import ReadableSegment, fetches, read_all
 from skylark.spark_connector.tier.segment_rows import SegmentRows, Unreadable
 from skylark.spark_connector.worker_pickle import pack
 
@@ -82,36 +83,37 @@ class PushDownTierReader(TierReader):
         return filters
 
 
-class TierStreamReader(RocketMQStreamReader):
-    """What streams of a bucket do otherwise than streams of brokers.
+def tier_stream_reader(
+    kind: type[RocketMQStreamReader], options: ReadOptions, schema: StructType, idle_s: float = IDLE_S
+) -> RocketMQStreamReader:
+    """A stream reader of the bucket of ``options``. Its offsets are those of queues, as brokers have them.
 
-    The offsets are those of queues, as brokers have them.
+    ``kind``: what this version of PySpark can do.
     """
-
-    def __init__(self, options: ReadOptions, schema: StructType, idle_s: float = IDLE_S) -> None:
-        super().__init__(options, schema, open_tier, tier_topics, _no_clusters, idle_s=idle_s)
-        self._asking = options
-
-    def _tasks(self, first: StreamOffsets, last: StreamOffsets) -> Sequence[TierTask]:
-        ranges = self._driving().ranges(first, last)
-        tier = self._consumer
-        assert isinstance(tier, TierDirectory)  # the result of `open_tier`
-        return tier.tasks(ranges, last.tasks or len(ranges), self._options.splitting)
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task."""
-        return rows_of_task(partition, self._options, self._columns)
+    return kind(
+        options,
+        schema,
+        # With the timeout of the options: a broker is asked with a shorter one.
+        lambda _: open_tier(options),
+        _topics,
+        lambda _: [],  # a bucket does not say to which cluster its brokers belong
+        idle_s=idle_s,
+        reading=MicroBatches(_tasks, lambda partition, options, columns, _: rows_of_task(partition, options, columns)),
+    )
 
 
-def tier_topics(options: ReadOptions) -> Sequence[str]:
+def _topics(options: ReadOptions) -> Sequence[str]:
     """The topics in the bucket."""
     with open_tier(options) as tier:
         return tier.topics()
 
 
-def _no_clusters(options: ReadOptions) -> Sequence[str]:
-    """A bucket does not say to which cluster its brokers belong."""
-    return []
+def _tasks(driver: StreamDriver, first: StreamOffsets, last: StreamOffsets) -> Sequence[TierTask]:
+    tier = driver.consumer
+    assert isinstance(tier, TierDirectory)  # the result of `open_tier`
+    ranges = driver.ranges(first, last)
+    # Without a number they are offsets of brokers, written by an older version.
+    return tier.tasks(ranges, last.tasks or len(ranges), driver.options.splitting)
 
 
 def rows_of_task(partition: InputPartition, options: ReadOptions, columns: ReadColumns) -> Iterator[pa.RecordBatch]:
@@ -134,11 +136,11 @@ def _stored_rows(bucket: Bucket, task: TierTask, options: ReadOptions, schema: p
     yield from decode_pieces(together(pieces, options.max_records_per_batch), schema, options)
 
 
-def _segments(bucket: Bucket, task: TierTask, wait_ms: float) -> Iterator[Rows]:
+def _segments(bucket: Bucket, task: TierTask, wait_ms: float) -> Iterator[ReadableSegment]:
     """The segments of the task, oldest first."""
     view = TierView(bucket, task.folder, _TASK_INDEX_BYTES)
 
-    def rows_of(segment: Segment) -> Rows:
+    def rows_of(segment: Segment) -> ReadableSegment:
         try:
             table = view.table(segment)
             found = {queue: table.find(queue.topic, queue.queue_id) for queue in task.births}

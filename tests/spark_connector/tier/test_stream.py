@@ -1,5 +1,6 @@
 """A stream of a bucket reads each message once, over restarts, while segments are added."""
 
+import pickle
 from typing import Any
 
 import pytest
@@ -9,8 +10,9 @@ from skylark.mqcommon.errors import UserError
 from skylark.mqcommon.tier.bucket import BucketAway
 from skylark.spark_connector.options.read import ReadOptions
 from skylark.spark_connector.source import RocketMQDataSource
-from skylark.spark_connector.tier.admitting_reader import AdmittingTierStreamReader
-from skylark.spark_connector.tier.reader import TierStreamReader
+from skylark.spark_connector.stream.admitting_reader import AdmittingStreamReader
+from skylark.spark_connector.stream.reader import RocketMQStreamReader
+from skylark.spark_connector.tier.reader import tier_stream_reader
 from tests.spark_connector.query import Offset, kept
 from tests.spark_connector.tier.tiers import SCHEMA, CountingBucket, bucket, sent, writer
 
@@ -28,9 +30,14 @@ class TierQuery:
         self.log: list[Offset] = []
         self.rows: list[tuple[str, int, int]] = []
 
+    def reader_of_run(self) -> AdmittingStreamReader:
+        made = tier_stream_reader(AdmittingStreamReader, ReadOptions.of_stream(self.given), SCHEMA, idle_s=0)
+        assert isinstance(made, AdmittingStreamReader)
+        return made
+
     def start(self) -> None:
         """A run with the trigger AvailableNow, to its end."""
-        self.reader = AdmittingTierStreamReader(ReadOptions.of_stream(self.given), SCHEMA)
+        self.reader = self.reader_of_run()
         self.reader.prepareForTriggerAvailableNow()
         while self.trigger():
             pass
@@ -49,11 +56,11 @@ class TierQuery:
         return True
 
 
-def batch(reader: TierStreamReader, start: Offset, end: Offset) -> list[tuple[str, int, int]]:
+def batch(reader: RocketMQStreamReader, start: Offset, end: Offset) -> list[tuple[str, int, int]]:
     return [row for task in tasks(reader, start, end) for row in task]
 
 
-def tasks(reader: TierStreamReader, start: Offset, end: Offset) -> list[list[tuple[str, int, int]]]:
+def tasks(reader: RocketMQStreamReader, start: Offset, end: Offset) -> list[list[tuple[str, int, int]]]:
     return [
         [
             (row["brokerName"], row["queueId"], row["queueOffset"])
@@ -90,11 +97,11 @@ def test_a_batch_that_is_run_again_has_the_same_tasks(bucket: CountingBucket) ->
     query = TierQuery(maxTasks="4", bytesPerTask="1")
     query.start()
     first, last = query.log[-2:]
-    reader = AdmittingTierStreamReader(ReadOptions.of_stream(query.given), SCHEMA)
+    reader = query.reader_of_run()
     before = tasks(reader, first, last)
     assert len(before) == 4
     made.add(sent("t", 0, range(120, 140)))
-    again = AdmittingTierStreamReader(ReadOptions.of_stream(query.given), SCHEMA)
+    again = query.reader_of_run()
     assert tasks(again, first, last) == before
     assert [row for task in before for row in task] == query.rows
 
@@ -122,7 +129,7 @@ def test_a_stream_goes_on_when_the_bucket_is_back(bucket: CountingBucket, monkey
     made = writer(bucket)
     made.add(sent("t", 0, range(10)))
     query = TierQuery()
-    query.reader = AdmittingTierStreamReader(ReadOptions.of_stream(query.given), SCHEMA, idle_s=0)
+    query.reader = query.reader_of_run()
     assert query.trigger()
     made.add(sent("t", 0, range(10, 20)))
 
@@ -140,5 +147,10 @@ def test_a_stream_goes_on_when_the_bucket_is_back(bucket: CountingBucket, monkey
 def test_what_a_stream_of_a_bucket_cannot_do_is_refused(bucket: CountingBucket) -> None:
     with pytest.raises(UserError, match="leave out consumerGroup and commitOffsets"):
         ReadOptions.of_stream({"tierPath": "file:///b", "topic": "t", "commitOffsets": "true", "group": "g"})
+    writer(bucket).add(sent("t", 0, range(10)))
     source = RocketMQDataSource({"tierPath": "file:///b", "topic": "t"})
-    assert type(source.streamReader(SCHEMA)) is AdmittingTierStreamReader
+    stream = source.streamReader(SCHEMA)
+    assert isinstance(stream, AdmittingStreamReader)
+    assert stream.initialOffset() == {"v": 1, "cluster": "", "t|broker-a|0": 10}
+    again = pickle.loads(pickle.dumps(source.streamReader(SCHEMA)))
+    assert again.initialOffset() == stream.initialOffset()
