@@ -246,14 +246,20 @@ def first_manifest(term: int, owner: bytes, now_ms: int, segment_bytes: int) -> 
 
 
 def expired(
-    segments: Sequence[Segment], before_ms: Mapping[int, int], *, in_span: bool = False, most: int = MAX_LEFTOVERS
+    segments: Sequence[Segment],
+    before_ms: Mapping[int, int],
+    *,
+    is_oldest: bool = True,
+    is_newest: bool = True,
+    most: int = MAX_LEFTOVERS,
 ) -> tuple[list[Segment], list[str]]:
     """The segments without the classes whose time is over, and the names of the objects that go.
 
     ``before_ms``: by class, the time before which records go; a class that is not there stays. A class goes from a
     segment when the segment's newest record is older. A segment without classes stays in its place until it is the
-    oldest: then it goes with its index and keys. The newest segment stays, as it says where the bucket ends; of those
-    in a span (``in_span``) all may go. At most some ``most`` names are returned.
+    oldest: then it goes with its index and keys. ``is_oldest``: the first of ``segments`` is the oldest of all.
+    ``is_newest``: the last one is the newest, which stays, as it says where the bucket ends. At most some ``most``
+    names are returned.
     """
     kept: list[Segment] = []
     gone: list[str] = []
@@ -263,7 +269,7 @@ def expired(
             gone += [stored.name for number, stored in segment.classes if number in over]
             classes = tuple([each for each in segment.classes if each[0] not in over])
             segment = replace(segment, classes=classes)
-        if segment.classes or kept or (place == len(segments) and not in_span):
+        if segment.classes or kept or not is_oldest or (is_newest and place == len(segments)):
             kept.append(segment)
         else:
             gone += [segment.index.name, segment.keys.name]
