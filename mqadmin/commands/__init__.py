@@ -12,5 +12,6 @@ shrinking, static_topics  draining brokers, fewer queues of a topic; topics with
 clone, topology           a broker's topics on another broker; sets, topics and groups as a table and a picture
 route_diff, securing      differences between NameServers; the files of a guarded cluster
 users, accounts           who may do what: users of brokers with their policies, accounts in files
+tier                      what brokers have in their buckets, whether it is sound, and the way back from there
 logs, doctor, export      levels of loggers; a check of the whole cluster; topics and groups written to files
 """
