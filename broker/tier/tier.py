@@ -225,12 +225,12 @@ class Tier(Part):
         except BucketError as error:
             self._failed(str(error), logging.WARNING)
             self._tries += 1
-            pause_s = min(FIRST_RETRY_S * 2 ** (self._tries - 1), MAX_RETRY_S) * random.uniform(0.5, 1)
+            pause_s: float = min(FIRST_RETRY_S * 2.0 ** (self._tries - 1), MAX_RETRY_S) * random.uniform(0.5, 1)
             self._retry_in(pause_s)
             return pause_s
         if not self._is_stopped:
             self._succeeded()
-        return float(wait_s)
+        return wait_s
 
     async def _step(self) -> float:
         if not self._sources.may_write():
