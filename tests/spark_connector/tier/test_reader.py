@@ -4,6 +4,7 @@ import json
 import pickle
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -19,6 +20,9 @@ from skylark.spark_connector.options.read import ReadOptions
 from skylark.spark_connector.source import RocketMQDataSource
 from skylark.spark_connector.tier.directory import open_tier
 from skylark.spark_connector.tier.reader import PushDownTierReader, TierReader
+from tests.broker.store.support import put, put_inner
+from tests.spark_connector.stores import opened, options_of
+from tests.spark_connector.stores import read as read_store
 from tests.spark_connector.tier.tiers import (
     SCHEMA,
     CountingBucket,
@@ -30,12 +34,17 @@ from tests.spark_connector.tier.tiers import (
     reader_of,
     sent,
     tasks,
+    upload_store,
     writer,
 )
 
 __all__ = ["bucket"]
 
 FEW = settings(max_examples=max(10, settings.default.max_examples // 10))
+
+
+def without_properties(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name != "properties"}
 
 
 def two_segments(bucket: CountingBucket, name: str = "broker-a") -> None:
@@ -128,6 +137,27 @@ def test_any_range_of_any_segments_is_read_once(data: st.DataObject) -> None:
     rows = [row for task in found for row in task]
     for number in there:
         assert offsets(rows, number) == list(range(starts[number], stops[number])), "in order, over all tasks"
+
+
+def test_what_a_broker_has_uploaded_has_the_rows_of_its_store(bucket: CountingBucket, tmp_path: Path) -> None:
+    with opened(options_of(tmp_path / "store")) as store:
+        store.queues.use_kinds(lambda topic: topic == "b")
+        for number in range(150):
+            tag = b"TAGS\x01%s\x02" % (b"odd" if number % 2 else b"even")
+            put(store, "t", number % 3, b"%d" % number * (number % 40), tag)
+            if number % 7 == 0:
+                put_inner(store, "b", 0, [(0, b"%d-%d" % (number, row), b"") for row in range(number % 5 + 1)])
+    upload_store(bucket, tmp_path / "store")
+    for topic in ("t", "b"):
+        of_store = [without_properties(row) for row in read_store(tmp_path / "store", topic=topic)]
+        there = dict(zip(places(of_store), of_store, strict=True))
+        rows = read(topic=topic)
+        assert 20 < len(rows) < len(there), "the last file is not uploaded"
+        assert rows == [there[place] for place in places(rows)]
+        assert offsets(rows) == list(range(len(offsets(rows)))), "from the first one on"
+    assert {row["tags"] for row in read(topic="t", subExpression="odd")} == {"odd"}
+    some = read(topic="b", startingOffsets='{"b":{"broker-a":{"0":4}}}', endingOffsets='{"b":{"broker-a":{"0":11}}}')
+    assert offsets(some) == list(range(4, 11)), "within batches"
 
 
 # --- how much is asked for
