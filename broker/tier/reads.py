@@ -285,25 +285,32 @@ class OlderReads(Part):
             first = self._find_first(*queue)
             if first is None or offset < first:
                 return OlderRead(end if first is None else min(first, end), is_gone=True)
-        stretches = self._view.stretches(located, offset, end)
-        at, looked = 0, 0
-        # A filter may want none of the messages in the first stretches.
+        # Up to the next segment, and what is looked at: a filter may want none of the messages in the first stretches.
+        stop, looked = min(located.row.next_offset, end), 0
         size = min(max(max_bytes, SMALL_BYTES), DOWNLOAD_BYTES)
-        while at < len(stretches) and not taking.is_full and looked < SCAN_BYTES:
-            group = stretches[at : at + max(size // STRETCH_BYTES, 1)]
+        while offset < stop and not taking.is_full and not taking.has_messages and looked < SCAN_BYTES:
+            group, offset = self._next_stretches(located, offset, stop, size)
             for data in self._bytes_of(located, group):
                 taking.add(data)
                 looked += len(data)
                 if taking.is_full:
                     break
-            at += len(group)
-            if taking.has_messages:
-                break
+            else:
+                # There may be no messages up to the next stretch, or the next segment.
+                taking.next_offset = offset = max(taking.next_offset, offset)
             size = DOWNLOAD_BYTES
-        if at >= len(stretches) and not taking.is_full:
-            # There may be offsets without messages up to the next segment.
-            taking.next_offset = max(taking.next_offset, min(located.row.next_offset, end))
         return taking.result
+
+    def _next_stretches(self, located: Located, offset: int, stop: int, size: int) -> tuple[Sequence[Stretch], int]:
+        """(the stretches with the messages from ``offset`` on, some ``size`` bytes, the offset after them)."""
+        row = located.row
+        # One stretch more, which tells where the others end. A segment may have many thousands.
+        near = offset + max((size + 2 * STRETCH_BYTES) * row.records // row.size, 1)
+        found = self._view.stretches(located, offset, min(near, stop))
+        group = _first_bytes(found, size)
+        if len(group) < len(found):
+            return group, found[len(group)].first_offset
+        return group, min(near, stop)
 
     def _bytes_of(self, located: Located, stretches: Sequence[Stretch]) -> list[bytes]:
         """The bytes of stretches that follow each other, from the cache or the bucket."""
@@ -365,15 +372,14 @@ class OlderReads(Part):
             located = self._view.locate(*ahead.queue, offset)
             if located is None:
                 break
-            group = _first_bytes(self._view.stretches(located, offset, located.row.next_offset), DOWNLOAD_BYTES)
+            begin = max(offset, located.row.first_offset)
+            group, offset = self._next_stretches(located, begin, located.row.next_offset, DOWNLOAD_BYTES)
             by_position, pieces = _pieces(located, group)
             if not group or not self.cache.read_ahead(pieces, partial(self._download, located, by_position)):
                 break
             if number <= reader.depth // 2:
                 # When the reader comes to the middle.
                 reader.turn = max(group[0].first_offset, ahead.offset + 1)
-            after = self._view.stretches(located, group[-1].first_offset, located.row.next_offset)[1:2]
-            offset = after[0].first_offset if after else located.row.next_offset
 
     # --- failures
 
@@ -481,7 +487,8 @@ def _first_bytes(stretches: Sequence[Stretch], most: int) -> Sequence[Stretch]:
     """The first stretches, ``most`` bytes in all, but at least one."""
     size = 0
     for number, stretch in enumerate(stretches):
-        size += stretch.size
+        # A stretch may be a little longer than the others.
+        size += min(stretch.size, STRETCH_BYTES)
         if size > most and number:
             return stretches[:number]
     return stretches
