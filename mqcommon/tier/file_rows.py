@@ -16,17 +16,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from skylark.mqcommon.errors import ProtocolError, SkylarkError
-from skylark.mqcommon.message.batch import decode_batch
-from skylark.mqcommon.message.compression import decompressed
 from skylark.mqcommon.message.flags import (
     BORN_HOST_V6,
-    COMPRESSED,
     TRANSACTION_COMMIT,
     TRANSACTION_MASK,
     TRANSACTION_NONE,
     WRAPPED,
 )
-from skylark.mqcommon.message.inner import MAX_INNER, said_count
+from skylark.mqcommon.message.inner import said_count
 from skylark.mqcommon.message.layout import (
     BLANK_BYTES,
     BLANK_MAGIC,
@@ -39,8 +36,9 @@ from skylark.mqcommon.message.layout import (
     SIZE_MAGIC,
     TAIL_BYTES_V1,
 )
-from skylark.mqcommon.message.properties import KEYS, UNIQ_KEY, find_property
+from skylark.mqcommon.message.properties import KEYS, UNIQ_KEY
 from skylark.mqcommon.message.record import decode_record
+from skylark.mqcommon.message.record_keys import index_keys, record_keys
 from skylark.mqcommon.tier.key_hash import WORD_BYTES, key_hash, key_hashes, topic_seed
 
 Ints = NDArray[np.int64]
@@ -371,15 +369,7 @@ class _Reader:
     def _inner_hashes(self, start: int, size: int) -> list[int]:
         """The hashes of the keys of an inner batch, and of its messages."""
         record = decode_record(self._view[start : start + size], check_crc=False)
-        keys = _keys_in(record.properties)
-        try:
-            body = decompressed(record.body, record.sys_flag) if record.sys_flag & COMPRESSED else record.body
-            rows, _ = decode_batch(body, 0, MAX_INNER)
-        except ProtocolError:
-            rows = []  # found by its own keys only
-        for _, _, properties in rows:
-            keys += _keys_in(properties)
-        return [key_hash(record.topic, key) for key in dict.fromkeys(keys)]
+        return [key_hash(record.topic, key) for key in record_keys(record)]
 
     def _keys(
         self, places: "_Places", seeds: NDArray[np.uint64], wanted: NDArray[np.bool_]
@@ -411,7 +401,7 @@ class _Reader:
             found.append(key_hashes(data, at, lengths, seeds[rows[numbers]]))
             result_rows.append(rows[numbers])
         for number in np.flatnonzero(odd).tolist():
-            keys = _keys_in(data[bounds[number] : bounds[number + 1]].tobytes())
+            keys = list(dict.fromkeys(index_keys(data[bounds[number] : bounds[number + 1]].tobytes())))
             row = int(rows[number])
             topic = self._topic(places, row)
             result_rows.append(np.full(len(keys), row, np.int64))
@@ -476,11 +466,3 @@ def _have_blanks(data: NDArray[np.uint8], at: Ints, stops: Ints) -> NDArray[np.b
     blanks = np.flatnonzero((data == _SPACE) | ((data >= _TAB) & (data <= _RETURN)))
     found: NDArray[np.bool_] = np.searchsorted(blanks, at) < np.searchsorted(blanks, stops)
     return found
-
-
-def _keys_in(properties: bytes) -> list[bytes]:
-    """The unique key and the words of KEYS."""
-    unique = find_property(properties, UNIQ_KEY.encode())
-    words = find_property(properties, KEYS.encode())
-    keys = [*([unique] if unique else []), *(words or b"").split()]
-    return list(dict.fromkeys(keys))
