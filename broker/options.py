@@ -610,6 +610,14 @@ class BrokerOptions(
         self.check_metrics()
         if not self.store_path_root_dir.strip():
             raise ConfigError("storePathRootDir: it is empty; give the directory of the store, or leave the key out")
+        if self.tier_path:
+            # Imported here: most brokers have no tier.
+            from skylark.mqcommon.tier.opening import check_url
+
+            try:
+                check_url(self.tier_path)
+            except ConfigError as error:
+                raise ConfigError(f"tierPath: {error}") from None
         self._check_controller_mode()
         self._check_dledger()
         if self.is_slave and self.broker_id == 0 and not self.elects_master:
@@ -824,6 +832,7 @@ class BrokerOptions(
             refuse_ratio=max(self.disk_space_warning_level_ratio, 35),
             force=self.clean_file_forcibly_enable,
             batch_max=self.delete_file_batch_max,
+            local_bytes=self.tier_local_bytes if self.tier_path else 0,
         )
 
     @property

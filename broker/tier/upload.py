@@ -1,75 +1,39 @@
 """Makes the objects of one file of the log: reads, compares, sorts, writes them to the bucket, and reads them back.
 
-Blocks, and takes some seconds of processor time a gigabyte: it runs in a process of its own (worker.py). Nothing here is
-visible to readers: the caller lists the segment in a manifest. Needs the extra ``tier``.
+Blocks, and takes some seconds of processor time a gigabyte: it runs in a process of its own (worker.py). No reader sees
+the objects until the caller lists the segment in a manifest. Needs the extra ``tier``.
 """
 
 import mmap
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from zlib import crc32
 
-import numpy as np
-
-from skylark.mqcommon.errors import SkylarkError
-from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.broker.tier.tasks import DamagedFile, UploadTask
 from skylark.mqcommon.tier.bucket import Bucket, DamagedObject, NoSuchObject
+from skylark.mqcommon.tier.file_rows import TooDamaged
 from skylark.mqcommon.tier.gather import Gathered, gather
-from skylark.mqcommon.tier.keys import class_places, encode_keys
+from skylark.mqcommon.tier.index_builder import DisorderedQueue, IndexBuilder, QueueRecords, SortedRecords
 from skylark.mqcommon.tier.layout import INDEX, KEYS, class_name, segment_folder
 from skylark.mqcommon.tier.manifest import Segment, StoredObject
-from skylark.mqcommon.tier.segment_index import (
-    HEAD_BYTES,
-    IndexBuilder,
-    IndexHead,
-    QueueRecords,
-    QueueTable,
-    SegmentIndex,
-    SortedRecords,
-    Stretch,
-)
+from skylark.mqcommon.tier.segment_index import HEAD_BYTES, IndexHead, QueueTable, SegmentIndex, Stretch
 
-# Stretches of records that are read back, besides the first and the last one of each object. All of an object is read by
-# `mqadmin tierVerify --full`.
+# Queues of which stretches of records are read back. `mqadmin tierVerify --full` reads all bytes.
 _STRETCHES_READ = 16
 
 
-class DamagedBlocks(SkylarkError):
-    """Blocks of the file are not what was sealed: ``starts`` are their physical offsets."""
-
-    def __init__(self, starts: Sequence[int]) -> None:
-        super().__init__(starts)
-        self.starts = starts
-
-    def __str__(self) -> str:
-        return f"{len(self.starts)} blocks of the log are damaged on disk, the first at offset {self.starts[0]}"
-
-
-@lazy_dataclass(frozen=True, slots=True)
-class UploadTask:
-    """One file of the log: ``size`` bytes from the physical offset ``start`` on.
-
-    ``epoch``: of the owner. ``unique``: random text. ``classes``: the retention class of each topic that has another one
-    than 0. ``before``: the index of the segment before. ``tombstones``: topic -> physical offset. ``kept_from``: where
-    the bucket begins. ``crcs``: (CRC-32, or -1 if it is not sealed) of each block of ``block_bytes``.
-    """
-
-    broker_set: str
-    start: int
-    size: int
-    epoch: int
-    unique: str
-    classes: Mapping[str, int]
-    before: StoredObject | None
-    tombstones: Mapping[str, int]
-    kept_from: int
-    block_bytes: int
-    crcs: Sequence[int]
-
-
 def upload(bucket: Bucket, view: bytes | mmap.mmap, task: UploadTask) -> Segment:
-    """Write the objects of the file whose bytes ``view`` are. Raises DamagedBlocks, TooDamaged and BucketError."""
-    rows = gather(view, task.start, lambda topic: task.classes.get(topic, 0), _unproved(view, task))
+    """Write the objects of the file whose bytes ``view`` are. Raises DamagedFile and BucketError."""
+    unproved = _unproved(view, task)
+    try:
+        rows = gather(view, task.start, lambda topic: task.classes.get(topic, 0), unproved)
+        return upload_rows(bucket, rows, task)
+    except (TooDamaged, DisorderedQueue) as error:
+        raise DamagedFile(str(error)) from error
+
+
+def upload_rows(bucket: Bucket, rows: Gathered, task: UploadTask) -> Segment:
+    """As `upload`, of the records ``rows``."""
     folder = segment_folder(task.broker_set, task.start, task.epoch, task.unique)
     builder = _builder(bucket, rows, task)
     classes = []
@@ -86,16 +50,16 @@ def upload(bucket: Bucket, view: bytes | mmap.mmap, task: UploadTask) -> Segment
         name = class_name(folder, number)
         bucket.put(name, pieces())
         classes.append((number, StoredObject(name, size, crc)))
-    pages, keys = _keys(rows, builder, [(number, stored.size) for number, stored in classes])
+    index, keys = builder.encode(rows.rest, rows.key_hashes, rows.key_classes, rows.key_positions)
     stored_keys = _put(bucket, f"{folder}/{KEYS}", keys)
-    stored_index = _put(bucket, f"{folder}/{INDEX}", builder.encode(rows.rest, pages))
+    stored_index = _put(bucket, f"{folder}/{INDEX}", index)
     segment = Segment(
         task.start,
         task.start + task.size,
         rows.crc,
         task.epoch,
-        int(rows.stored_ms.min(initial=np.iinfo(np.int64).max)) if len(rows.stored_ms) else 0,
-        int(rows.stored_ms.max(initial=0)),
+        int(rows.stored_ms.min()) if len(rows.stored_ms) else 0,
+        int(rows.stored_ms.max()) if len(rows.stored_ms) else 0,
         len(rows.physical),
         folder,
         tuple(classes),
@@ -140,7 +104,7 @@ def _size(bucket: Bucket, stored: StoredObject) -> int:
 
 
 def _unproved(view: bytes | mmap.mmap, task: UploadTask) -> list[tuple[int, int]]:
-    """The parts of the file that have no sum. Raises DamagedBlocks if the others differ from theirs."""
+    """The parts of the file that have no sum. Raises DamagedFile if the others differ from theirs."""
     damaged, unproved = [], []
     with memoryview(view) as data:
         for number, crc in enumerate(task.crcs):
@@ -151,7 +115,8 @@ def _unproved(view: bytes | mmap.mmap, task: UploadTask) -> list[tuple[int, int]
             elif crc32(data[at:end]) != crc:
                 damaged.append(task.start + at)
     if damaged:
-        raise DamagedBlocks(damaged)
+        text = f"{len(damaged)} blocks of the log are damaged on disk, the first at offset {damaged[0]}"
+        raise DamagedFile(text, damaged)
     return unproved
 
 

@@ -97,12 +97,15 @@ class FileRows(NamedTuple):
     key_hashes: NDArray[np.uint64]
 
 
-def file_rows(view: View, start: int, unproved: Sequence[tuple[int, int]]) -> FileRows:
+def file_rows(view: View, start: int, unproved: Sequence[tuple[int, int]], starts: Ints | None = None) -> FileRows:
     """The rows of the file ``view``, whose first byte is at ``start`` of the log. TooDamaged.
 
-    ``unproved``: parts of the file in which bodies are compared with their CRCs.
+    ``unproved``: parts of the file in which bodies are compared with their CRCs. ``starts``: where the records begin;
+    then nothing is searched, and there is no rest.
     """
     reader = _Reader(view, start, unproved)
+    if starts is not None:
+        return reader.rows(starts)
     rows = reader.rows(np.concatenate([np.empty(0, np.int64), *_walk(view, start)]))
     rest: list[tuple[int, bytes]] = []
     more: list[int] = []

@@ -5,7 +5,6 @@ unchanged. Needs numpy and pyarrow: all work is done by columns, but for rows th
 Neighbours: file_rows.py (finds the records), segment_index.py and keys.py (get the columns), restore.py (the way back).
 """
 
-import mmap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from zlib import crc32
@@ -15,7 +14,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
-from skylark.mqcommon.tier.file_rows import Ints, Queue, file_rows
+from skylark.mqcommon.tier.file_rows import Ints, Queue, View, file_rows
+from skylark.mqcommon.tier.index_builder import DisorderedQueue
 
 #: The retention class of a topic: how many hours its records are kept; 0: as the broker's default says.
 ClassOf = Callable[[str], int]
@@ -42,21 +42,14 @@ class QueueRows:
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class KeyColumns:
-    """One row for each key of each record that readers may see: its hash, and where the record is in its object."""
-
-    hashes: NDArray[np.uint64]
-    classes: NDArray[np.int64]
-    positions: Ints
-
-
-@lazy_dataclass(frozen=True, slots=True)
 class Gathered:
     """Columns of all sound records, one row each, in the order of the objects.
 
     ``physical`` (place in the log), ``sizes``, ``offsets`` (of the queue), ``stored_ms``; ``positions``: where each
     begins in the object of its class. ``queues`` in the order of their rows. ``rest``: (physical offset, bytes) of
-    what is neither a record nor zeros. ``crc``: CRC-32 of the whole file. ``records`` and ``order``: see `pieces`.
+    what is neither a record nor zeros. ``key_hashes``, ``key_classes``, ``key_positions``: of each key of a record that
+    is not hidden its hash, and where the record is. ``crc``: CRC-32 of the whole file. ``records`` and ``order``: see
+    `pieces`.
     """
 
     start: int
@@ -67,7 +60,9 @@ class Gathered:
     stored_ms: Ints
     positions: Ints
     queues: tuple[QueueRows, ...]
-    keys: KeyColumns
+    key_hashes: NDArray[np.uint64]
+    key_classes: Ints
+    key_positions: Ints
     rest: tuple[tuple[int, bytes], ...]
     crc: int
     records: pa.LargeBinaryArray
@@ -93,14 +88,20 @@ class Gathered:
 
 
 def gather(
-    view: bytes | mmap.mmap, start: int, class_of: ClassOf, unproved: Sequence[tuple[int, int]] | None = None
+    view: View,
+    start: int,
+    class_of: ClassOf,
+    unproved: Sequence[tuple[int, int]] | None = None,
+    starts: Ints | None = None,
 ) -> Gathered:
-    """Sort the file whose bytes ``view`` are, and whose first byte is at ``start`` of the log. TooDamaged.
+    """Sort the file whose bytes ``view`` are, and whose first byte is at ``start`` of the log.
 
+    Raises TooDamaged and DisorderedQueue.
     ``unproved``: the parts (from, to; by default the whole file) whose bytes were compared with no sum, so that bodies
-    are compared with their CRCs there.
+    are compared with their CRCs there. ``starts``: where the records begin in the file, if that is known; what is not
+    in them counts for nothing then.
     """
-    rows = file_rows(view, start, [(0, len(view))] if unproved is None else unproved)
+    rows = file_rows(view, start, [(0, len(view))] if unproved is None else unproved, starts)
     by_class = {topic: class_of(topic) for topic in {queue.topic for queue in rows.queues}}
 
     def place(number: int) -> tuple[int, bytes, int, bool]:
@@ -113,27 +114,27 @@ def gather(
     ranks = rank[rows.queue]
     order = np.argsort(ranks, kind="stable")  # rows are in the order of the log
     bounds = np.searchsorted(ranks[order], np.arange(len(in_order) + 1)).tolist()
-    ends = (rows.offsets + rows.counts)[order]
-    goes_back = np.flatnonzero(rows.offsets[order][1:] < ends[:-1]) + 1
+    offsets, ends = rows.offsets[order], (rows.offsets + rows.counts)[order]
+    goes_back = np.flatnonzero(offsets[1:] < ends[:-1]) + 1
     queues: list[QueueRows] = []
     for number, first, end in zip(in_order, bounds[:-1], bounds[1:], strict=True):
-        queue = rows.queues[number]
-        queues += _queue_rows(queue, by_class[queue.topic], first, end, goes_back, ends)
+        of_queue = rows.queues[number]
+        queues += _queue_rows(of_queue, by_class[of_queue.topic], first, end, goes_back, offsets, ends)
     if any(queue.hidden for queue in queues):
         order, queues = _hidden_last(order, queues)
     sizes = rows.sizes[order]
     positions = np.cumsum(sizes) - sizes
-    classes, is_hidden = np.zeros(len(order), np.int64), np.zeros(len(order), np.bool_)
-    for each in queues:
-        classes[each.first : each.end] = each.retention_class
-        is_hidden[each.first : each.end] = each.hidden
-    for first in (np.flatnonzero(np.diff(classes)) + 1).tolist():
-        positions[first:] -= positions[first]
+    for queue, before in zip(queues[1:], queues, strict=False):
+        if queue.retention_class != before.retention_class:
+            positions[queue.first :] -= positions[queue.first]
+    classes, is_hidden = np.empty(len(order), np.int64), np.empty(len(order), np.bool_)
+    for queue in queues:
+        classes[queue.first : queue.end], is_hidden[queue.first : queue.end] = queue.retention_class, queue.hidden
     place_of = np.empty(len(order), np.int64)
     place_of[order] = np.arange(len(order))
     keyed = place_of[rows.key_rows]
-    seen = ~is_hidden[keyed]
-    keyed = keyed[seen]
+    is_shown = ~is_hidden[keyed]
+    keyed = keyed[is_shown]
     # The array's elements are a record, what lies between it and the next, the next record, and so on.
     edges = np.empty(2 * len(order) + 1, np.int64)
     edges[0:-1:2], edges[1::2] = rows.starts, rows.starts + rows.sizes
@@ -148,7 +149,9 @@ def gather(
         rows.stored_ms[order],
         positions,
         tuple(queues),
-        KeyColumns(rows.key_hashes[seen], classes[keyed], positions[keyed]),
+        rows.key_hashes[is_shown],
+        classes[keyed],
+        positions[keyed],
         rows.rest,
         crc32(view),
         pa.LargeBinaryArray.from_buffers(pa.large_binary(), 2 * len(order), buffers),
@@ -167,7 +170,7 @@ def _hidden_last(order: Ints, queues: list[QueueRows]) -> tuple[Ints, list[Queue
 
 
 def _queue_rows(
-    queue: Queue, retention_class: int, first: int, end: int, goes_back: Ints, ends: Ints
+    queue: Queue, retention_class: int, first: int, end: int, goes_back: Ints, offsets: Ints, ends: Ints
 ) -> Iterator[QueueRows]:
     """The rows of one queue: those that are hidden, then the others."""
 
@@ -178,9 +181,13 @@ def _queue_rows(
     if queue.is_shadow:
         yield made(first, end, hidden=True)
         return
-    # An offset that goes back is the first one of a topic that was made again.
-    last = int(np.searchsorted(goes_back, end)) - 1
-    again = int(goes_back[last]) if last >= 0 and goes_back[last] > first else first
+    again = first
+    for row in goes_back[np.searchsorted(goes_back, first, "right") : np.searchsorted(goes_back, end)].tolist():
+        if offsets[row]:
+            raise DisorderedQueue(
+                f"queue {queue.queue_id} of {queue.topic} has offset {offsets[row]} after {offsets[row - 1]}"
+            )
+        again = row  # the topic was made again
     if again > first:
         yield made(first, again, hidden=True)
     yield made(again, end, hidden=False)

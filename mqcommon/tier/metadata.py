@@ -1,25 +1,14 @@
-"""A set's copy of what is beside the log: topics, groups, offsets, users. The object `layout.metadata_name` (pure).
+"""A set's copy of what is beside the log: topics, groups, offsets, users. The object `layout.metadata_name` (pure)."""
 
-Bytes: magic 4 | crc of the rest 4 | CBOR [version, what `MetadataCopy` has]
-"""
-
-import struct
 from collections.abc import Mapping
 from typing import Final
-from zlib import crc32
-
-import cbor2
 
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
-from skylark.mqcommon.tier.bucket import BucketError
+from skylark.mqcommon.tier.bucket import DamagedObject
+from skylark.mqcommon.tier.framed import framed, unframed
 
-_HEAD = struct.Struct(">II")
-_MAGIC: Final = 0x534B4D43
+_MAGIC: Final = b"SKTD"
 _VERSION: Final = 1
-
-
-class DamagedCopy(BucketError):
-    """The bytes are no copy of metadata, or not those that were written, or a newer version wrote them."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -59,19 +48,13 @@ def encode_metadata(copy: MetadataCopy) -> bytes:
         copy.index_capacity,
         dict(copy.files),
     ]
-    data = cbor2.dumps([_VERSION, rows])
-    return _HEAD.pack(_MAGIC, crc32(data)) + data
+    return framed(_MAGIC, _VERSION, rows)
 
 
 def decode_metadata(data: bytes) -> MetadataCopy:
-    """The copy in the bytes of the object. Raises DamagedCopy."""
-    if len(data) < _HEAD.size:
-        raise DamagedCopy(f"a copy of metadata has {len(data)} bytes only")
-    magic, crc = _HEAD.unpack_from(data)
-    body = memoryview(data)[_HEAD.size :]
-    if magic != _MAGIC or crc32(body) != crc:
-        raise DamagedCopy("a copy of metadata is damaged (CRC)")
-    version, rows = cbor2.loads(body)
-    if version != _VERSION:
-        raise DamagedCopy(f"a copy of metadata has format {version}: use a newer Skylark")
-    return MetadataCopy(*rows)
+    """The copy in the bytes of the object. Raises DamagedObject."""
+    rows = unframed(_MAGIC, _VERSION, data, "a copy of metadata")
+    try:
+        return MetadataCopy(*rows)
+    except TypeError as error:
+        raise DamagedObject(f"a copy of metadata is not what this Skylark writes: {error}") from None

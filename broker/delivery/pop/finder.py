@@ -164,9 +164,12 @@ class Finder:
         """The messages that a pop would return; changes nothing."""
         found = PopResult()
         for queue, place in self._queues(query):
-            offset = max(self._positions.peek(place, query.init_mode), queue.min_offset)
+            offset = self._positions.peek(place, query.init_mode)
             count, size = query.max_count - found.count, query.max_bytes - found.size
             result = read_queue(self._store.log, queue, offset, count, size, query.wanted, self._store.confirmed)
+            if result.status is GetStatus.OFFSET_TOO_SMALL:
+                offset = result.next_offset
+                result = read_queue(self._store.log, queue, offset, count, size, query.wanted, self._store.confirmed)
             if result.status is GetStatus.FOUND:
                 _add(found, place, result, offset, None)
         return found

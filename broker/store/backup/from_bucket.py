@@ -1,8 +1,8 @@
 """Makes a store of a set's bucket alone: the newest files of the log, the metadata, and where each queue goes on.
 
 Only the newest files come back to the disk; a broker with the same tierPath reads older messages from the bucket. Each
-file is proved by its CRC. While that is not done, the file ``unfinishedRestore`` is in the new store, as in restoring.py;
-the same command goes on where it was interrupted.
+file is proved by its CRC. While that is not done, the file ``unfinishedRestore`` is in the new store, as in
+restoring.py; the same command goes on where it was interrupted.
 Neighbours: mqcommon/tier/restore.py (one file), broker/commands/tier_restore.py (the command).
 """
 
@@ -12,16 +12,16 @@ from zlib import crc32
 
 from skylark.broker.store.backup.manifest import MARKER
 from skylark.broker.store.backup.restoring import claim, new_store
+from skylark.broker.store.begun import QueueEnd, learn_ends
 from skylark.broker.store.checkpoint import StoreCheckpoint
 from skylark.broker.store.inventory import Inventory
 from skylark.broker.store.log.segment import PIECE_BYTES, file_path
 from skylark.broker.store.queue.ends import QueueEnds, write_queue_ends
+from skylark.broker.store.restored import RestoredFrom
 from skylark.broker.store.store import MessageStore, StoreOptions
 from skylark.mqcommon.disk.atomic import write_atomic
 from skylark.mqcommon.disk.files import FileSystem
 from skylark.mqcommon.errors import UserError
-from skylark.mqcommon.lazy_dataclass import lazy_dataclass
-from skylark.mqcommon.message.layout import MIN_RECORD
 from skylark.mqcommon.tier.bucket import Bucket
 from skylark.mqcommon.tier.manifest import Manifest, Segment
 from skylark.mqcommon.tier.metadata import MetadataCopy
@@ -33,15 +33,6 @@ _PARTIAL = ".partial"
 Progress = Callable[[int, int], None]
 #: What the index of a segment has as its rest: (physical offset, bytes).
 RestOf = Callable[[Segment], Iterable[tuple[int, bytes]]]
-
-
-@lazy_dataclass(frozen=True, slots=True)
-class QueueEnd:
-    """The bucket's messages of a queue end before ``next_offset``."""
-
-    topic: str
-    queue_id: int
-    next_offset: int
 
 
 class BucketRestore:
@@ -131,7 +122,9 @@ class BucketRestore:
         fs, directory = self._fs, self._directory
         for path, data in self._metadata.files.items():
             if ".." in PurePosixPath(path).parts or path.startswith("/"):
-                raise UserError(f"the copy of the metadata has a file {path!r}, outside of the store: it is not genuine")
+                raise UserError(
+                    f"the copy of the metadata has a file {path!r}, outside of the store: it is not genuine"
+                )
             fs.mkdirs(f"{directory}/{path}".rpartition("/")[0])
             write_atomic(fs, f"{directory}/{path}", data)
         checkpoint = StoreCheckpoint(fs, f"{directory}/checkpoint")
@@ -165,18 +158,12 @@ class BucketRestore:
         store = new_store(self._fs, options)
         store.queues.use_kinds(is_batch)
         store.open(say)
-        for end in queues:
-            queue = store.queues.get(end.topic, end.queue_id)
-            if queue.next_offset < end.next_offset:
-                # The entry of a message that is gone from the log: it tells each start where the queue goes on.
-                queue.continue_at(end.next_offset - 1)
-                queue.append(0, MIN_RECORD, 0)
-                queue.start_at(end.next_offset)
-                store.queues.touch(queue)
+        learn_ends(store.queues, queues)
         return store
 
     def finish(self) -> None:
         """Let brokers open the store."""
+        RestoredFrom(self._fs, self._directory).note(self._manifest.number, self._manifest.generation)
         self._fs.remove(f"{self._directory}/{MARKER}")
         self._fs.fsync_dir(self._directory)
 

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skylark.mqcommon.tier.metadata import DamagedCopy, MetadataCopy, decode_metadata, encode_metadata
+from skylark.mqcommon.tier.bucket import DamagedObject
+from skylark.mqcommon.tier.metadata import MetadataCopy, decode_metadata, encode_metadata
 
 copies = st.builds(
     MetadataCopy,
@@ -28,12 +29,12 @@ def test_a_copy_comes_back_from_its_bytes(copy: MetadataCopy) -> None:
 def test_a_changed_byte_is_refused(copy: MetadataCopy, data: st.DataObject) -> None:
     raw = bytearray(encode_metadata(copy))
     raw[data.draw(st.integers(0, len(raw) - 1))] ^= data.draw(st.integers(1, 255))
-    with pytest.raises(DamagedCopy):
+    with pytest.raises(DamagedObject):
         decode_metadata(bytes(raw))
 
 
 @given(copies, st.data())
 def test_a_part_of_a_copy_is_refused(copy: MetadataCopy, data: st.DataObject) -> None:
     raw = encode_metadata(copy)
-    with pytest.raises(DamagedCopy):
+    with pytest.raises(DamagedObject):
         decode_metadata(raw[: data.draw(st.integers(0, len(raw) - 1))])
