@@ -49,7 +49,7 @@ def encode_keys(
 def _key_pages(hashes: Columns, places: Columns) -> tuple[KeyPages, bytes]:
     count = len(hashes)
     if not count:
-        return KeyPages(0, 0, 0), b""
+        return KeyPages(0, 0), b""
     pages = -(-count // _PAGE_KEYS)
     # The page and the lower half of the hash, by which the rows of a page are sorted.
     wanted = (hashes >> np.uint64(32)) * np.uint64(pages) & ~_LOW | hashes & _LOW
@@ -68,7 +68,7 @@ def _key_pages(hashes: Columns, places: Columns) -> tuple[KeyPages, bytes]:
         content = page.tobytes()
         parts += [_PAGE_HEAD.pack(counts[number], _page_crc(int(counts[number]), content)), content]
     data = b"".join(parts)
-    return KeyPages(page_rows, pages, len(data)), data
+    return KeyPages(page_rows, pages), data
 
 
 def page_range(pages: KeyPages, hash_: int) -> tuple[int, int] | None:
