@@ -50,19 +50,16 @@ def _key_pages(hashes: Columns, places: Columns) -> tuple[KeyPages, bytes]:
     if not count:
         return KeyPages(0, 0, 0), b""
     pages = -(-count // _PAGE_KEYS)
-    order = np.argsort(hashes)
-    hashes = hashes[order]
+    numbers, tails = _pages_of(hashes, pages), hashes & np.uint64(0xFFFFFFFF)
+    order = np.argsort(numbers << np.uint64(32) | tails)
     rows = np.empty(count, KEY)
-    rows["tail"] = hashes & np.uint64(0xFFFFFFFF)
+    rows["tail"] = tails[order]
     rows["place"] = places[order]
-    numbers = _pages_of(hashes, pages)
-    bounds = np.searchsorted(numbers, np.arange(pages + 1))
+    bounds = np.searchsorted(numbers[order], np.arange(pages + 1))
     page_rows = int(np.diff(bounds).max())
     parts: list[bytes] = []
     for first, end in pairwise(bounds.tolist()):
-        # Hashes rise, so do the lower halves only where the upper ones are equal: sort by the lower ones.
-        page = np.sort(rows[first:end], order="tail")
-        content = page.tobytes().ljust(page_rows * KEY.itemsize, b"\0")
+        content = rows[first:end].tobytes().ljust(page_rows * KEY.itemsize, b"\0")
         parts += [_PAGE_HEAD.pack(end - first, _page_crc(end - first, content)), content]
     data = b"".join(parts)
     return KeyPages(page_rows, pages, len(data)), data
