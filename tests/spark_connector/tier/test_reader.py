@@ -34,9 +34,9 @@ from tests.spark_connector.tier.tiers import (
     reader_of,
     sent,
     tasks,
-    upload_store,
     writer,
 )
+from tests.support.uploaded_store import upload_store
 
 __all__ = ["bucket"]
 
@@ -147,7 +147,7 @@ def test_what_a_broker_has_uploaded_has_the_rows_of_its_store(bucket: CountingBu
             put(store, "t", number % 3, b"%d" % number * (number % 40), tag)
             if number % 7 == 0:
                 put_inner(store, "b", 0, [(0, b"%d-%d" % (number, row), b"") for row in range(number % 5 + 1)])
-    upload_store(bucket, tmp_path / "store")
+    upload_store(bucket, tmp_path / "store", "broker-a")
     for topic in ("t", "b"):
         of_store = [without_properties(row) for row in read_store(tmp_path / "store", topic=topic)]
         there = dict(zip(places(of_store), of_store, strict=True))
