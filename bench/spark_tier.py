@@ -11,7 +11,7 @@ The last row is no speed: bytes that are read of the bucket for the small topic,
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
@@ -59,9 +59,13 @@ def speeds(spark: SparkSession, url: str, store: str, messages: int, rounds: int
                 frame = spark.read.format("rocketmq").schema(schema).options(**given, topic=topic).load()
                 return count / seconds(frame, count)
 
-            both = in_turn(
-                rounds, lambda read=read: read({"tierPath": url}), lambda read=read: read({"storePath": store})
-            )  # type: ignore[misc]
+            def bucket(read: Callable[[dict[str, str]], float] = read) -> float:
+                return read({"tierPath": url})
+
+            def limit(read: Callable[[dict[str, str]], float] = read) -> float:
+                return read({"storePath": store})
+
+            both = in_turn(rounds, bucket, limit)
             yield row(
                 f"Spark bucket, {topic}, {BODY_BYTES} B, {columns}; limit: store directory", "rows/s", *both, count
             )
