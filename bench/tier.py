@@ -43,8 +43,9 @@ class Sides(NamedTuple):
 def opened(store: str, home: Path) -> Iterator[Sides]:
     """A new bucket of a new server."""
     if store == "directory":
+        (home / "bucket").mkdir()
         yield Sides(
-            open_bucket(f"file://{home}/bucket", timeout_s=60, create=True),
+            open_bucket(f"file://{home}/bucket", timeout_s=60),
             lambda name, pieces: write_file(home / "bucket" / name, pieces),
             lambda name, at: read_file(home / "bucket" / name, at),
         )
