@@ -109,7 +109,7 @@ def test_a_batch_that_is_run_again_has_the_same_tasks(bucket: CountingBucket) ->
 def test_a_checkpoint_of_brokers_goes_on_in_the_bucket(bucket: CountingBucket) -> None:
     writer(bucket).add(sent("t", 0, range(50)))
     query = TierQuery()
-    query.log = [{"v": 1, "cluster": "DefaultCluster", "t|broker-a|0": 40}]
+    query.log = [{"v": 1, "cluster": "DefaultCluster", "t|broker-a|0": 40, "stamp@t@broker-a": 7}]
     query.start()
     assert query.rows == [("broker-a", 0, offset) for offset in range(40, 50)]
 
