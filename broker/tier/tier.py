@@ -58,7 +58,7 @@ class TierView(Protocol):
         """Read by the newest manifest from now on; returns it."""
 
 
-class Copies(Protocol):
+class MetadataSource(Protocol):
     """Makes copies of the metadata."""
 
     async def make(self) -> bytes | None:
@@ -84,7 +84,7 @@ class TierSources:
     term: Callable[[], int | None]
     classes: Callable[[], Mapping[str, int]]
     deletions: Callable[[], Mapping[str, int]]
-    metadata: "Copies"
+    metadata: MetadataSource
     suspect: Callable[[Sequence[int]], None]
 
 

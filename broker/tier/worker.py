@@ -96,9 +96,13 @@ def run(kind: str, bucket: Bucket, given: Any, task: UploadTask) -> Segment | No
     assert kind == UPLOAD
     from skylark.broker.tier.upload import upload
 
-    with open(given, "rb") as file:
-        # Not closed here: arrays are on the map as long as they live.
-        return upload(bucket, mmap.mmap(file.fileno(), task.size, access=mmap.ACCESS_READ), task)
+    file = os.open(given, os.O_RDONLY)
+    try:
+        view = mmap.mmap(file, task.size, access=mmap.ACCESS_READ)
+    finally:
+        os.close(file)
+    # The map is not closed here: arrays are on it as long as they live.
+    return upload(bucket, view, task)
 
 
 def segment_of(answer: Sequence[Any]) -> Segment | None:
