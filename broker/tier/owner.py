@@ -100,8 +100,8 @@ class SetOwner:
             self._log.segment_bytes,
             anew_after=anew_after,
         )
-        # Another owner may have written meanwhile.
-        self._compare(manifest)
+        if newest is None or manifest.end != newest.end:
+            self._compare(manifest)  # another owner has written meanwhile
         self.manifest, self._is_unsure = manifest, False
         if not self._tails_agree():
             # The log ended earlier when its new master was chosen: these bytes are in no log of the set.
@@ -315,11 +315,8 @@ class SetOwner:
             self.commit(lambda base: base.without_leftovers(names))
         return len(names)
 
-    def sweep(self, kept: str = "") -> int:
-        """Remove objects older than `ORPHAN_MS` that no manifest names; returns how many.
-
-        ``kept``: the folder of a segment that is not listed yet.
-        """
+    def sweep(self) -> int:
+        """Remove objects older than `ORPHAN_MS` that no manifest names; returns how many."""
         self.check()
         named = self._named()
         before_ms = self._clock.now_ms() - ORPHAN_MS
@@ -327,10 +324,7 @@ class SetOwner:
         orphans = [
             info.name
             for info in self._bucket.list(f"{self._set}/")
-            if info.modified_ms < before_ms
-            and info.name not in named
-            and not info.name.startswith(manifests)
-            and not (kept and info.name.startswith(f"{kept}/"))
+            if info.modified_ms < before_ms and info.name not in named and not info.name.startswith(manifests)
         ]
         # A list may take long: nothing is removed that another owner has listed meanwhile.
         self.check()
