@@ -33,7 +33,7 @@ from skylark.mqcommon.tier.manifest import Manifest, Segment, Span
 from skylark.mqcommon.tier.manifests import Deposed
 from skylark.mqcommon.tier.opening import probe
 from skylark.remoting.protocol.codes import ResponseCode
-from skylark.remoting.protocol.requests.tier import FOLLOWER, OWNER, STOPPED, TierStatus
+from skylark.remoting.protocol.requests.tier import FOLLOWER, OWNER, STARTING, STOPPED, TierStatus
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class TierView(Protocol):
         """Read by the newest manifest from now on; returns it."""
 
 
-class Copies(Protocol):
+class MetadataSource(Protocol):
     """Makes copies of the metadata."""
 
     async def make(self) -> bytes | None:
@@ -84,7 +84,7 @@ class TierSources:
     term: Callable[[], int | None]
     classes: Callable[[], Mapping[str, int]]
     deletions: Callable[[], Mapping[str, int]]
-    metadata: "Copies"
+    metadata: MetadataSource
     suspect: Callable[[Sequence[int]], None]
 
 
@@ -114,7 +114,8 @@ class StoreLog:
         return self._log.chain.read_file(offset, size)
 
 
-async def _in_thread(call: Callable[..., Any], *args: Any) -> Any:
+async def in_thread(call: Callable[..., Any], *args: Any) -> Any:
+    """The result of a call that blocks; a thread that is not waited for any more goes on."""
     return await trio.to_thread.run_sync(call, *args, abandon_on_cancel=True)
 
 
@@ -132,7 +133,7 @@ class Tier(Part):
         clock: Clock,
         uploader: Uploader,
         sources: TierSources,
-        run_sync: Callable[..., Awaitable[Any]] = _in_thread,
+        run_sync: Callable[..., Awaitable[Any]] = in_thread,
     ) -> None:
         """``run_sync`` calls a function that blocks, with its arguments."""
         self.bucket = bucket
@@ -444,7 +445,12 @@ class Tier(Part):
         """What `mqadmin tierStatus`, metrics and the doctor show."""
         manifest, owner = self.manifest, self._owner
         retry_ms = -1 if self._is_stopped else max(self._retry_ms - self._clock.monotonic_ms(), 0)
-        role = FOLLOWER if not self._role.now.is_master else STOPPED if owner is None else OWNER
+        if not self._role.now.is_master:
+            role = FOLLOWER
+        elif owner is None:
+            role = STOPPED if self._problem else STARTING
+        else:
+            role = OWNER
         segments, size = self._in_bucket
         status = TierStatus(
             role=role,

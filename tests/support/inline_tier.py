@@ -69,6 +69,7 @@ class InlineTier:
         *,
         broker_id: int = 0,
         term: int | None = None,
+        run_sync: Callable[..., Any] = at_once,
         **options: Any,
     ) -> None:
         self.store, self.clock = store, clock
@@ -101,7 +102,7 @@ class InlineTier:
                 self.copies,
                 self.suspects.extend,
             ),
-            at_once,
+            run_sync,
         )
 
     async def settle(self, steps: int = 100) -> None:
