@@ -80,26 +80,26 @@ def fetches(
     segments: Iterable[ReadableSegment], ranges: Sequence[OffsetRange], on_lost: Callable[[LostRange], None]
 ) -> Iterator[Fetch]:
     """The requests that read ``ranges``; each queue's messages in their order."""
-    reached = {one.queue: one.start for one in ranges}
+    # A task may have several ranges of a queue.
+    reached = [one.start for one in ranges]
     reason = "the bucket does not have them"
 
-    def skip(wanted: OffsetRange) -> None:
-        before = reached[wanted.queue]
-        if before < wanted.start:
-            on_lost(LostRange(wanted.queue, before, wanted.start, reason))
-        reached[wanted.queue] = wanted.end
+    def skip(number: int, wanted: OffsetRange) -> None:
+        if reached[number] < wanted.start:
+            on_lost(LostRange(wanted.queue, reached[number], wanted.start, reason))
+        reached[number] = wanted.end
 
     for segment in segments:
         found: list[StoredRun] = []
         if segment.problem:
             reason = f"the bucket does not have them, or not their index: {segment.problem}"
-        for one in ranges:
-            for each in segment.runs(one._replace(start=reached[one.queue])):
-                skip(each.run.wanted)
+        for number, one in enumerate(ranges):
+            for each in segment.runs(one._replace(start=reached[number])):
+                skip(number, each.run.wanted)
                 found.append(each)
         yield from coalesced(found)
-    for one in ranges:
-        skip(one._replace(start=one.end))
+    for number, one in enumerate(ranges):
+        skip(number, one._replace(start=one.end))
 
 
 def coalesced(found: Iterable[StoredRun]) -> Iterator[Fetch]:

@@ -65,9 +65,12 @@ def test_each_offset_is_read_once_or_lost(steps: list[list[tuple[int, int]]], as
         ends = [one.stop for one in have]
         segments.append(Offsets(number, have))
     ranges = [a_range(start, start + rows, queue) for queue, (start, rows) in enumerate(asked)]
+    # Two ranges of a queue in one task.
+    middle = (ranges[0].start + ranges[0].end) // 2
+    ranges[:1] = [ranges[0]._replace(end=middle), ranges[0]._replace(start=middle)]
     lost: list[LostRange] = []
     found = list(fetches(segments, ranges, lost.append))
-    for one in ranges:
+    for one in [ranges[0]._replace(end=ranges[1].end), *ranges[2:]]:
         read = [
             (run.wanted.start, run.wanted.end) for each in found for run in each.runs if run.wanted.queue == one.queue
         ]
