@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
@@ -287,3 +288,4 @@ class Twins(RuleBasedStateMachine):
 
 
 TestTwins = Twins.TestCase
+TestTwins.settings = settings(stateful_step_count=15)
