@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -204,6 +205,14 @@ def test_files_of_crashed_writers_are_removed_and_those_of_others_are_not(tmp_pa
     assert old.exists()
     reader.create("two", b"")
     assert files(tmp_path) == {".temporary/new", "one", "two"}
+
+
+def test_a_directory_that_was_emptied_is_written_again(bucket: DirectoryBucket, tmp_path: Path) -> None:
+    bucket.create("one", b"")
+    shutil.rmtree(tmp_path / ".temporary")
+    with pytest.raises(BucketAway):
+        bucket.create("two", b"")
+    bucket.create("two", b"")
 
 
 def test_a_directory_that_is_gone_is_away_and_has_no_missing_objects(bucket: DirectoryBucket, tmp_path: Path) -> None:
