@@ -1,6 +1,7 @@
 """The broker's end of worker.py: one child process, which runs while there is something to upload."""
 
 import os
+import signal
 import subprocess
 import sys
 from typing import Any
@@ -14,6 +15,7 @@ from skylark.mqcommon.tier.bucket import BucketAway
 from skylark.mqcommon.tier.manifest import Segment, encode_span
 
 _MAX_ANSWER_BYTES = 64 * 1024 * 1024
+_END_S = 5.0
 
 
 class ChildUploader:
@@ -41,21 +43,21 @@ class ChildUploader:
             raise BucketAway(f"the process that uploads has failed: {error}") from error
 
     async def rest(self) -> None:
-        """End the child: it needs some 200 MB."""
+        """End the child: it needs hundreds of MB."""
         await self._end()
 
     async def _ask(self, request: list[Any]) -> list[Any]:
         is_done = False
+        child = self._child
         try:
-            if self._child is None:
-                self._child = await trio.lowlevel.open_process(
+            if child is None:
+                child = self._child = await trio.lowlevel.open_process(
                     [sys.executable, "-P", "-m", "skylark.broker.tier.worker"],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     env=dict(os.environ),
                     start_new_session=True,
                 )
-            child = self._child
             assert child.stdin is not None and child.stdout is not None
             data = cbor2.dumps(request)
             await child.stdin.send_all(LENGTH.pack(len(data)) + data)
@@ -65,6 +67,13 @@ class ChildUploader:
             answer: list[Any] = cbor2.loads(await _exactly(child.stdout, size))
             is_done = True
             return answer
+        except EOFError as error:
+            assert child is not None
+            with trio.move_on_after(_END_S):
+                await child.wait()
+            if child.returncode == -signal.SIGKILL:
+                raise EOFError("it was killed, as the kernel does when memory is short") from error
+            raise
         finally:
             if not is_done:
                 await self._end()
@@ -74,7 +83,8 @@ class ChildUploader:
         if child is None:
             return
         child.kill()
-        with trio.CancelScope(shield=True):
+        # A process that waits for a dead file system cannot be killed.
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + _END_S):
             for stream in (child.stdin, child.stdout):
                 if stream is not None:
                     await stream.aclose()

@@ -12,6 +12,8 @@ import sys
 import threading
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 import cbor2
@@ -42,6 +44,9 @@ _NICE = 10
 def main() -> None:
     """Answer requests until there are no more."""
     os.nice(_NICE)
+    # Of the broker and this process the kernel ends this one when memory is short.
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
     threading.Thread(target=_end_with_broker, daemon=True).start()
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # nothing that a library prints may get between the answers

@@ -94,3 +94,20 @@ async def test_a_process_that_works_ends_at_once_when_the_broker_has_gone(tmp_pa
         # What the broker's end does to the pipe.
         await child.stdin.aclose()
         await child.wait()
+
+
+async def test_a_process_that_the_kernel_has_killed_is_told_of(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "endless")
+    (tmp_path / "bucket").mkdir()
+    uploader = ChildUploader(f"file://{tmp_path}/bucket", 5)
+    async with trio.open_nursery() as nursery:
+
+        async def fails() -> None:
+            with pytest.raises(BucketAway, match="memory is short"):
+                await uploader.upload(str(tmp_path / "endless"), task())
+
+        nursery.start_soon(fails)
+        await until(lambda: uploader._child is not None)
+        child = uploader._child
+        assert child is not None
+        child.kill()
