@@ -13,6 +13,7 @@ from skylark.broker.meta.clients import Clients
 from skylark.broker.meta.metadata import Metadata
 from skylark.broker.metrics import table
 from skylark.broker.metrics.lag import is_system
+from skylark.broker.metrics.tier import TierFigures, tier_columns
 from skylark.broker.observe.stats import BrokerStats, SizedStats
 from skylark.broker.options import BrokerOptions
 from skylark.broker.replication.role import RoleMachine
@@ -78,6 +79,7 @@ class Sources:
     tls: DaemonTls
     scrub: Scrub
     now: PresentValues
+    tier: TierFigures | None
 
 
 def message_columns(sources: Sources) -> Steps[list[Column]]:
@@ -195,6 +197,7 @@ def state_columns(sources: Sources) -> Steps[list[Column]]:
         *_transactions(sources),
         *_pops(sources),
         *_slaves(sources.replication),
+        *(tier_columns(sources.tier, sources.clock) if sources.tier else ()),
     ]
 
 

@@ -16,7 +16,6 @@ from skylark.broker.store.expanded import expanded
 from skylark.broker.store.filter import Filter
 from skylark.broker.store.index.index import Index
 from skylark.broker.store.index.index_file import IndexFile
-from skylark.broker.store.index.log_keys import index_keys
 from skylark.broker.store.log.commitlog import CommitLog
 from skylark.broker.store.log.log_files import HEAD_BYTES, stored_ms
 from skylark.broker.store.log.residency import AllNotResident, NotResident, ask, bytes_got
@@ -29,6 +28,7 @@ from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.message.flags import WRAPPED
 from skylark.mqcommon.message.properties import find_property
 from skylark.mqcommon.message.record import Record, decode_record
+from skylark.mqcommon.message.record_keys import index_keys
 
 _UNIQUE_KEY = b"UNIQ_KEY"
 # How many entries are read at once to get past blank ones.

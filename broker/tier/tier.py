@@ -163,7 +163,7 @@ class Tier(Part):
         self._retry_ms = 0
         self._is_stopped = False
         # --- for the status
-        self._uploads = self._upload_bytes = self._upload_ms = self._metadata_ms = 0
+        self._uploads = self._upload_messages = self._upload_bytes = self._upload_ms = self._metadata_ms = 0
         self._spans: dict[str, tuple[int, int]] = {}
         self._in_bucket = 0, 0
         self._wake = Signal()
@@ -225,12 +225,12 @@ class Tier(Part):
         except BucketError as error:
             self._failed(str(error), logging.WARNING)
             self._tries += 1
-            pause_s = min(FIRST_RETRY_S * 2 ** (self._tries - 1), MAX_RETRY_S) * random.uniform(0.5, 1)
+            pause_s: float = min(FIRST_RETRY_S * 2.0 ** (self._tries - 1), MAX_RETRY_S) * random.uniform(0.5, 1)
             self._retry_in(pause_s)
             return pause_s
         if not self._is_stopped:
             self._succeeded()
-        return float(wait_s)
+        return wait_s
 
     async def _step(self) -> float:
         if not self._sources.may_write():
@@ -345,6 +345,7 @@ class Tier(Part):
         await self._call(owner.add_segment, pending)
         self._pending = None
         self._uploads += 1
+        self._upload_messages += pending.records
         self._upload_bytes += pending.end - pending.start
         self._upload_ms = self._clock.now_ms()
         await self._took(owner)
@@ -424,6 +425,7 @@ class Tier(Part):
             stored_bytes=size,
             metadata_ms=self._metadata_ms,
             uploads=self._uploads,
+            upload_messages=self._upload_messages,
             upload_bytes=self._upload_bytes,
             upload_ms=self._upload_ms,
             problem=self._problem,

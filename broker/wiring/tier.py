@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from skylark.broker.admin.tier import TierRequests
 from skylark.broker.meta.topics import RESERVE_TIME
+from skylark.broker.metrics.tier import BucketReads, TierFigures
 from skylark.broker.tier.child import ChildUploader
 from skylark.broker.tier.classes import retention_class
 from skylark.broker.tier.guard import BucketGuard
@@ -82,4 +83,23 @@ def wire_tier(core: Core, replicated: Replicated, healing: Healing, limit: Calla
             suspect,
         ),
     )
-    return Tiered((guard, tier, reads), (TierRequests(tier),), lambda: tier.uploaded_to, tier.why_kept)
+    return Tiered(
+        (guard, tier, reads),
+        (TierRequests(tier),),
+        lambda: tier.uploaded_to,
+        tier.why_kept,
+        TierFigures(tier.status, lambda: _reads_of(reads)),
+    )
+
+
+def _reads_of(reads: OlderReads) -> BucketReads:
+    figures, cache = reads.figures, reads.cache.figures
+    hits = cache.hits + cache.disk_hits
+    return BucketReads(
+        figures.messages,
+        cache.downloaded_bytes,
+        figures.failures,
+        hits + cache.misses,
+        hits,
+        reads.cache.used_bytes,
+    )

@@ -163,6 +163,7 @@ def wire(
         timers=lambda: _timers(timed),
         slowest_flush_ms=lambda: core.flusher.slowest_ms,
         damage=healing.scrub.rows,
+        tier=tiered.rows,
     )
     runtime = RuntimeInfo(options.store_path_root_dir, runtime_sources)
     delayed = DelayedDelivery(core.background(delivers_delayed), options.delay_levels, core.metadata.delay_offsets)
@@ -215,6 +216,7 @@ def wire(
             core.tls,
             healing.scrub,
             now,
+            tiered.figures,
         )
         metrics = Metrics(sources, health.health, core.stepper)
     static_topics = core.metadata.topics.static

@@ -2,7 +2,7 @@
 
     pages of keys | blocks of places | (start 4, CRC 4) of each block, end of the blocks 4 | number of blocks 4, CRC 4
 
-A page: keys 4, CRC of the rest of the page 4, then rows of `KEY` up to the page's size, sorted by hash. Pages have one
+A page: keys 4, CRC of all else in the page 4, then rows of `KEY` up to the page's size, sorted by hash. Pages have one
 size. The upper half of a key's hash says the page, the row has the lower half: a lookup is one ranged read of some
 5 KB. How many pages there are, and of which size, is in the index (`KeyPages`), which a reader has already.
 A row's ``place`` is a position in the objects of all classes, one after the other in the order of the classes.
@@ -63,7 +63,7 @@ def _key_pages(hashes: Columns, places: Columns) -> tuple[KeyPages, bytes]:
         # Hashes rise, so do the lower halves only where the upper ones are equal: sort by the lower ones.
         page = np.sort(rows[first:end], order="tail")
         content = page.tobytes().ljust(page_rows * KEY.itemsize, b"\0")
-        parts += [_PAGE_HEAD.pack(end - first, zlib.crc32(content)), content]
+        parts += [_PAGE_HEAD.pack(end - first, _page_crc(end - first, content)), content]
     data = b"".join(parts)
     return KeyPages(page_rows, pages, len(data)), data
 
@@ -82,14 +82,20 @@ def page_range(pages: KeyPages, hash_: int) -> tuple[int, int] | None:
 
 def places_of(page: bytes, hash_: int) -> list[int]:
     """The places of the keys with this hash in its page. Raises DamagedObject."""
+    if len(page) < _PAGE_HEAD.size:
+        raise DamagedObject(f"a page of keys has {len(page)} bytes only")
     content = page[_PAGE_HEAD.size :]
-    count, crc = _PAGE_HEAD.unpack_from(page) if len(page) >= _PAGE_HEAD.size else (0, 0)
-    if zlib.crc32(content) != crc or count * KEY.itemsize > len(content):
+    count, crc = _PAGE_HEAD.unpack_from(page)
+    if _page_crc(count, content) != crc or count * KEY.itemsize > len(content):
         raise DamagedObject("a page of keys is damaged")
     rows = np.frombuffer(content, KEY, count)
     tails, tail = rows["tail"], hash_ & 0xFFFFFFFF
     first, end = np.searchsorted(tails, tail), np.searchsorted(tails, tail, "right")
     return [int(place) for place in rows["place"][first:end]]
+
+
+def _page_crc(count: int, content: bytes) -> int:
+    return zlib.crc32(content, count)
 
 
 def _record_blocks(start: int, physical: Columns, queue_numbers: Columns) -> bytes:

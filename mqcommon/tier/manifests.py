@@ -149,9 +149,11 @@ class ManifestLog:
                 return number
         if not self._exists(0):
             return None
-        multiple = _last(lambda place: self._exists(place * KEPT))
-        within = _last(lambda place: place < KEPT and self._exists(multiple * KEPT + place))
-        return multiple * KEPT + within
+        high = 1
+        while self._exists(high * KEPT):
+            high *= 2
+        multiple = KEPT * _last(lambda place: self._exists(place * KEPT), high // 2, high)
+        return multiple + _last(lambda place: self._exists(multiple + place), 0, KEPT)
 
     def _exists(self, number: int) -> bool:
         try:
@@ -168,12 +170,8 @@ def _next_multiple(number: int) -> int:
     return (number // KEPT + 1) * KEPT
 
 
-def _last(holds: Callable[[int], bool]) -> int:
-    """The greatest number for which ``holds``, which holds for 0, and from some number on does not."""
-    high = 1
-    while holds(high):
-        high *= 2
-    low = high // 2
+def _last(holds: Callable[[int], bool], low: int, high: int) -> int:
+    """The last number for which ``holds``, which holds for ``low`` and not for ``high``."""
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if holds(middle) else (low, middle)

@@ -1,7 +1,6 @@
 """Object stores of the tests' own: S3 by moto, in a process of its own, and by SeaweedFS in nightly runs."""
 
 import json
-import os
 import secrets
 import signal
 import socket
@@ -40,9 +39,9 @@ class S3Server:
     def answering(
         self, status: int, code: str, methods: Sequence[str] = (), *, after: bool = False, times: int | None = None
     ) -> Iterator[None]:
-        """Moto only. In the block all requests, or those of ``methods``, get this error, or the first ``times`` of them.
+        """Moto only. In the block requests get this error: all, those of ``methods``, the first ``times`` of them.
 
-        ``after``: although they are done.
+        ``after``: although the request is done.
         """
         self._tell({"status": status, "code": code, "methods": methods, "after": after, "times": times})
         try:
@@ -85,22 +84,24 @@ def moto_server() -> Iterator[S3Server]:
 
 @contextmanager
 def seaweedfs_server(home: Path) -> Iterator[S3Server]:
-    """SeaweedFS with its files in ``home``; the group of needs ``SeaweedFS`` has its program. Takes 900 MB of memory."""
+    """SeaweedFS with its files in ``home``; takes 900 MB of memory. For tests that need the group ``SeaweedFS``."""
     ports = _free_ports(8)
     names = ("master.port", "master.port.grpc", "volume.port", "volume.port.grpc", "filer.port", "filer.port.grpc")
     names += ("s3.port", "s3.port.grpc")
     command = [str(seaweedfs_program()), "server", f"-dir={home}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3"]
     command += [f"-{name}={port}" for name, port in zip(names, ports, strict=True)]
     command += ["-volume.max=100", "-master.volumeSizeLimitMB=256"]
-    with open(home / "log", "wb") as log:
-        with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, text=True) as process:
-            try:
-                server = S3Server(f"http://127.0.0.1:{ports[6]}", process)
-                until_true(lambda: _answers(server), "SeaweedFS answers")
-                yield server
-            finally:
-                process.terminate()
-                process.wait(STOP_S)
+    with (
+        open(home / "log", "wb") as log,
+        subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, text=True) as process,
+    ):
+        try:
+            server = S3Server(f"http://127.0.0.1:{ports[6]}", process)
+            until_true(lambda: _answers(server), "SeaweedFS answers")
+            yield server
+        finally:
+            process.terminate()
+            process.wait(STOP_S)
 
 
 def _answers(server: S3Server) -> bool:

@@ -24,7 +24,7 @@ class Stopped(BaseException):
 
 @dataclass
 class Faults:
-    """How probable each fault is in a call, 0 to 1. Stores of good standing have the first group, no store the second."""
+    """How probable each fault is in a call, 0 to 1. Good stores have the first four, bad ones others."""
 
     #: BucketAway, and nothing was done: throttling, a lost request.
     lost_request: float = 0.0

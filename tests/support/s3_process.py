@@ -55,14 +55,19 @@ class Replaced:
             return list(self._application(environ, start_response))
 
 
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
 def main() -> None:
     replaced = Replaced(DomainDispatcherApplication(create_backend_app))
     server = make_server("127.0.0.1", 0, replaced, threaded=True, request_handler=Quiet)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    print(server.port, flush=True)
+    _say(str(server.port))
     for line in sys.stdin:
         replaced.told = json.loads(line)
-        print("ok", flush=True)
+        _say("ok")
 
 
 main()

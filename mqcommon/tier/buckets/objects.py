@@ -177,12 +177,13 @@ class _Profile:
     def read(self) -> "S3Credential":
         """The keys as the file has them now: whoever renews them replaces the file."""
         keys = _section(self._keys, "", self.name)
-        return {
+        credential: S3Credential = {
             "access_key_id": keys["aws_access_key_id"],
             "secret_access_key": keys["aws_secret_access_key"],
             "token": keys.get("aws_session_token"),
             "expires_at": datetime.now(UTC) + _FILE_IS_GOOD_FOR,
         }
+        return credential
 
 
 def _section(path: Path, kind: str, name: str) -> dict[str, str]:

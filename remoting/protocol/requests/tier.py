@@ -26,9 +26,9 @@ class TierStatus(Body):
     that may be uploaded and are not yet. ``epoch`` and ``manifest``: of the newest manifest, -1 without one.
     ``segments``: files of the log in the bucket, ``start`` where the first begins, ``stored_bytes`` of their objects,
     ``oldest_ms`` of their oldest message. ``metadata_ms``: when topics, groups and offsets were copied last.
-    ``uploads``, ``upload_bytes``, ``upload_ms``: files of the log that this broker has uploaded since its start, and
-    the end of the last upload. ``problem``: why nothing is written now, "" if it is; ``problem_since_ms`` and
-    ``retry_in_ms`` (-1: not before an administrator has acted) belong to it.
+    ``uploads``, ``upload_messages``, ``upload_bytes``, ``upload_ms``: files of the log that this broker has uploaded
+    since its start, and the end of the last upload. ``problem``: why nothing is written now, "" if it is;
+    ``problem_since_ms`` and ``retry_in_ms`` (-1: not before an administrator has acted) belong to it.
     ``tombstones``: deletions of topics whose bytes may still be there; ``purge_left``: segments that the purge which
     was asked for has not looked at yet. ``leftovers``: objects that will be removed.
     """
@@ -47,6 +47,7 @@ class TierStatus(Body):
     oldest_ms: int = member(LONG, 0)
     metadata_ms: int = member(LONG, 0)
     uploads: int = member(LONG, 0)
+    upload_messages: int = member(LONG, 0)
     upload_bytes: int = member(LONG, 0)
     upload_ms: int = member(LONG, 0)
     problem: str = member(TEXT, "")

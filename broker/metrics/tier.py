@@ -1,0 +1,69 @@
+"""What is in a broker's bucket: rows of brokerStatus, and metrics."""
+
+from collections.abc import Callable
+
+from skylark.broker.metrics import table
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.metrics.metric import Column, single
+from skylark.remoting.protocol.requests.tier import OWNER, TierStatus
+
+_IN_BUCKET = (("tiered", "blob"),)
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class BucketReads:
+    """Reads of messages from the bucket since the start. ``hits`` of ``lookups`` found what they need in the cache."""
+
+    messages: int = 0
+    downloaded_bytes: int = 0
+    failures: int = 0
+    lookups: int = 0
+    hits: int = 0
+    cached_bytes: int = 0
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class TierFigures:
+    """The figures of one broker's bucket."""
+
+    status: Callable[[], TierStatus]
+    reads: Callable[[], BucketReads]
+
+
+def tier_rows(status: TierStatus) -> dict[str, str]:
+    """Rows for brokerStatus (28)."""
+    return {
+        "tierRole": status.role,
+        "tierPath": status.url,
+        "tierSet": status.broker_set,
+        "tierUploadedTo": str(status.uploaded_to),
+        "tierBehindBytes": str(status.behind_bytes),
+        "tierSegments": str(status.segments),
+        "tierStoredBytes": str(status.stored_bytes),
+        "tierOldestMs": str(status.oldest_ms),
+        "tierProblem": status.problem,
+        "tierProblemSinceMs": str(status.problem_since_ms),
+        "tierRetryInMs": str(status.retry_in_ms),
+    }
+
+
+def tier_columns(figures: TierFigures, clock: Clock) -> list[Column]:
+    """The metrics of a broker with a bucket."""
+    status, reads = figures.status(), figures.reads()
+    age_ms = max(clock.now_ms() - status.oldest_ms, 0) if status.oldest_ms else 0
+    return [
+        Column(table.STORAGE_SIZE, _IN_BUCKET, (status.stored_bytes,)),
+        Column(table.RESERVE_TIME, _IN_BUCKET, (age_ms,)),
+        single(table.TIER_MESSAGES_UPLOADED, status.upload_messages),
+        single(table.TIER_MESSAGES_OUT, reads.messages),
+        single(table.TIER_CACHE_LOOKUPS, reads.lookups),
+        single(table.TIER_CACHE_HITS, reads.hits),
+        single(table.TIER_CACHE_BYTES, reads.cached_bytes),
+        single(table.TIER_OWNER, int(status.role == OWNER)),
+        single(table.TIER_PROBLEM, int(bool(status.problem))),
+        single(table.TIER_BEHIND, status.behind_bytes),
+        single(table.TIER_UPLOADED, status.upload_bytes),
+        single(table.TIER_DOWNLOADED, reads.downloaded_bytes),
+        single(table.TIER_READ_FAILURES, reads.failures),
+    ]
