@@ -16,13 +16,11 @@ import trio
 from trio.testing import MockClock
 
 from skylark.broker.options import BrokerOptions
-from skylark.broker.replication.role import RoleMachine
 from skylark.broker.store.removal import Removal
 from skylark.broker.store.store import MessageStore
 from skylark.broker.tasks.clean import Cleaner
 from skylark.broker.tasks.flush import Flusher
-from skylark.broker.tier.tasks import DamagedFile, UploadTask
-from skylark.broker.tier.tier import Tier, TierSources
+from skylark.broker.tier.tasks import UploadTask
 from skylark.broker.tier.upload import upload_rows
 from skylark.broker.writing.admission import Admission
 from skylark.broker.writing.waits import LogWaits
@@ -37,10 +35,10 @@ from skylark.mqcommon.tier.view import TierView
 from tests.broker.store.support import BORN_HOST, SMALL, open_store
 from tests.support.clock import ManualClock
 from tests.support.faulty_bucket import GOOD_STORE, Faults, FaultyBucket, Stopped
+from tests.support.inline_tier import SET, InlineTier, InlineUploader
 from tests.support.memory_bucket import MemoryBucket
 from tests.support.memory_files import MemoryFiles
 
-SET = "broker-a"
 TOPICS = "orders", "prices", "rare"
 QUEUES = 2
 STEPS = 60
@@ -69,39 +67,20 @@ class Sent(NamedTuple):
     body: bytes
 
 
-class InlineUploader:
-    """Makes the objects of a file in this process. ``bucket`` is called as the child's would be."""
+class RememberingUploader(InlineUploader):
+    """Sorts each file once in a history, where it is tried often."""
 
-    def __init__(self, fs: MemoryFiles, bucket: Bucket, sorted_files: dict[tuple[int, int], Gathered]) -> None:
-        """``sorted_files``: what was made of files before, by where they begin and their CRC; most are tried often."""
-        self._fs = fs
-        self._bucket = bucket
+    def __init__(self, bucket: Bucket, fs: MemoryFiles, sorted_files: dict[tuple[int, int], Gathered]) -> None:
+        """``sorted_files``: by where a file begins, and its CRC."""
+        super().__init__(bucket, fs)
         self._sorted = sorted_files
 
     async def upload(self, path: str, task: UploadTask) -> Segment:
-        await trio.lowlevel.checkpoint()
-        try:
-            data = self._fs.read(path)
-        except FileNotFoundError:
-            raise DamagedFile(f"{path} is gone") from None
+        data = self._fs.read(path)
         key = task.start, crc32(data)
         if key not in self._sorted:
             self._sorted[key] = gather(data, task.start, lambda topic: task.classes.get(topic, 0), [(0, task.size)])
         return upload_rows(self._bucket, self._sorted[key], task)
-
-    async def rest(self) -> None:
-        await trio.lowlevel.checkpoint()
-
-
-class NoCopies:
-    """Histories are about the log."""
-
-    async def make(self) -> bytes | None:
-        await trio.lowlevel.checkpoint()
-        return None
-
-    def stored(self) -> None:
-        raise AssertionError
 
 
 @dataclass
@@ -136,42 +115,33 @@ class Node:
         self.limit = min(self.limit, self.store.log.end) if not self.is_newest else self.store.log.end
         self.bucket = FaultyBucket(history.bucket, Random(history.random.random()))
         self.bucket.faults = history.faults
-        options = BrokerOptions(**{**OPTIONS, **history.options})
-        admission = Admission()
-        self.tier = Tier(
+        options = {**OPTIONS, **history.options}
+        rig = InlineTier(
             self.bucket,
-            SET,
-            TierView(self.bucket, SET, VIEW_BYTES),
+            self.fs,
             self.store,
-            RoleMachine(0),
-            options,
             history.clock,
-            InlineUploader(self.fs, self.bucket, history.sorted_files),
-            TierSources(
-                limit=lambda: self.limit,
-                may_write=lambda: True,
-                term=lambda: self.term if history.is_elected else None,
-                classes=lambda: history.classes,
-                deletions=dict,
-                metadata=NoCopies(),
-                suspect=self._suspect,
-            ),
+            term=self.term if history.is_elected else None,
+            uploader=RememberingUploader(self.bucket, self.fs, history.sorted_files),
+            **options,
         )
-        flusher = Flusher(self.store, LogWaits(), admission, options, _settled)
+        rig.limit = lambda: self.limit
+        rig.classes = history.classes
+        self.suspects, self.tier = rig.suspects, rig.tier
+        admission = Admission()
+        broker_options = BrokerOptions(**options)
+        flusher = Flusher(self.store, LogWaits(), admission, broker_options, _settled)
         removal = Removal(self.fs, SMALL.directory, self.store)
         self.cleaner = Cleaner(
             self.store,
             removal,
             flusher,
             admission,
-            options,
+            broker_options,
             history.clock,
             uploaded_to=lambda: self.tier.uploaded_to,
             why_kept=self.tier.why_kept,
         )
-
-    def _suspect(self, blocks: Sequence[int]) -> None:
-        raise AssertionError(f"{self.name}: no disk is damaged, and blocks {blocks} are suspected")
 
     async def step(self) -> float:
         return await self.tier.step()
@@ -332,34 +302,35 @@ class TierHistory:
                 found = self.master.store.get(each.topic, each.queue_id, each.offset, 1, 1 << 20)
                 assert decode_record(found.records).body == each.body
             else:
-                assert self._in_bucket(each) == each.body, f"{each[:3]} is in neither place"
+                found_there = self._from_bucket(each.topic, each.queue_id, each.offset, each.offset + 1)
+                assert found_there.get(each.offset) == each.body, f"{each[:3]} is in neither place"
                 self.counts.from_bucket += 1
 
-    def _in_bucket(self, each: Sent) -> bytes | None:
-        view = self._view
-        view.refresh()
-        located = view.locate(each.topic, each.queue_id, each.offset)
-        if located is None or located.row.first_offset > each.offset:
-            return None
-        data = view.read(located, view.stretches(located, each.offset, each.offset + 1))
-        return next(
-            (decode_record(raw).body for _, raw in records_between(data, each.offset, each.offset + 1)),
-            None,
-        )
+    def _from_bucket(self, topic: str, queue_id: int, first: int, end: int) -> dict[int, bytes]:
+        """The bodies of these messages, by offset, as far as the bucket has them."""
+        self._view.refresh()
+        bodies: dict[int, bytes] = {}
+        while first < end and (located := self._view.locate(topic, queue_id, first)) is not None:
+            data = self._view.read(located, self._view.stretches(located, first, end))
+            for record, raw in records_between(data, first, end):
+                bodies[record.queue_offset] = decode_record(raw).body
+            first = located.row.next_offset
+        return bodies
 
     async def _end(self) -> None:
+        """Old masters are gone, and nothing fails any more."""
         self.faults = Faults()
-        # Old masters learn that there is a newer one, or are stopped by somebody.
-        self.old = []
         for node in self.nodes:
             node.bucket.do_late_creates()
+            assert node.suspects == [], "no disk is damaged"
+        self.old = []
         self.master.fs = self.master.fs.killed()
         self.master.open()
         tier, size = self.master.tier, SMALL.commitlog_segment_bytes
         for _ in range(LAST_STEPS):
             if tier.uploaded_to >= self.master.limit // size * size:
                 break
-            self._pass(int(await self.master.step() * 1000) + 1)
+            self._pass(int(await self.master.step() * SECOND_MS) + 1)
         else:
             raise AssertionError(f"not all is in the bucket: {tier.status()}")
         for _ in range(3):
@@ -367,7 +338,20 @@ class TierHistory:
             self._pass(8 * 24 * HOUR_MS)
             await self.master.step()
             await self.master.clean()
-        self._check(self.acked)
+        self._check_all()
         found = verify_set(self.bucket, SET, ManifestLog(self.bucket, SET), full=True)
         assert found.is_sound, found
         assert found.tail_to == self.master.store.log.end
+
+    def _check_all(self) -> None:
+        by_queue: dict[tuple[str, int], list[Sent]] = {}
+        for each in self.acked:
+            by_queue.setdefault((each.topic, each.queue_id), []).append(each)
+        for place, sent in by_queue.items():
+            queue = self.master.store.queues.find(*place)
+            assert queue is not None
+            old = [each for each in sent if each.offset < queue.min_offset]
+            found = self._from_bucket(*place, 0, queue.min_offset)
+            assert {each.offset: each.body for each in old}.items() <= found.items()
+            self.counts.from_bucket += len(old)
+            self._check(sent[len(old) :])
