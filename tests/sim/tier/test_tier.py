@@ -1,7 +1,6 @@
 """Random histories of a set and its bucket: see history.py. Owners that cut corners are noticed."""
 
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from typing import Any, TypeVar
 
 import pytest
