@@ -17,7 +17,6 @@ from skylark.broker.wiring.replication import Replicated
 from skylark.broker.wiring.tiered import Tiered
 from skylark.mqcommon.errors import UserError
 from skylark.mqcommon.extras import needs_extra
-from skylark.mqcommon.tier.bucket import BucketError
 from skylark.mqcommon.tier.layout import set_name
 from skylark.mqcommon.tier.opening import open_bucket
 from skylark.mqcommon.tier.view import TierView
@@ -29,7 +28,7 @@ CACHE_FILE = "tiercache"
 def wire_tier(core: Core, replicated: Replicated, healing: Healing, limit: Callable[[], int]) -> Tiered:
     """Make the parts. ``limit``: up to where the log is safe on all members that are in sync.
 
-    Sends no request to the bucket. UserError when a package is missing, or a directory cannot be used.
+    Sends no request to the bucket. UserError when a package is missing, or tierPath cannot be read.
     """
     options, store, role, clock = core.options, core.store, core.role, core.clock
     with needs_extra("tierPath", "tier"):
@@ -39,8 +38,8 @@ def wire_tier(core: Core, replicated: Replicated, healing: Healing, limit: Calla
         assert numpy and pyarrow
     timeout_s = options.tier_timeout_ms / 1000
     try:
-        bucket = open_bucket(options.tier_path, timeout_s=timeout_s, create=True)
-    except BucketError as error:
+        bucket = open_bucket(options.tier_path, timeout_s=timeout_s)
+    except UserError as error:
         raise UserError(f"tierPath: {error}") from None
     broker_set = set_name(options.broker_name)
     view = TierView(bucket, broker_set, options.tier_cache_bytes)

@@ -1,6 +1,7 @@
 """The interface of a bucket: objects under one path of an object store, or of a directory.
 
-Every call blocks, and may be made from any thread. A call ends within the deadline with which the bucket was opened.
+Every call blocks, and may be made from any thread. A call ends within the deadline with which the bucket was opened;
+`Bucket.put` makes several requests, and each of them has that deadline.
 Correctness never depends on `Bucket.list`, whose answers may be old. It depends on `Bucket.create`: of several callers
 that create an object at most one succeeds.
 Neighbours: layout.py (the names of objects).

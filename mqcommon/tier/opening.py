@@ -41,20 +41,16 @@ def check_url(url: str) -> None:
     _split(url)
 
 
-def open_bucket(url: str, *, timeout_s: float, create: bool = False) -> Bucket:
+def open_bucket(url: str, *, timeout_s: float) -> Bucket:
     """The bucket at ``url``. Sends no request, so a bucket that cannot be reached is opened, too.
 
-    ``timeout_s``: each call ends within that time (`Bucket.put`: each request of it). ``create``: make the directory
-    of a ``file:`` URL if there is none. An object store's bucket is made by its administrator.
-    Raises ConfigError for a URL that is wrong or lacks something, UserError when the extra ``tier`` is missing,
-    BucketAway or BucketRefused for a directory that is not there or may not be read.
+    A bucket, or a directory, is made by its administrator: a directory that is not there may not be mounted.
+    ``timeout_s``: each call ends within that time (`Bucket.put`: each request of it).
+    Raises ConfigError for a URL that is wrong or lacks something, UserError when the extra ``tier`` is missing.
     """
     parts = _split(url)
     if parts.scheme == "file":
-        path = os.path.normpath(unquote(parts.path))
-        if create:
-            _make_directory(path)
-        return DirectoryBucket(path)
+        return DirectoryBucket(os.path.normpath(unquote(parts.path)))
     with needs_extra(f"a bucket of {parts.scheme}://", "tier"):
         from skylark.mqcommon.tier.buckets.objects import open_store
     return open_store(parts.scheme, parts.netloc, parts.path.strip("/"), timeout_s)
@@ -89,13 +85,6 @@ def _split(url: str) -> SplitResult:
     else:
         raise ConfigError(f"{url!r} is no URL of a bucket: give {FORMS}")
     return parts
-
-
-def _make_directory(path: str) -> None:
-    try:
-        os.makedirs(path, 0o750, exist_ok=True)
-    except OSError as error:
-        raise BucketRefused(f"{path} cannot be made: {error.strerror}") from error
 
 
 def probe(bucket: Bucket) -> None:

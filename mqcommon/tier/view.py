@@ -115,7 +115,7 @@ class TierView:
         if newest is None:
             return None
         first = self.locate(topic, queue_id, 0)
-        return None if first is None else (self._first_offset(first), newest.next_offset)
+        return None if first is None else (first.row.first_offset, newest.next_offset)
 
     def locate(self, topic: str, queue_id: int, offset: int) -> Located | None:
         """The segment with the first record of the queue at or after ``offset``; None if the bucket has none."""
@@ -124,9 +124,6 @@ class TierView:
         if newest is None:
             return None
         hint = self._hints.get((topic, queue_id), lambda: 0)
-        if tombstone := segments.tombstones.get(topic, 0):
-            hint = self._first_with(segments, newest, _last_physical, tombstone, hint)
-            offset = max(offset, self._row(segments, hint, newest).first_offset)
         while offset < newest.next_offset:
             number = self._first_with(segments, newest, _next_offset, offset + 1, hint)
             row = self._row(segments, number, newest)
@@ -173,18 +170,18 @@ class TierView:
         if newest is None or newest.latest_ms < timestamp_ms:
             return None
         number = self._first_with(segments, newest, _latest_ms, timestamp_ms, 0)
-        row = self._row(segments, number, newest)
-        located = self.locate(topic, queue_id, row.first_offset)
-        if located is None:
-            return None
-        if located.row != row:
-            return self._first_offset(located)
-        found = self._stretches_of(located)
-        stretch = found.stretch(min(found.at_time(timestamp_ms), len(found) - 1))
-        for record in stored_records(self.read(located, [stretch])):
-            if record.store_ms >= timestamp_ms and not segments.hides(topic, record.physical_offset):
-                return record.queue_offset
-        return max(stretch.first_offset, self._first_offset(located))
+        located = self.locate(topic, queue_id, self._row(segments, number, newest).first_offset)
+        # Mostly the first stretch has the record. It is another one if retention has removed the record that was found,
+        # and times went back after it.
+        while located is not None:
+            found = self._stretches_of(located)
+            first = found.at_time(timestamp_ms) if located.row.last_ms >= timestamp_ms else len(found)
+            for stretch in map(found.stretch, range(first, len(found))):
+                for record in stored_records(self.read(located, [stretch])):
+                    if record.store_ms >= timestamp_ms:
+                        return record.queue_offset
+            located = self.locate(topic, queue_id, located.row.next_offset)
+        return None
 
     def record_at(self, physical: int) -> bytes | None:
         """The record at this place of the log; None if none begins there, or retention has removed it."""
@@ -277,20 +274,6 @@ class TierView:
             and not self._segments.hides(located.row.topic, record.physical_offset)
         ]
 
-    def _first_offset(self, located: Located) -> int:
-        """The first offset of a queue in a segment that no tombstone hides."""
-        row = located.row
-        if not self._segments.hides(row.topic, row.first_physical):
-            return row.first_offset
-        # The topic was deleted while this file was written, and its offsets did not begin anew.
-        found = self._stretches_of(located)
-        hidden_to = self._segments.tombstones[row.topic]
-        for number in range(found.at_physical(hidden_to), len(found)):
-            for record in stored_records(self.read(located, [found.stretch(number)])):
-                if record.physical_offset >= hidden_to:
-                    return record.queue_offset
-        return row.next_offset
-
     def _newest(self, segments: "_Segments", topic: str, queue_id: int) -> QueueRow | None:
         """The row of a queue in the newest segment; None if there is nothing of its life in the bucket."""
         if not len(segments):
@@ -376,10 +359,6 @@ def has_class(segment: Segment, row: QueueRow) -> bool:
 
 def _next_offset(row: QueueRow) -> int:
     return row.next_offset
-
-
-def _last_physical(row: QueueRow) -> int:
-    return row.last_physical
 
 
 def _class_since(row: QueueRow) -> int:

@@ -185,7 +185,7 @@ class resident_only:
     __slots__ = ("_got", "_token")
 
     def __init__(self, got: Mapping[Span, bytes] | None = None) -> None:
-        self._got = got or {}
+        self._got = {} if got is None else got
 
     def __enter__(self) -> None:
         self._token = _GOT.set(self._got)

@@ -10,12 +10,13 @@ import contextlib
 import errno
 import os
 import secrets
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
-from skylark.mqcommon.disk.descriptors import Descriptors
+from skylark.mqcommon.disk.descriptors import BINARY, Descriptors
 from skylark.mqcommon.tier.bucket import (
     BucketAway,
     BucketRefused,
@@ -36,6 +37,7 @@ _DIRECTORY_MODE: Final = 0o750
 _ATTEMPTS: Final = 10
 
 _MISSING = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV)
 _REFUSED = (
     errno.EACCES,
     errno.EPERM,
@@ -44,12 +46,14 @@ _REFUSED = (
     errno.EDQUOT,
     errno.ENAMETOOLONG,
     errno.EINVAL,
-    errno.EOPNOTSUPP,
 )
 
 
 class DirectoryBucket:
-    """A `Bucket` below the directory ``root``, which must exist. For any thread and any number of processes."""
+    """A `Bucket` below the directory ``root``. For any thread and any number of processes.
+
+    While ``root`` is not there, each call raises BucketAway.
+    """
 
     def __init__(self, root: str) -> None:
         self.url = f"file://{root}"
@@ -57,10 +61,8 @@ class DirectoryBucket:
         self._descriptors = Descriptors()
         self._lock = threading.Lock()
         self._can_write = False
-        with self._errors("the directory"):
-            if not os.path.isdir(root):
-                raise BucketAway(f"{root} is no directory: create it, or mount its file system")
-            self._device = os.stat(root).st_dev
+        # The file system on which the directory was first seen.
+        self._device: int | None = None
 
     def get(self, name: str) -> bytes:
         with self._errors(name), open(self._path(name), "rb") as file:
@@ -68,14 +70,15 @@ class DirectoryBucket:
 
     def get_range(self, name: str, start: int, size: int) -> bytes:
         with self._errors(name), open(self._path(name), "rb", buffering=0) as file:
+            file.seek(start)
             pieces: list[bytes] = []
-            at, end = start, start + size
-            while at < end:
-                piece = os.pread(file.fileno(), end - at, at)
+            left = size
+            while left:
+                piece = file.read(left)
                 if not piece:
-                    raise NoSuchObject(f"{name} ends before byte {end}")
+                    raise NoSuchObject(f"{name} ends before byte {start + size}")
                 pieces.append(piece)
-                at += len(piece)
+                left -= len(piece)
             return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def head(self, name: str) -> ObjectInfo:
@@ -95,6 +98,13 @@ class DirectoryBucket:
                 # NFS: when the answer to a link is lost, the client asks again, and then finds its own link.
                 if os.stat(temporary).st_nlink < 2:
                     raise ObjectExists(name) from None
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise
+                raise BucketRefused(
+                    f"{self._root}: its file system makes no hard links ({error.strerror}): use another one, or the URL"
+                    " of the object store that is mounted there"
+                ) from error
             self._sync_place(path)
 
     def put(self, name: str, pieces: Iterable[bytes | memoryview]) -> int:
@@ -162,7 +172,7 @@ class DirectoryBucket:
         path = os.path.join(self._root, _TEMPORARY, secrets.token_hex(16))
         with self._errors(name, writes=True):
             self._begin_to_write()
-            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE)
+            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | BINARY, _FILE_MODE)
         try:
             try:
                 size = 0
@@ -233,13 +243,22 @@ class DirectoryBucket:
             self._can_write = True
 
     def _check_root(self) -> None:
-        """Raise BucketAway if the file system is not mounted any more: all objects would seem to be missing."""
+        """Raise BucketAway if the directory is not there, or its file system is not mounted any more.
+
+        Otherwise all objects would seem to be missing.
+        """
         try:
-            device = os.stat(self._root).st_dev
+            status = os.stat(self._root)
         except OSError as error:
-            raise BucketAway(f"{self._root}: {error.strerror}: is its file system mounted?") from error
-        if device != self._device:
-            raise BucketAway(f"{self._root} is on another file system than at the start: is it mounted?")
+            raise BucketAway(
+                f"{self._root}: {error.strerror}: create the directory, or mount its file system"
+            ) from error
+        if not stat.S_ISDIR(status.st_mode):
+            raise BucketAway(f"{self._root} is no directory")
+        if self._device is None:
+            self._device = status.st_dev
+        elif self._device != status.st_dev:
+            raise BucketAway(f"{self._root} is on another file system than before: is it mounted?")
 
     @contextlib.contextmanager
     def _errors(self, name: str, *, writes: bool = False) -> Iterator[None]:

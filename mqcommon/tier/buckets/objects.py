@@ -44,6 +44,7 @@ _PART_BYTES: Final = 8 * 1024 * 1024
 _PARTS_AT_A_TIME: Final = 4
 _RETRIES: Final = 2
 _CONNECT_TIMEOUT: Final = timedelta(seconds=5)
+_OTHER_CREDENTIALS: Final = ("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_SKIP_SIGNATURE")
 _LISTED_AT_A_TIME: Final = 1000
 # The library asks again for credentials that end within 5 minutes: the file is read about once a minute.
 _FILE_IS_GOOD_FOR: Final = timedelta(minutes=6)
@@ -152,23 +153,20 @@ class _Profile:
     """
 
     def __init__(self) -> None:
-        home = Path.home() / ".aws"
         self.name = os.environ.get("AWS_PROFILE") or "default"
-        self._keys = Path(os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or home / "credentials").expanduser()
-        settings = _section(
-            Path(os.environ.get("AWS_CONFIG_FILE") or home / "config").expanduser(), "profile", self.name
-        )
+        # A container's user may have no home: then there are no files.
+        self._keys = os.path.expanduser(os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials")
+        config = os.path.expanduser(os.environ.get("AWS_CONFIG_FILE") or "~/.aws/config")
+        settings = _section(config, f"profile {self.name}", self.name)
         is_named = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
         #: None: as the environment says.
         self.region = None if is_named else settings.get("region")
 
     def is_needed(self) -> bool:
         """Whether the environment names no credentials, and this profile has some."""
-        if any(
-            os.environ.get(each) for each in ("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_SKIP_SIGNATURE")
-        ):
+        if any(map(os.environ.get, _OTHER_CREDENTIALS)):
             return False
-        if "aws_access_key_id" in _section(self._keys, "", self.name):
+        if "aws_access_key_id" in _section(self._keys, self.name):
             return True
         if os.environ.get("AWS_PROFILE"):
             raise ConfigError(f"the profile {self.name} (AWS_PROFILE) has no aws_access_key_id in {self._keys}")
@@ -176,7 +174,7 @@ class _Profile:
 
     def read(self) -> "S3Credential":
         """The keys as the file has them now: whoever renews them replaces the file."""
-        keys = _section(self._keys, "", self.name)
+        keys = _section(self._keys, self.name)
         credential: S3Credential = {
             "access_key_id": keys["aws_access_key_id"],
             "secret_access_key": keys["aws_secret_access_key"],
@@ -186,17 +184,15 @@ class _Profile:
         return credential
 
 
-def _section(path: Path, kind: str, name: str) -> dict[str, str]:
+def _section(path: str, *names: str) -> dict[str, str]:
+    """The first of the sections ``names`` that the file has; empty if it has none, or is not there."""
     parser = configparser.RawConfigParser()
     try:
         parser.read(path, encoding="utf-8")
     except (configparser.Error, UnicodeDecodeError):
-        # Neither is shown: the text would hold the line.
+        # The error is not shown: its text would hold a line of the file.
         raise ConfigError(f"{path} is no file of profiles of the AWS command line") from None
-    for section in (f"{kind} {name}".strip(), name):
-        if parser.has_section(section):
-            return dict(parser[section])
-    return {}
+    return next((dict(parser[name]) for name in names if parser.has_section(name)), {})
 
 
 class ObjectBucket:

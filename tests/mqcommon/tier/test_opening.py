@@ -52,17 +52,14 @@ def test_credentials_in_a_url_are_refused_and_not_shown(url: str) -> None:
     assert "topsecret" not in str(caught.value)
 
 
-def test_a_directory_is_made_only_on_request(tmp_path: Path) -> None:
-    url = f"file://{tmp_path}/some%20where/tier/"
-    with pytest.raises(BucketAway, match="some where/tier is no directory: create it"):
-        open_bucket(url, timeout_s=1)
-    bucket = open_bucket(url, timeout_s=1, create=True)
-    assert (tmp_path / "some where/tier").is_dir()
+def test_a_directory_is_never_made_as_it_may_not_be_mounted(tmp_path: Path) -> None:
+    bucket = open_bucket(f"file://{tmp_path}/some%20where/tier/", timeout_s=1)
     assert bucket.url == f"file://{tmp_path}/some where/tier"
-    open_bucket(url, timeout_s=1, create=True)
-    (tmp_path / "file").touch()
-    with pytest.raises(BucketRefused, match="cannot be made"):
-        open_bucket(f"file://{tmp_path}/file/tier", timeout_s=1, create=True)
+    with pytest.raises(BucketAway, match="some where/tier: No such file or directory: create the directory, or mount"):
+        probe(bucket)
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "some where/tier").mkdir(parents=True)
+    probe(bucket)
 
 
 def faulty(**faults: float) -> FaultyBucket:

@@ -63,7 +63,7 @@ class Model:
             offset = self.offsets.get(queue, 0)
             self.offsets[queue] = offset + 1
             # Clocks are set back now and then.
-            self.now_ms += self.random.randrange(-3, 20)
+            self.now_ms = max(self.now_ms + self.random.randrange(-60, 80), 0)
             self.keys += 1
             body = b"b" * self.random.choice((10, 100, 30_000, 70_000))
             messages.append(Sent(*queue, offset, body, self.now_ms, f"U{self.keys}", f"even{self.keys % 2}"))

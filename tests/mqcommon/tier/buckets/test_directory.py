@@ -130,6 +130,13 @@ def test_failed_reads(
         bucket.get_range("set/there", 0, 1)
 
 
+def test_a_file_system_without_hard_links_is_refused(bucket: DirectoryBucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP):
+        monkeypatch.setattr(os, "link", failing(number))
+        with pytest.raises(BucketRefused, match="makes no hard links"):
+            bucket.create("one", b"1")
+
+
 def test_a_link_whose_answer_nfs_has_lost_is_the_creators_own(
     bucket: DirectoryBucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,10 +218,11 @@ def test_a_directory_that_is_gone_is_away_and_has_no_missing_objects(bucket: Dir
         lambda: bucket.folders(""),
     ]
     for call in calls:
-        with pytest.raises(BucketAway, match="is its file system mounted"):
+        with pytest.raises(BucketAway, match="create the directory, or mount its file system"):
             call()
-    with pytest.raises(BucketAway, match="create it, or mount its file system"):
-        DirectoryBucket(str(tmp_path))
+    tmp_path.touch()
+    with pytest.raises(BucketAway, match="is no directory"):
+        bucket.create("two", b"")
 
 
 def test_a_directory_that_is_not_mounted_any_more_is_away(
@@ -222,7 +230,7 @@ def test_a_directory_that_is_not_mounted_any_more_is_away(
 ) -> None:
     monkeypatch.setattr(bucket, "_device", -1)
     for call in (lambda: bucket.get("none"), lambda: bucket.create("new", b"")):
-        with pytest.raises(BucketAway, match="on another file system than at the start"):
+        with pytest.raises(BucketAway, match="on another file system than before"):
             call()
     assert files(tmp_path) == set()
 
