@@ -176,6 +176,8 @@ class StretchCache:
                 if ahead:
                     self._ahead[piece] = None
                     self._ahead_bytes += piece.size
+            while self._used > self._max_bytes:  # one download is larger than the cache
+                self._drop_oldest()
             self._changed.notify_all()
 
     def _from_disk(self, run: Sequence[Piece]) -> list[bytes] | None:
@@ -224,10 +226,7 @@ class StretchCache:
         with self._changed:
             while self._used + self._coming + size > self._max_bytes:
                 if self._pieces:
-                    piece, data = self._pieces.popitem(last=False)
-                    self._used -= piece.size + _ENTRY_BYTES
-                    self._note_used(piece)
-                    dropped.append((piece, data))
+                    dropped.append(self._drop_oldest())
                 elif not self._coming:
                     break  # larger than the cache
                 elif not self._changed.wait(_WAIT_S):
@@ -236,6 +235,12 @@ class StretchCache:
         if self._disk is not None:
             for piece, data in dropped:
                 self._disk.put(piece, data)
+
+    def _drop_oldest(self) -> tuple[Piece, bytes]:
+        piece, data = self._pieces.popitem(last=False)
+        self._used -= piece.size + _ENTRY_BYTES
+        self._note_used(piece)
+        return piece, data
 
     def _note_used(self, piece: Piece) -> None:
         if piece in self._ahead:
