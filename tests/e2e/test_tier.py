@@ -1,7 +1,7 @@
 """Masters of a set with a bucket are killed again and again, while files go to an S3 server and leave their disks.
 
-Afterwards consumers read all that was acknowledged, from the first message on; most of it only the bucket has. A failure
-prints its seed.
+Afterwards consumers read all that was acknowledged, from the first message on; most of it only the bucket has. A
+failure prints its seed.
 """
 
 import sys
@@ -18,6 +18,7 @@ from skylark.mqcommon.errors import RemotingError, RequestRefused
 from tests.e2e.faults.sets import CONTROLLER, DLEDGER, MADE, SET, SINGLE
 from tests.e2e.load import Load, check_acknowledged, check_order, stored
 from tests.e2e.switches import PAUSE_S, QUEUES, SEND_TIMEOUT_MS, TOPIC
+from tests.support.amounts import rounds_or
 from tests.support.rounds import report
 from tests.support.waiting import until
 
@@ -33,7 +34,7 @@ OPTIONS = (
 )
 # CI kills the masters of two modes, and the nightly run those of all, very often.
 CASES = [
-    *((mode, 2) for mode in (SINGLE, CONTROLLER)),
+    *((mode, 1) for mode in (SINGLE, CONTROLLER)),
     *(pytest.param(mode, 25, marks=[pytest.mark.nightly]) for mode in (SINGLE, SET, CONTROLLER, DLEDGER)),
 ]
 
@@ -89,7 +90,7 @@ async def test_what_was_acknowledged_is_read_from_the_bucket(
             async with trio.open_nursery() as senders:
                 for sender in range(SENDERS):
                     senders.start_soon(load.send, sender)
-                for _ in range(rounds):
+                for _ in range(rounds_or(rounds)):
                     await one_round(at, admin, load, random, mode)
                 await load.more_from(NAME, FEW)
                 load.stopping = True
