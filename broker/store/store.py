@@ -52,6 +52,7 @@ from skylark.broker.store.queue.queues import Queues
 from skylark.broker.store.queue.tags import TagCodes
 from skylark.broker.store.reader import Entry, GetResult, GetStatus, first_offset, read_queue, shown_first_offset
 from skylark.broker.store.recovery import PagesLost, Progress, Recovery, RecoveryReport, StoreFiles
+from skylark.broker.store.restored import RestoredFrom
 from skylark.broker.store.sums.block_sums import Block
 from skylark.broker.store.sums.derived_sums import DerivedRows, IndexRows, QueueRows, read_sums, write_sums
 from skylark.broker.store.sums.sum_files import SumFiles
@@ -150,6 +151,8 @@ class MessageStore:
         self.copies = 0
         #: Whether the store lacks queues whose messages all came before its log.
         self.begun = BegunAt(fs, directory)
+        #: Which manifest of a bucket the store was made of.
+        self.restored = RestoredFrom(fs, directory)
         #: How the clock was set while this store is open; `check_clock` notes that.
         self.clock_steps = ClockSteps()
         # --- how far the store is on disk. The first two are set when the store is opened.
@@ -215,6 +218,7 @@ class MessageStore:
     def _recover(self, progress: Progress) -> RecoveryReport:
         fs, directory = self._fs, self.options.directory
         self.begun.load()
+        self.restored.load()
         self._checkpoint = StoreCheckpoint(fs, f"{directory}/checkpoint")
         state = self._checkpoint.state
         ours = state.log_offset is not None

@@ -9,9 +9,9 @@ import cbor2
 import trio
 
 from skylark.broker.tier.tasks import UploadTask, task_to_wire
-from skylark.broker.tier.worker import LENGTH, UPLOAD, segment_of
+from skylark.broker.tier.worker import LENGTH, PURGE, UPLOAD, segment_of
 from skylark.mqcommon.tier.bucket import BucketAway
-from skylark.mqcommon.tier.manifest import Segment
+from skylark.mqcommon.tier.manifest import Segment, encode_span
 
 _MAX_ANSWER_BYTES = 64 * 1024 * 1024
 
@@ -26,8 +26,17 @@ class ChildUploader:
 
     async def upload(self, path: str, task: UploadTask) -> Segment:
         """See `Uploader`. Cancelled, or when the child fails, the child is killed: its objects are never listed."""
+        made = await self._made(UPLOAD, path, task)
+        assert made is not None
+        return made
+
+    async def purge(self, segment: Segment, task: UploadTask) -> Segment | None:
+        """See `Uploader`; as `upload`."""
+        return await self._made(PURGE, encode_span([segment]), task)
+
+    async def _made(self, kind: str, given: str | bytes, task: UploadTask) -> Segment | None:
         try:
-            return segment_of(await self._ask([UPLOAD, self._url, self._timeout_s, path, task_to_wire(task)]))
+            return segment_of(await self._ask([kind, self._url, self._timeout_s, given, task_to_wire(task)]))
         except (OSError, trio.BrokenResourceError, trio.ClosedResourceError, EOFError) as error:
             raise BucketAway(f"the process that uploads has failed: {error}") from error
 

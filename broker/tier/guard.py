@@ -130,11 +130,10 @@ class BucketGuard(Part):
                 elif manifest.end >= store.begun.offset:
                     await self._learn()
         except BucketError as error:
-            self._judge()
             logger.debug("tier: the bucket cannot be compared with the store: %s", error)
-            return False
         self._judge()
-        return not store.begun.offset and not self._admission.holds(Reason.BUCKET)
+        self._report()
+        return self._is_fresh and not store.begun.offset and not self._admission.holds(Reason.BUCKET)
 
     async def _refresh(self) -> Manifest | None:
         manifest = await trio.to_thread.run_sync(self._view.refresh, limiter=self._thread, abandon_on_cancel=True)
@@ -162,6 +161,15 @@ class BucketGuard(Part):
         self._judge()
         self._changed.set()
 
+    def _report(self) -> None:
+        why = self._admission.why(Reason.BUCKET)
+        if why != self._reported:
+            if why:
+                logger.error("tier: sends are refused: %s", why)
+            else:
+                logger.info("tier: sends are taken again: store and bucket fit")
+            self._reported = why
+
     def _judge(self) -> None:
         manifest = self._view.manifest
         end = (manifest.end if manifest else 0) if self._is_read else None
@@ -170,9 +178,3 @@ class BucketGuard(Part):
             self._admission.refuse(Reason.BUCKET, why)
         else:
             self._admission.allow(Reason.BUCKET)
-        if why != self._reported:
-            if why:
-                logger.error("tier: sends are refused: %s", why)
-            else:
-                logger.info("tier: sends are taken again: store and bucket fit")
-            self._reported = why

@@ -80,18 +80,24 @@ class SetOwner:
 
     # --- ownership
 
-    def claim(self, term: int | None) -> None:
+    def claim(self, term: int | None, restored: tuple[int, int] | None = None) -> None:
         """Become the owner. ``term``: of the Controllers or the group; None: the brokers elect nobody.
 
+        ``restored``: as `RestoredFrom.manifest`.
         Raises Deposed when an owner of a later term is there, Disagrees when the bucket has another log.
         """
         newest = self._manifests.newest()
         if newest is not None:
             # Before anybody is deposed.
             self._compare(newest)
-        known = newest.term if newest is not None else 0
+        anew_after = None if restored is None else self._begins_after(newest, *restored)
+        known = newest.term if newest is not None and anew_after is None else 0
         manifest = self._manifests.claim(
-            known if term is None else term, self._owner, self._clock.now_ms(), self._log.segment_bytes
+            known if term is None else term,
+            self._owner,
+            self._clock.now_ms(),
+            self._log.segment_bytes,
+            anew_after=anew_after,
         )
         # Another owner may have written meanwhile.
         self._compare(manifest)
@@ -100,6 +106,18 @@ class SetOwner:
             # The log ended earlier when its new master was chosen: these bytes are in no log of the set.
             logger.info("tier: copies of the open file end after this log, or differ from it: they are dropped")
             self.commit(lambda base: base.without_tails())
+
+    def _begins_after(self, newest: Manifest | None, number: int, generation: int) -> int | None:
+        """The number of the manifest that a new generation follows; None if that has begun already."""
+        if newest is not None and newest.generation > generation:
+            return None
+        if newest is None or newest.number != number:
+            raise Disagrees(
+                f"{self._bucket.url}, set {self._set}, was written after this store was made of it: another broker of"
+                " the set is alive. Stop this broker, and start it with an empty directory as a slave of that one; or"
+                " stop that one, and make this store again: mqadmin tierRestore"
+            )
+        return number
 
     def check(self) -> None:
         """Read the newest manifest. Raises Deposed when it is another owner's."""
@@ -213,6 +231,35 @@ class SetOwner:
             yield piece
 
     # --- what is deleted
+
+    def segment_after(self, offset: int) -> tuple[Segment | None, Segment | None]:
+        """The first segment that ends after ``offset``, and the one before it."""
+        last: Segment | None = None
+        for span in self.manifest.spans:
+            segments = decode_span(self._bucket.get(span.stored.name))
+            if span.end > offset:
+                return _after(segments, offset, last)
+            last = segments[-1]
+        return _after(self.manifest.segments, offset, last)
+
+    def replace_segment(self, old: Segment, new: Segment) -> None:
+        """List ``new``, whose objects are in the bucket and were read back, in place of ``old``."""
+        gone = [old.index.name, old.keys.name, *(stored.name for _, stored in old.classes)]
+
+        def changed(segments: Sequence[Segment]) -> list[Segment]:
+            return [new if each == old else each for each in segments]
+
+        for number, span in enumerate(self.manifest.spans):
+            if span.start <= old.start < span.end:
+                segments = changed(decode_span(self._bucket.get(span.stored.name)))
+                made = span_of(segments, self._put_span(segments))
+                self.commit(partial(_with_span, number=number, old=span, new=made, gone=gone))
+                return
+
+        def change(base: Manifest) -> Manifest:
+            return base.with_segments_changed(changed(base.segments), gone) if old in base.segments else base
+
+        self.commit(change)
 
     def note_deletions(self, deleted: Mapping[str, int]) -> None:
         """Hide the messages of deleted topics: topic -> the end of the log at its deletion."""
@@ -367,3 +414,11 @@ def _with_span(base: Manifest, *, number: int, old: Span, new: Span | None, gone
     if number < len(base.spans) and base.spans[number] == old:
         return base.with_span_changed(number, new, gone)
     return base
+
+
+def _after(segments: Sequence[Segment], offset: int, before: Segment | None) -> tuple[Segment | None, Segment | None]:
+    for segment in segments:
+        if segment.end > offset:
+            return segment, before
+        before = segment
+    return None, before

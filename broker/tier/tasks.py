@@ -48,6 +48,9 @@ class Uploader(Protocol):
     async def upload(self, path: str, task: UploadTask) -> Segment:
         """Upload the file at ``path``. Raises DamagedFile and BucketError."""
 
+    async def purge(self, segment: Segment, task: UploadTask) -> Segment | None:
+        """``segment`` without the records that ``task.tombstones`` cover; None if it has none. Raises BucketError."""
+
     async def rest(self) -> None:
         """There is nothing to upload for now."""
 

@@ -11,6 +11,7 @@ import logging
 import random
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 import trio
@@ -153,6 +154,8 @@ class Tier(Part):
         # A segment whose objects are in the bucket, and that no manifest lists yet.
         self._pending: Segment | None = None
         self._noted: Mapping[str, int] = {}
+        # Segments from this offset on are not purged yet; None: no purge was asked for.
+        self._purge_at: int | None = None
         # When what is due next, by the monotonic clock.
         self._tail_ms = self._retention_ms = self._sweep_ms = self._rest_ms = 0
         # --- failures
@@ -192,7 +195,7 @@ class Tier(Part):
     def _role_changed(self, before: Role, now: Role) -> None:
         if before.is_master != now.is_master:
             self._is_stopped = False
-            self._owner = self._pending = None
+            self._owner = self._pending = self._purge_at = None
             self._retry_ms = 0
             self._step_scope.cancel()
             self._wake.set()
@@ -245,6 +248,8 @@ class Tier(Part):
         if await self._upload_next(self._owner):
             return 0.0
         await self._do_due(self._owner)
+        if await self._purge_next(self._owner):
+            return 0.0
         return LOOK_S
 
     async def _call(self, function: Callable[..., T], *args: Any) -> T:
@@ -312,7 +317,10 @@ class Tier(Part):
             await self._call(probe, self.bucket)
             self._is_probed = True
         owner = SetOwner(self.bucket, self.broker_set, self._log, self._clock)
-        await self._call(owner.claim, self._sources.term())
+        restored = self._store.restored
+        await self._call(owner.claim, self._sources.term(), restored.manifest)
+        if restored.manifest is not None:
+            await self._call(restored.forget)
         self._owner, self._noted = owner, {}
         now_ms = self._clock.monotonic_ms()
         self._tail_ms = self._retention_ms = now_ms
@@ -353,6 +361,25 @@ class Tier(Part):
             "tier: the log from %d to %d is in the bucket: records=%d manifest=%d",
             pending.start, pending.end, pending.records, owner.manifest.number,
         )  # fmt: skip
+        return True
+
+    async def _purge_next(self, owner: SetOwner) -> bool:
+        """Remove deleted topics from the next segment; returns whether there was one."""
+        if self._purge_at is None:
+            return False
+        segment, before = await self._call(owner.segment_after, self._purge_at)
+        if segment is None or not owner.manifest.tombstones:
+            self._purge_at = None
+            return False
+        task = self._task(owner, segment.start, segment.end - segment.start)
+        task = replace(task, before=None if before is None else before.index, crcs=())
+        made = await self._uploader.purge(segment, task)
+        self._rest_ms = self._clock.monotonic_ms() + REST_MS
+        if made is not None and self._sources.may_write():
+            await self._call(owner.replace_segment, segment, made)
+            await self._took(owner)
+            logger.info("tier: deleted topics are gone from %s", segment.folder)
+        self._purge_at = segment.end
         return True
 
     def _task(self, owner: SetOwner, start: int, size: int) -> UploadTask:
@@ -407,7 +434,11 @@ class Tier(Part):
 
     def begin_purge(self) -> None:
         """Remove the bytes of deleted topics from the bucket, from now on. RequestRefused unless this is the owner."""
-        raise RequestRefused(ResponseCode.SYSTEM_ERROR, "not yet")
+        if self._owner is None:
+            why = self._problem or ("it has not begun yet" if self._role.now.is_master else "it is not the master")
+            raise RequestRefused(ResponseCode.SYSTEM_BUSY, f"this broker does not write to its bucket: {why}")
+        self._purge_at = 0
+        self._wake.set()
 
     def status(self) -> TierStatus:
         """What `mqadmin tierStatus`, metrics and the doctor show."""
@@ -437,5 +468,8 @@ class Tier(Part):
             status.epoch, status.manifest, status.start = manifest.epoch, manifest.number, manifest.start
             status.tail_to = manifest.tails[-1].end if manifest.tails else manifest.end
             status.oldest_ms = min([each.first_ms for each in oldest], default=0)
+            if self._purge_at is not None:
+                status.purge_left = sum([each.segments for each in manifest.spans if each.end > self._purge_at])
+                status.purge_left += sum([each.end > self._purge_at for each in manifest.segments])
             status.tombstones, status.leftovers = len(manifest.tombstones), len(manifest.leftovers)
         return status

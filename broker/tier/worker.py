@@ -30,7 +30,9 @@ from skylark.mqcommon.tier.opening import open_bucket
 LENGTH: Final = struct.Struct(">I")
 DONE: Final = "done"
 DAMAGED: Final = "damaged"
+NOTHING: Final = "nothing"
 UPLOAD: Final = "upload"
+PURGE: Final = "purge"
 # The broker's own work comes first.
 _NICE = 10
 
@@ -56,13 +58,13 @@ def _read(stream: BinaryIO) -> list[Any] | None:
 
 
 def _answer(request: Sequence[Any], buckets: dict[str, Bucket]) -> list[Any]:
-    kind, url, timeout_s, path, rows = request
+    kind, url, timeout_s, given, rows = request
     try:
         bucket = buckets.get(url)
         if bucket is None:
             bucket = buckets[url] = open_bucket(url, timeout_s=timeout_s)
-        segment = run(kind, bucket, path, task_from_wire(rows))
-        return [DONE, encode_span([segment]), ()]
+        made = run(kind, bucket, given, task_from_wire(rows))
+        return [DONE, encode_span([made]), ()] if made is not None else [NOTHING, "", ()]
     except DamagedFile as error:
         return [DAMAGED, str(error), list(error.blocks)]
     except (SkylarkError, OSError) as error:
@@ -71,19 +73,28 @@ def _answer(request: Sequence[Any], buckets: dict[str, Bucket]) -> list[Any]:
         return ["", traceback.format_exc(), ()]
 
 
-def run(kind: str, bucket: Bucket, path: str, task: UploadTask) -> Segment:
-    """Do one task on the file at ``path``. Raises DamagedFile and BucketError."""
+def run(kind: str, bucket: Bucket, given: Any, task: UploadTask) -> Segment | None:
+    """Do one task: UPLOAD the file at the path ``given``, or PURGE the segment that is encoded in it.
+
+    Raises DamagedFile and BucketError.
+    """
+    if kind == PURGE:
+        from skylark.broker.tier.purge import purge
+
+        return purge(bucket, decode_span(given)[0], task)
     assert kind == UPLOAD
     from skylark.broker.tier.upload import upload
 
-    with open(path, "rb") as file:
+    with open(given, "rb") as file:
         # Not closed here: arrays are on the map as long as they live.
         return upload(bucket, mmap.mmap(file.fileno(), task.size, access=mmap.ACCESS_READ), task)
 
 
-def segment_of(answer: Sequence[Any]) -> Segment:
+def segment_of(answer: Sequence[Any]) -> Segment | None:
     """The result in an answer of this process. Raises the error in it."""
     kind, value, blocks = answer
+    if kind == NOTHING:
+        return None
     if kind == DONE:
         return decode_span(value)[0]
     if kind == DAMAGED:

@@ -42,11 +42,13 @@ def wire_tier(core: Core, replicated: Replicated, healing: Healing, limit: Calla
     except UserError as error:
         raise UserError(f"tierPath: {error}") from None
     broker_set = set_name(options.broker_name)
-    view = TierView(bucket, broker_set, options.tier_cache_bytes)
+    index_bytes = options.tier_cache_bytes // 4
+    view = TierView(bucket, broker_set, index_bytes)
     disk_cache = None
     if options.tier_disk_cache_bytes:
         disk_cache = f"{options.store_path_root_dir}/{CACHE_FILE}", options.tier_disk_cache_bytes
-    reads = OlderReads(view, store, clock, cache_bytes=options.tier_cache_bytes, disk_cache=disk_cache)
+    cache_bytes = options.tier_cache_bytes - index_bytes
+    reads = OlderReads(view, store, clock, cache_bytes=cache_bytes, disk_cache=disk_cache)
     guard = BucketGuard(view, store, core.flusher, core.admission, role, elects_master=options.elects_master)
     topics = core.metadata.topics
 

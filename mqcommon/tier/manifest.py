@@ -21,8 +21,10 @@ SPAN_SEGMENTS: Final = 1_000
 LEFTOVER_MS: Final = 24 * 3600 * 1000
 #: The most leftovers of a manifest: retention goes on when they are removed.
 MAX_LEFTOVERS: Final = 4_000
-#: An epoch is a term, of a Controller or of DLedger, and the number of the owner in this term in so many low bits.
+#: An epoch is a generation, in 32 bits a term, of a Controller or of DLedger, and the number of the owner in this term
+#: in so many low bits. A generation ends when all members of the set were lost: then terms may begin with 1 again.
 TERM_BITS: Final = 20
+_TERMS: Final = 1 << 32
 _MAGIC: Final = b"SKTM"
 _SPAN_MAGIC: Final = b"SKTS"
 _VERSION: Final = 1
@@ -136,17 +138,25 @@ class Manifest:
         """The next manifest of the same owner, without changes."""
         return replace(self, number=self.number + 1, created_ms=now_ms)
 
-    def taken_over(self, term: int, owner: bytes, now_ms: int) -> "Manifest":
-        """The next manifest, of a new owner, in ``term``. ValueError if an owner of a later term created this one."""
-        if self.epoch >> TERM_BITS > term:
-            raise ValueError(f"manifest {self.number} is of term {self.epoch >> TERM_BITS}, after term {term}")
-        epoch = max(self.epoch + 1, term << TERM_BITS)
+    def taken_over(self, term: int, owner: bytes, now_ms: int, *, anew: bool = False) -> "Manifest":
+        """The next manifest, of a new owner, in ``term``. ``anew``: of a new generation.
+
+        ValueError if an owner of a later term of the generation created this one.
+        """
+        if self.term > term and not anew:
+            raise ValueError(f"manifest {self.number} is of term {self.term}, after term {term}")
+        epoch = max(self.epoch + 1, ((self.generation + anew) * _TERMS + term) << TERM_BITS)
         return replace(self, number=self.number + 1, created_ms=now_ms, epoch=epoch, owner=owner)
 
     @property
     def term(self) -> int:
-        """The term of the owner."""
-        return self.epoch >> TERM_BITS
+        """The term of the owner, in its generation."""
+        return (self.epoch >> TERM_BITS) % _TERMS
+
+    @property
+    def generation(self) -> int:
+        """How often the set was made anew of the bucket."""
+        return (self.epoch >> TERM_BITS) // _TERMS
 
     def with_segment(self, segment: Segment) -> "Manifest":
         """Append a segment; tails of its bytes become leftovers. ValueError unless it begins where the last ends."""

@@ -73,20 +73,23 @@ class ManifestLog:
         """The manifest with this number. Raises NoSuchObject, DamagedObject."""
         return decode_manifest(self._bucket.get(self._name(number)))
 
-    def claim(self, term: int, owner: bytes, now_ms: int, segment_bytes: int) -> Manifest:
+    def claim(
+        self, term: int, owner: bytes, now_ms: int, segment_bytes: int, *, anew_after: int | None = None
+    ) -> Manifest:
         """Become the owner of the set, by a manifest with a greater epoch; returns that manifest.
 
         ``term``: of the Controller or DLedger; 0 where there is none. ``segment_bytes``: for the first manifest.
-        Raises Deposed when an owner of a later term is there.
+        ``anew_after``: a new generation begins after the manifest with this number.
+        Raises Deposed when an owner of a later term is there, or with ``anew_after`` a later manifest.
         """
         while True:
             base = self.newest()
             if base is None:
                 wanted = first_manifest(term, owner, now_ms, segment_bytes)
-            elif base.term > term:
+            elif base.number != anew_after if anew_after is not None else base.term > term:
                 raise Deposed(base)
             else:
-                wanted = base.taken_over(term, owner, now_ms)
+                wanted = base.taken_over(term, owner, now_ms, anew=anew_after is not None)
             try:
                 self.append(wanted)
             except (Deposed, ArrivedLate) as newer:

@@ -6,6 +6,7 @@ index has whatever else was in the file but zeros. Neighbours: gather.py (the wa
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
 from zlib import crc32
 
 from skylark.mqcommon.message.layout import HEAD_V4, MIN_RECORD
@@ -38,9 +39,10 @@ def restore_segment(
     """
     found = done = 0
     for _, stored in segment.classes:
-        for records, placed in _placed(read_pieces(bucket, stored), stored, segment, out):
-            found += records
-            progress(done + placed)
+        for piece in located(read_pieces(bucket, stored), stored, segment):
+            _put(piece, segment.start, out)
+            found += len(piece.places)
+            progress(done + piece.start)
         done += stored.size
     if found < segment.records:
         raise NotWhole(
@@ -78,37 +80,48 @@ def read_pieces(bucket: Bucket, stored: StoredObject) -> Iterator[bytes]:
         raise DamagedObject(f"{stored.name}: its bytes are not those that were written (CRC)")
 
 
-def _placed(
-    pieces: Iterator[bytes], stored: StoredObject, segment: Segment, out: memoryview
-) -> Iterator[tuple[int, int]]:
-    """Put all records of an object where they belong; yields (records, bytes of the object so far) for each piece."""
+class Piece(NamedTuple):
+    """Whole records of an object: ``data`` begins at byte ``start`` of it. ``places``: (at, size, physical offset)."""
+
+    start: int
+    data: bytes
+    places: list[tuple[int, int, int]]
+
+
+def located(pieces: Iterator[bytes], stored: StoredObject, segment: Segment) -> Iterator[Piece]:
+    """The records of an object of ``segment``, and where in the log they were. DamagedObject if there are others."""
     start, end, place = segment.start, segment.end, _PLACE.unpack_from
     left, done = b"", 0
     for piece in pieces:
         data = left + piece if left else piece
-        view, limit, at, records = memoryview(data), len(data), 0, 0
-        # Neighbours in the object that were neighbours in the file are copied together.
-        run_at, run_to = 0, -1
+        limit, at = len(data), 0
+        places: list[tuple[int, int, int]] = []
         while at + _HEAD_BYTES <= limit:
             size, physical = place(data, at)
             if size < MIN_RECORD or not start <= physical <= end - size:
                 raise DamagedObject(f"{stored.name}: there is no record of this segment at byte {done + at}")
             if at + size > limit:
                 break
-            if physical != run_to:
-                _copy(out, run_to - (at - run_at) - start, view[run_at:at])
-                run_at, run_to = at, physical
-            run_to += size
+            places.append((at, size, physical))
             at += size
-            records += 1
-        _copy(out, run_to - (at - run_at) - start, view[run_at:at])
+        yield Piece(done, data, places)
         left = data[at:]
         done += at
-        yield records, done
     if left:
         raise DamagedObject(f"{stored.name} ends amid a record")
 
 
-def _copy(out: memoryview, at: int, data: memoryview) -> None:
-    if data:
-        out[at : at + len(data)] = data
+def _put(piece: Piece, start: int, out: memoryview) -> None:
+    """Copy the records to their places in ``out``, which begins at ``start`` of the log."""
+    view = memoryview(piece.data)
+    # Neighbours in the object that were neighbours in the file are copied together.
+    run_at = run_end = 0
+    run_to = -1
+    for at, size, physical in piece.places:
+        if physical - run_to != at - run_at:
+            if run_end > run_at:
+                out[run_to - start : run_to - start + run_end - run_at] = view[run_at:run_end]
+            run_at, run_to = at, physical
+        run_end = at + size
+    if run_end > run_at:
+        out[run_to - start : run_to - start + run_end - run_at] = view[run_at:run_end]

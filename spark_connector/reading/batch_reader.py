@@ -146,7 +146,14 @@ def _pulled_rows(
                 for buffer in joined(pulls(reader, wanted, options, lambda lost: report_lost([lost], options))):
                     yield Piece(wanted, buffer)
 
-    for some in ahead(together(pieces(), options.max_records_per_batch)):
+    yield from decode_pieces(ahead(together(pieces(), options.max_records_per_batch)), schema, options)
+
+
+def decode_pieces(
+    pieces: "Iterable[Sequence[Piece]]", schema: pa.Schema, options: ReadOptions
+) -> Iterator[pa.RecordBatch]:
+    """The rows of ``pieces``, which `together` has put in lists."""
+    for some in pieces:
         batch = decode_together(some, schema, options) if len(some) > 1 else None
         if batch is not None:
             yield batch

@@ -17,6 +17,7 @@ from skylark.mqcommon.backoff import Backoff
 from skylark.mqcommon.errors import BrokerError, RemotingError, RouteNotFound, SendFailed, SkylarkError
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.mqcommon.names import MASTER_ID
+from skylark.mqcommon.tier.bucket import BucketAway
 from skylark.sdk.consumer.expression import Sql
 from skylark.sdk.retry import is_refusal
 from skylark.spark_connector.offsets import MADE_AGAIN, LostRange, OffsetRange
@@ -53,8 +54,8 @@ class BrokersMissing(SkylarkError):
     """Brokers that have queues of a topic, or may have, are in no route now; see whole.py."""
 
 
-# Errors of brokers or NameServers that may answer later, except refusals, see `is_final`.
-AWAY = (RemotingError, BrokerError, RouteNotFound, SlaveBehind, ReadFailed, BrokersMissing)
+# Errors of brokers, NameServers or buckets that may answer later, except refusals, see `is_final`.
+AWAY = (RemotingError, BrokerError, RouteNotFound, SlaveBehind, ReadFailed, BrokersMissing, BucketAway)
 
 
 def is_final(error: SkylarkError) -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 from skylark.broker.options import BrokerOptions
 from skylark.broker.replication.role import RoleMachine
 from skylark.broker.store.store import MessageStore
+from skylark.broker.tier.purge import purge
 from skylark.broker.tier.tasks import Uploader, UploadTask
 from skylark.broker.tier.tier import Tier, TierSources
 from skylark.broker.tier.upload import upload
@@ -30,6 +31,9 @@ class InlineUploader:
     async def upload(self, path: str, task: UploadTask) -> Segment:
         self.tasks.append(task)
         return upload(self._bucket, self._fs.read(path), task)
+
+    async def purge(self, segment: Segment, task: UploadTask) -> Segment | None:
+        return purge(self._bucket, segment, task)
 
     async def rest(self) -> None:
         """There is no process to end."""

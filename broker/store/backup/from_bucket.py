@@ -17,6 +17,7 @@ from skylark.broker.store.checkpoint import StoreCheckpoint
 from skylark.broker.store.inventory import Inventory
 from skylark.broker.store.log.segment import PIECE_BYTES, file_path
 from skylark.broker.store.queue.ends import QueueEnds, write_queue_ends
+from skylark.broker.store.restored import RestoredFrom
 from skylark.broker.store.store import MessageStore, StoreOptions
 from skylark.mqcommon.disk.atomic import write_atomic
 from skylark.mqcommon.disk.files import FileSystem
@@ -162,6 +163,7 @@ class BucketRestore:
 
     def finish(self) -> None:
         """Let brokers open the store."""
+        RestoredFrom(self._fs, self._directory).note(self._manifest.number, self._manifest.generation)
         self._fs.remove(f"{self._directory}/{MARKER}")
         self._fs.fsync_dir(self._directory)
 

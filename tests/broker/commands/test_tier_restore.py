@@ -10,14 +10,16 @@ from skylark.broker.meta.metadata import Metadata
 from skylark.broker.options import BrokerOptions
 from skylark.broker.store.backup.manifest import refuse_unfinished
 from skylark.broker.store.store import MessageStore
+from skylark.broker.tier.owner import Disagrees, SetOwner
 from skylark.broker.tier.tasks import UploadTask
+from skylark.broker.tier.tier import StoreLog
 from skylark.broker.tier.upload import upload
 from skylark.mqcommon.clock import SystemClock
 from skylark.mqcommon.errors import StoreError, UserError
 from skylark.mqcommon.tier.bucket import BucketAway, DamagedObject
 from skylark.mqcommon.tier.layout import metadata_name, tail_name
 from skylark.mqcommon.tier.manifest import Manifest, Segment, StoredObject, Tail
-from skylark.mqcommon.tier.manifests import ManifestLog
+from skylark.mqcommon.tier.manifests import Deposed, ManifestLog
 from skylark.mqcommon.tier.metadata import MetadataCopy, encode_metadata
 from tests.broker.store.support import SMALL, open_store, put
 from tests.support.clock import ManualClock
@@ -204,6 +206,44 @@ def test_files_whose_records_are_over_stay_in_the_bucket() -> None:
     assert "the time of the others is over" in made.shortened
     store = reopened(fs)
     assert store.queues.get("old", 1).next_offset == 3
+    store.close()
+
+
+def test_a_set_that_was_lost_begins_with_any_term_and_its_old_owners_stay_deposed() -> None:
+    original, fs = Original(), MemoryFiles()
+    original.send(3)
+    original.clock.advance(1_000)
+    manifest = original.upload()
+    # The Controllers of the lost set had come to term 7.
+    manifest = original.manifests.claim(7, b"p" * 16, 9, SMALL.commitlog_segment_bytes)
+    restored(original, fs)
+    store = reopened(fs)
+    assert store.restored.manifest == (manifest.number, 0)
+    owner = SetOwner(original.bucket, SET, StoreLog(store), original.clock)
+    owner.claim(1, store.restored.manifest)
+    assert (owner.manifest.generation, owner.manifest.term) == (1, 1)
+    assert owner.manifest.epoch > manifest.epoch
+    # A crash before the note was removed.
+    owner.claim(1, store.restored.manifest)
+    store.restored.forget()
+    store.close()
+    assert reopened(fs).restored.manifest is None
+    owner.claim(2)
+    with pytest.raises(Deposed):
+        SetOwner(original.bucket, SET, StoreLog(store), original.clock).claim(1)
+    with pytest.raises(Deposed):
+        original.manifests.append(manifest.successor(10))
+
+
+def test_a_set_that_somebody_still_writes_is_not_begun_anew() -> None:
+    original, fs = Original(), MemoryFiles()
+    original.send(3)
+    manifest = original.upload()
+    restored(original, fs)
+    original.manifests.append(manifest.successor(10))
+    store = reopened(fs)
+    with pytest.raises(Disagrees, match="another broker of the set is alive"):
+        SetOwner(original.bucket, SET, StoreLog(store), original.clock).claim(None, store.restored.manifest)
     store.close()
 
 
