@@ -1,7 +1,7 @@
-"""A bucket that is silent, throttles, refuses writes or whose credentials have ended, under a broker with a small disk.
+"""A bucket that is silent, throttles, refuses writes, or lets nobody in, under a broker with a small disk.
 
-Sends go on as long as there is room, then they are refused with the reason. No file leaves the disk that the bucket does
-not have, and none of the other objects in the bucket is touched.
+Sends go on as long as there is room, then they are refused with the reason. No file leaves the disk that is not in the
+bucket, and none of the other objects in the bucket is touched.
 """
 
 from collections.abc import Callable
@@ -50,7 +50,7 @@ class Watched:
     def __init__(self, cluster: Cluster, admin: Admin, home: Path) -> None:
         self._admin = admin
         self.broker = cluster.brokers[0]
-        self._log = home / self.broker.name / "store" / "commitlog"
+        self._log = home / self.broker.name / "commitlog"
 
     def files(self) -> list[int]:
         return sorted(int(path.name) for path in self._log.iterdir())
