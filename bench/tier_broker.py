@@ -29,6 +29,7 @@ from skylark import Admin, Producer, PullConsumer
 from skylark.mqcommon.tier.layout import set_name
 from skylark.mqcommon.tier.manifests import ManifestLog
 from skylark.mqcommon.tier.restore import restore_segment
+from skylark.mqcommon.tier.segment_index import SegmentIndex
 
 TOPIC = "bench"
 POLL_S = 0.1
@@ -119,7 +120,8 @@ def restored(sides: Sides) -> float:
     assert manifest is not None
     began = time.perf_counter()
     for segment in manifest.segments:
-        restore_segment(sides.bucket, segment, memoryview(bytearray(segment.end - segment.start)))
+        rest = SegmentIndex.decode(sides.bucket.get(segment.index.name)).rest
+        restore_segment(sides.bucket, segment, rest, memoryview(bytearray(segment.end - segment.start)))
     return (manifest.end - manifest.start) / 1e6 / (time.perf_counter() - began)
 
 
