@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 RETRY_S = 5.0
 # A slave may begin anew at any time.
-LOOK_S = 30.0
+LOOK_S = 1.0
 # Between two turns of the event loop: some 5 ms.
 _QUEUES_AT_ONCE = 500
 

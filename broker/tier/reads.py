@@ -31,6 +31,7 @@ from skylark.mqcommon.tier.manifest import Manifest
 from skylark.mqcommon.tier.records import stored_records
 from skylark.mqcommon.tier.segment_index import STRETCH_BYTES, Stretch
 from skylark.mqcommon.tier.view import Located, TierView, class_object
+from skylark.remoting.net.steps import slices
 from skylark.remoting.protocol.codes import ResponseCode
 
 logger = logging.getLogger(__name__)
@@ -38,6 +39,9 @@ logger = logging.getLogger(__name__)
 # How often the newest manifest is read, and after a failure.
 REFRESH_S = 30.0
 REFRESH_AGAIN_S = 5.0
+# Queues that are looked at in a turn of the event loop, and whose first offsets are found between two refreshes.
+QUEUES_AT_ONCE = 5_000
+MAX_FIRSTS = 1_000
 # What a reader of few messages downloads at once.
 SMALL_BYTES = 256 * 1024
 # The most bytes that one read looks at to find what a filter wants.
@@ -133,7 +137,8 @@ class OlderReads(Part):
                 for _ in range(AHEAD_THREADS):
                     nursery.start_soon(self._work_ahead)
                 while True:
-                    is_known = await trio.to_thread.run_sync(self._try_refresh, abandon_on_cancel=True)
+                    names = await self._unknown_queues()
+                    is_known = await trio.to_thread.run_sync(self._try_refresh, names, abandon_on_cancel=True)
                     await trio.sleep(REFRESH_S if is_known else REFRESH_AGAIN_S)
         finally:
             self._token = None
@@ -142,9 +147,22 @@ class OlderReads(Part):
         """Remove what the cache has on disk."""
         self.cache.close()
 
-    def _try_refresh(self) -> bool:
+    async def _unknown_queues(self) -> list[QueueName]:
+        """Some of the queues whose first offsets are not known, of those that have lost messages in the store."""
+        found: list[QueueName] = []
+        for queues in slices(list(self._store.queues), QUEUES_AT_ONCE):
+            for queue in queues:
+                name = queue.topic, queue.queue_id
+                if queue.min_offset and name not in self._firsts and len(found) < MAX_FIRSTS:
+                    found.append(name)
+            await trio.lowlevel.checkpoint()
+        return found
+
+    def _try_refresh(self, names: Sequence[QueueName]) -> bool:
         try:
             self._call(self._refresh)
+            for topic, queue_id in names:
+                self._call(partial(self._find_first, topic, queue_id))
         except (RequestRefused, OlderDamaged):
             return False
         return True
@@ -261,29 +279,38 @@ class OlderReads(Part):
         located = self._located(queue, offset)
         if located is None:
             return OlderRead(end, is_gone=True)
+        if queue not in self._firsts:
+            self._find_first(*queue)
         if offset < located.row.first_offset:
             first = self._find_first(*queue)
             if first is None or offset < first:
                 return OlderRead(end if first is None else min(first, end), is_gone=True)
-        stretches = self._view.stretches(located, offset, end)
-        at, looked = 0, 0
-        # A filter may want none of the messages in the first stretches.
+        # Up to the next segment, and what is looked at: a filter may want none of the messages in the first stretches.
+        stop, looked = min(located.row.next_offset, end), 0
         size = min(max(max_bytes, SMALL_BYTES), DOWNLOAD_BYTES)
-        while at < len(stretches) and not taking.is_full and looked < SCAN_BYTES:
-            group = stretches[at : at + max(size // STRETCH_BYTES, 1)]
+        while offset < stop and not taking.is_full and not taking.has_messages and looked < SCAN_BYTES:
+            group, offset = self._next_stretches(located, offset, stop, size)
             for data in self._bytes_of(located, group):
                 taking.add(data)
                 looked += len(data)
                 if taking.is_full:
                     break
-            at += len(group)
-            if taking.has_messages:
-                break
+            else:
+                # There may be no messages up to the next stretch, or the next segment.
+                taking.next_offset = offset = max(taking.next_offset, offset)
             size = DOWNLOAD_BYTES
-        if at >= len(stretches) and not taking.is_full:
-            # There may be offsets without messages up to the next segment.
-            taking.next_offset = max(taking.next_offset, min(located.row.next_offset, end))
         return taking.result
+
+    def _next_stretches(self, located: Located, offset: int, stop: int, size: int) -> tuple[Sequence[Stretch], int]:
+        """(the stretches with the messages from ``offset`` on, some ``size`` bytes, the offset after them)."""
+        row = located.row
+        # One stretch more, which tells where the others end. A segment may have many thousands.
+        near = offset + max((size + 2 * STRETCH_BYTES) * row.records // row.size, 1)
+        found = self._view.stretches(located, offset, min(near, stop))
+        group = _first_bytes(found, size)
+        if len(group) < len(found):
+            return group, found[len(group)].first_offset
+        return group, min(near, stop)
 
     def _bytes_of(self, located: Located, stretches: Sequence[Stretch]) -> list[bytes]:
         """The bytes of stretches that follow each other, from the cache or the bucket."""
@@ -345,15 +372,14 @@ class OlderReads(Part):
             located = self._view.locate(*ahead.queue, offset)
             if located is None:
                 break
-            group = _first_bytes(self._view.stretches(located, offset, located.row.next_offset), DOWNLOAD_BYTES)
+            begin = max(offset, located.row.first_offset)
+            group, offset = self._next_stretches(located, begin, located.row.next_offset, DOWNLOAD_BYTES)
             by_position, pieces = _pieces(located, group)
             if not group or not self.cache.read_ahead(pieces, partial(self._download, located, by_position)):
                 break
             if number <= reader.depth // 2:
                 # When the reader comes to the middle.
                 reader.turn = max(group[0].first_offset, ahead.offset + 1)
-            after = self._view.stretches(located, group[-1].first_offset, located.row.next_offset)[1:2]
-            offset = after[0].first_offset if after else located.row.next_offset
 
     # --- failures
 
@@ -461,7 +487,8 @@ def _first_bytes(stretches: Sequence[Stretch], most: int) -> Sequence[Stretch]:
     """The first stretches, ``most`` bytes in all, but at least one."""
     size = 0
     for number, stretch in enumerate(stretches):
-        size += stretch.size
+        # A stretch may be a little longer than the others.
+        size += min(stretch.size, STRETCH_BYTES)
         if size > most and number:
             return stretches[:number]
     return stretches

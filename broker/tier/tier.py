@@ -33,7 +33,7 @@ from skylark.mqcommon.tier.manifest import Manifest, Segment, Span
 from skylark.mqcommon.tier.manifests import Deposed
 from skylark.mqcommon.tier.opening import probe
 from skylark.remoting.protocol.codes import ResponseCode
-from skylark.remoting.protocol.requests.tier import FOLLOWER, OWNER, STOPPED, TierStatus
+from skylark.remoting.protocol.requests.tier import FOLLOWER, OWNER, STARTING, STOPPED, TierStatus
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class TierView(Protocol):
         """Read by the newest manifest from now on; returns it."""
 
 
-class Copies(Protocol):
+class MetadataSource(Protocol):
     """Makes copies of the metadata."""
 
     async def make(self) -> bytes | None:
@@ -84,7 +84,7 @@ class TierSources:
     term: Callable[[], int | None]
     classes: Callable[[], Mapping[str, int]]
     deletions: Callable[[], Mapping[str, int]]
-    metadata: "Copies"
+    metadata: MetadataSource
     suspect: Callable[[Sequence[int]], None]
 
 
@@ -444,7 +444,12 @@ class Tier(Part):
         """What `mqadmin tierStatus`, metrics and the doctor show."""
         manifest, owner = self.manifest, self._owner
         retry_ms = -1 if self._is_stopped else max(self._retry_ms - self._clock.monotonic_ms(), 0)
-        role = FOLLOWER if not self._role.now.is_master else STOPPED if owner is None else OWNER
+        if not self._role.now.is_master:
+            role = FOLLOWER
+        elif owner is None:
+            role = STOPPED if self._problem else STARTING
+        else:
+            role = OWNER
         segments, size = self._in_bucket
         status = TierStatus(
             role=role,

@@ -6,8 +6,10 @@ come on stdin and answers go to stdout, as CBOR after its length. The process en
 
 import mmap
 import os
+import select
 import struct
 import sys
+import threading
 import traceback
 from collections.abc import Sequence
 from typing import Any, BinaryIO, Final
@@ -40,6 +42,7 @@ _NICE = 10
 def main() -> None:
     """Answer requests until there are no more."""
     os.nice(_NICE)
+    threading.Thread(target=_end_with_broker, daemon=True).start()
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # nothing that a library prints may get between the answers
     buckets: dict[str, Bucket] = {}
@@ -47,6 +50,14 @@ def main() -> None:
         answer = cbor2.dumps(_answer(request, buckets))
         answers.write(LENGTH.pack(len(answer)) + answer)
         answers.flush()
+
+
+def _end_with_broker() -> None:
+    """End this process at once when the broker has gone: nobody would list what it uploads."""
+    stdin = select.poll()
+    stdin.register(0, 0)  # the end of the pipe is reported, and nothing else
+    stdin.poll()
+    os._exit(0)
 
 
 def _read(stream: BinaryIO) -> list[Any] | None:
@@ -85,9 +96,13 @@ def run(kind: str, bucket: Bucket, given: Any, task: UploadTask) -> Segment | No
     assert kind == UPLOAD
     from skylark.broker.tier.upload import upload
 
-    with open(given, "rb") as file:
-        # Not closed here: arrays are on the map as long as they live.
-        return upload(bucket, mmap.mmap(file.fileno(), task.size, access=mmap.ACCESS_READ), task)
+    file = os.open(given, os.O_RDONLY)
+    try:
+        view = mmap.mmap(file, task.size, access=mmap.ACCESS_READ)
+    finally:
+        os.close(file)
+    # The map is not closed here: arrays are on it as long as they live.
+    return upload(bucket, view, task)
 
 
 def segment_of(answer: Sequence[Any]) -> Segment | None:

@@ -85,7 +85,7 @@ class Bucket(Protocol):
         """Remove objects; one that is not there is no error."""
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Objects whose names begin with ``prefix``, in the order of their names. New objects may be missing."""
+        """Objects whose names begin with ``prefix``, in no certain order. New objects may be missing."""
 
     def folders(self, prefix: str) -> Sequence[str]:
         """The folders directly below the folder ``prefix`` ("": the bucket itself), sorted. New ones may be missing."""

@@ -16,17 +16,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from skylark.mqcommon.errors import ProtocolError, SkylarkError
-from skylark.mqcommon.message.batch import decode_batch
-from skylark.mqcommon.message.compression import decompressed
 from skylark.mqcommon.message.flags import (
     BORN_HOST_V6,
-    COMPRESSED,
     TRANSACTION_COMMIT,
     TRANSACTION_MASK,
     TRANSACTION_NONE,
     WRAPPED,
 )
-from skylark.mqcommon.message.inner import MAX_INNER, said_count
+from skylark.mqcommon.message.inner import said_count
 from skylark.mqcommon.message.layout import (
     BLANK_BYTES,
     BLANK_MAGIC,
@@ -39,8 +36,9 @@ from skylark.mqcommon.message.layout import (
     SIZE_MAGIC,
     TAIL_BYTES_V1,
 )
-from skylark.mqcommon.message.properties import KEYS, UNIQ_KEY, find_property
+from skylark.mqcommon.message.properties import KEYS, UNIQ_KEY
 from skylark.mqcommon.message.record import decode_record
+from skylark.mqcommon.message.record_keys import index_keys, record_keys
 from skylark.mqcommon.tier.key_hash import WORD_BYTES, key_hash, key_hashes, topic_seed
 
 Ints = NDArray[np.int64]
@@ -50,12 +48,23 @@ MAX_REST_BYTES = 16 * 1024 * 1024
 # Rows whose fields are looked at together.
 ROWS_AT_ONCE = 1 << 17
 # Records that are compared with the first of a run at once, and records that are read one by one after a short run.
-_MAX_REACH, _MIN_RUN, _ONE_BY_ONE = 1 << 16, 16, 256
+_MAX_REACH, _MIN_RUN, _ONE_BY_ONE = 1 << 16, 16, 1024
 _MAX_TOPIC_BYTES = 255
 _MAGICS = MAGIC_V1, MAGIC_V2
 _MAGIC_BYTES = tuple(magic.to_bytes(4, "big") for magic in _MAGICS)
 _MAGIC_AT = HEAD_V4.starts["magic"]
 _PLACE = HEAD_V4.reader("size", "magic", "physical_offset")
+_SIZE = HEAD_V4.reader("size")
+# The fields of a head that are needed, as they are with hosts of IPv4.
+_FIELDS = tuple(name for name in HEAD_V4.codes if "host" not in name)
+_HEAD = np.dtype(
+    {
+        "names": list(_FIELDS),
+        "formats": [f">{HEAD_V4.codes[name]}" for name in _FIELDS],
+        "offsets": [HEAD_V4.starts[name] for name in _FIELDS],
+        "itemsize": HEAD_V4.size,
+    }
+)
 # By the two bits of sysFlag for IPv6.
 _LAYOUTS = [HEADS[kind * BORN_HOST_V6] for kind in range(4)]
 _HEAD_BYTES = np.array([head.size for head in _LAYOUTS])
@@ -113,7 +122,7 @@ def file_rows(view: View, start: int, unproved: Sequence[tuple[int, int]], start
         found = _sound_between(view, start, gap, end)
         more += found
         inside = np.array(found, np.int64)
-        for part, stop in _gaps(inside, inside + reader.field("size", inside), end, gap):
+        for part, stop in _gaps(inside, inside + reader.sizes(inside), end, gap):
             rest += ((start + at, data) for at, data in _not_zeros(view, part, stop))
             if sum(len(data) for _, data in rest) > MAX_REST_BYTES:
                 raise TooDamaged(
@@ -148,16 +157,26 @@ def _walk(view: View, start: int) -> Iterator[Ints]:
                 reach = _MAX_REACH if run == most else max(2 * run, _MIN_RUN)
                 continue
             reach = _MIN_RUN
-        singles: list[int] = []
-        for _ in range(_ONE_BY_ONE):
-            singles.append(at)
-            at += size
-            if at + MIN_RECORD > end:
-                break
-            size, magic = unpack(view, at)
-            if magic not in _MAGICS or not MIN_RECORD <= size <= end - at:
-                break
-        yield np.array(singles, np.int64)
+        singles = _one_by_one(view, at, end)
+        at = int(singles[-1])
+        yield singles[:-1]
+
+
+def _one_by_one(view: View, at: int, end: int) -> Ints:
+    """Where up to `_ONE_BY_ONE` records begin that follow each other from ``at`` on, and where the last one ends."""
+    places = [at]
+    add, size_at, last = places.append, _SIZE.unpack_from, end - MIN_RECORD
+    for _ in range(_ONE_BY_ONE):
+        at += size_at(view, at)[0]
+        add(at)
+        if at > last:
+            break
+    found = np.array(places, np.int64)
+    # Only now the magics: all at once.
+    magics = np.ndarray(max(end - 3, 0), ">u4", view, strides=(1,))[found[:-1] + _MAGIC_AT]
+    sizes = np.diff(found)
+    bad = np.flatnonzero((magics != MAGIC_V1) & (magics != MAGIC_V2) | (sizes < MIN_RECORD) | (found[1:] > end))
+    return found[: int(bad[0]) + 1] if len(bad) else found
 
 
 def _next_head(view: View, start: int, at: int, end: int) -> int:
@@ -232,29 +251,41 @@ class _Reader:
             code: np.ndarray(max(size - int(code[2]) + 1, 0), code, view, strides=(1,))
             for code in (">i2", ">i4", ">i8")
         }
+        self._heads = np.ndarray(max(size - HEAD_V4.size + 1, 0), _HEAD, view, strides=(1,))
         self._buffer = pa.py_buffer(view)
-        self._queues: dict[tuple[bytes, int, bool], int] = {}
-        self._topics: dict[bytes, bool] = {}
+        # Topics and queues, and their numbers.
+        self._numbers: dict[bytes, int] = {}
+        self._queues: dict[tuple[int, int, bool], int] = {}
 
-    def field(self, name: str, starts: Ints, shift: Ints | int = 0) -> Ints:
-        """The number in the field ``name`` of the head; ``shift``: how much longer the hosts before it are."""
-        code = {"i": ">i4", "I": ">i4", "q": ">i8"}[HEAD_V4.codes[name]]
-        found: Ints = self._by_type[code][starts + (HEAD_V4.starts[name] + shift)].astype(np.int64)
+    def sizes(self, starts: Ints) -> Ints:
+        """The sizes that the heads of these records have."""
+        found: Ints = self._by_type[">i4"][starts].astype(np.int64)
+        return found
+
+    def _shifted(self, heads: NDArray[Any], name: str, starts: Ints, shift: Ints) -> Ints:
+        """The number in the field ``name``; ``shift``: how much longer the hosts before it are than those of IPv4."""
+        found: Ints = heads[name].astype(np.int64)
+        rows = np.flatnonzero(shift)
+        if len(rows):
+            column = self._by_type[heads[name].dtype.str]
+            found[rows] = column[starts[rows] + HEAD_V4.starts[name] + shift[rows]]
         return found
 
     def _places(self, starts: Ints) -> "_Places":
-        sizes = self.field("size", starts)
+        # One copy of all heads: their fields are then close together.
+        heads = self._heads[starts]
+        sizes, flags = heads["size"].astype(np.int64), heads["sys_flag"].astype(np.int64)
         ends = starts + sizes
-        layouts = self.field("sys_flag", starts) >> BORN_HOST_V6.bit_length() - 1 & 3
+        layouts = flags >> BORN_HOST_V6.bit_length() - 1 & 3
         head_bytes = _HEAD_BYTES[layouts]
         sound = starts + head_bytes + TAIL_BYTES_V1 <= ends
         head_bytes = np.where(sound, head_bytes, HEAD_V4.size)
-        body_bytes = self.field("body_length", starts, head_bytes - HEAD_V4.size)
+        body_bytes = self._shifted(heads, "body_length", starts, head_bytes - HEAD_V4.size)
         bodies = starts + head_bytes
         sound &= (body_bytes >= 0) & (bodies + body_bytes + TAIL_BYTES_V1 <= ends)
         # From here on a row that is not sound has places within its record that mean nothing.
         topics = np.where(sound, bodies + body_bytes, starts)
-        is_v1 = (self._by_type[">i4"][starts + _MAGIC_AT].astype(np.int64) & 0xFFFFFFFF) == MAGIC_V1
+        is_v1 = heads["magic"] == MAGIC_V1
         topic_bytes = np.where(is_v1, self._bytes[topics], self._by_type[">i2"][topics]).astype(np.int64)
         topics += np.where(is_v1, 1, 2)
         sound &= (topic_bytes > 0) & (topic_bytes <= _MAX_TOPIC_BYTES) & (topics + topic_bytes + 2 <= ends)
@@ -262,14 +293,25 @@ class _Reader:
         property_bytes = self._by_type[">i2"][properties].astype(np.int64)
         properties += 2
         sound &= (property_bytes >= 0) & (properties + property_bytes == ends)
-        sound &= self.field("physical_offset", starts) == starts + self._start
-        sound &= (self.field("queue_offset", starts) >= 0) & (self.field("queue_id", starts) >= 0)
-        self._check_bodies(starts, ends, bodies, body_bytes, sound)
-        self._check_topics(topics, topic_bytes, sound)
-        return _Places(sound, sizes, ends, layouts, topics, topic_bytes, properties)
+        offsets, queue_ids = heads["queue_offset"].astype(np.int64), heads["queue_id"].astype(np.int64)
+        sound &= (heads["physical_offset"] == starts + self._start) & (offsets >= 0) & (queue_ids >= 0)
+        self._check_bodies(heads["body_crc"], starts, ends, bodies, body_bytes, sound)
+        codes = self._check_topics(topics, topic_bytes, sound)
+        # The times of rows that are not sound mean nothing.
+        stored_ms = self._shifted(heads, "store_timestamp", starts, np.where(sound, _BORN_BYTES[layouts], 0))
+        return _Places(
+            sound, starts, sizes, ends, flags, queue_ids, offsets, stored_ms, topics, topic_bytes, codes, properties
+        )
 
-    def _check_bodies(self, starts: Ints, ends: Ints, bodies: Ints, body_bytes: Ints, sound: NDArray[np.bool_]) -> None:
-        crcs = self.field("body_crc", starts) & CRC_MASK
+    def _check_bodies(
+        self,
+        crcs: NDArray[Any],
+        starts: Ints,
+        ends: Ints,
+        bodies: Ints,
+        body_bytes: Ints,
+        sound: NDArray[np.bool_],
+    ) -> None:
         with memoryview(self._view) as view:
             for first, last in self._unproved:
                 low, high = np.searchsorted(ends, first, "right"), np.searchsorted(starts, last)
@@ -277,16 +319,19 @@ class _Reader:
                     if sound[row]:
                         body = int(bodies[row])
                         found = crc32(view[body : body + int(body_bytes[row])]) & CRC_MASK
-                        sound[row] = found == int(crcs[row])
+                        sound[row] = found == int(crcs[row]) & CRC_MASK
 
-    def _check_topics(self, topics: Ints, topic_bytes: Ints, sound: NDArray[np.bool_]) -> None:
+    def _check_topics(self, topics: Ints, topic_bytes: Ints, sound: NDArray[np.bool_]) -> Ints:
+        """The numbers in `_names` of the topics of the rows that are sound."""
         rows = np.flatnonzero(sound)
+        numbers = np.full(len(sound), -1, np.int64)
         codes, names = self._encoded(topics[rows], topic_bytes[rows])
-        for name in names:
-            if name not in self._topics:
-                self._topics[name] = _is_topic(name)
-        are_names = np.array([self._topics[name] for name in names], np.bool_)
-        sound[rows] = are_names[codes] if len(rows) else True
+        known = self._numbers
+        of_names = np.array([known.setdefault(name, len(known)) for name in names], np.int64)
+        are_names = np.array([_is_topic(name) for name in names], np.bool_)
+        if len(rows):
+            numbers[rows], sound[rows] = of_names[codes], are_names[codes]
+        return numbers
 
     def _encoded(self, starts: Ints, lengths: Ints) -> tuple[Ints, list[bytes]]:
         """(number of each text in the list, the list) of the texts at these places, which are in ascending order."""
@@ -307,13 +352,14 @@ class _Reader:
         columns = [self._columns(starts[at : at + ROWS_AT_ONCE]) for at in range(0, len(starts), ROWS_AT_ONCE)]
         columns = columns or [self._columns(starts)]
         firsts = np.cumsum([0, *(len(each.starts) for each in columns[:-1])])
+        names = list(self._numbers)
 
         def joined(number: int) -> NDArray[Any]:
             return np.concatenate([each[number] for each in columns])
 
         return FileRows(
             *(joined(0), joined(1), joined(2), joined(3), joined(4), joined(5)),
-            queues=[Queue(topic.decode(), queue_id, is_shadow) for topic, queue_id, is_shadow in self._queues],
+            queues=[Queue(names[number].decode(), queue_id, shadow) for number, queue_id, shadow in self._queues],
             rest=(),
             key_rows=np.concatenate([each.key_rows + first for each, first in zip(columns, firsts, strict=True)]),
             key_hashes=joined(7),
@@ -322,11 +368,11 @@ class _Reader:
     def _columns(self, starts: Ints) -> "_Columns":
         places = self._places(starts)
         if not places.sound.all():
-            starts, places = starts[places.sound], _Places._make(column[places.sound] for column in places)
-        flags = self.field("sys_flag", starts)
-        queue, seeds = self._queue_numbers(starts, places, flags)
+            places = _Places._make(column[places.sound] for column in places)
+        starts = places.starts
+        queue, seeds = self._queue_numbers(places)
         counts = np.ones(len(starts), np.int64)
-        is_batch = flags & WRAPPED == WRAPPED
+        is_batch = places.flags & WRAPPED == WRAPPED
         key_rows, hashes = self._keys(places, seeds, ~is_batch)
         rows_of_batches, hashes_of_batches = [key_rows], [hashes]
         for row in np.flatnonzero(is_batch).tolist():
@@ -338,27 +384,25 @@ class _Reader:
             starts,
             places.sizes,
             queue,
-            self.field("queue_offset", starts),
+            places.offsets,
             counts,
-            self.field("store_timestamp", starts, _BORN_BYTES[places.layouts]),
+            places.stored_ms,
             np.concatenate(rows_of_batches),
             np.concatenate(hashes_of_batches),
         )
 
-    def _queue_numbers(
-        self, starts: Ints, places: "_Places", flags: Ints
-    ) -> tuple[NDArray[np.int32], NDArray[np.uint64]]:
+    def _queue_numbers(self, places: "_Places") -> tuple[NDArray[np.int32], NDArray[np.uint64]]:
         """(number of each row's queue, seed of the hashes of its keys)."""
-        codes, names = self._encoded(places.topics, places.topic_bytes)
-        seeds = np.array([topic_seed(name.decode()) for name in names], np.uint64)[codes]
-        transaction = flags & TRANSACTION_MASK
+        seeds = np.array([topic_seed(name.decode("utf-8", "replace")) for name in self._numbers], np.uint64)
+        transaction = places.flags & TRANSACTION_MASK
         shadow = (transaction != TRANSACTION_NONE) & (transaction != TRANSACTION_COMMIT)
-        mixed = pa.array((codes << 32 | self.field("queue_id", starts)) << 1 | shadow).dictionary_encode()
+        mixed = pa.array((places.topic_numbers << 32 | places.queue_ids) << 1 | shadow).dictionary_encode()
         numbers = []
         for value in mixed.dictionary.to_pylist():
-            key = names[value >> 33], value >> 1 & 0xFFFFFFFF, bool(value & 1)
+            key = value >> 33, value >> 1 & 0xFFFFFFFF, bool(value & 1)
             numbers.append(self._queues.setdefault(key, len(self._queues)))
-        return np.array(numbers, np.int32)[mixed.indices.to_numpy(zero_copy_only=False)], seeds
+        queues = np.array(numbers, np.int32)[mixed.indices.to_numpy(zero_copy_only=False)]
+        return queues, seeds[places.topic_numbers]
 
     def _count(self, properties: int, end: int) -> int:
         try:
@@ -371,15 +415,7 @@ class _Reader:
     def _inner_hashes(self, start: int, size: int) -> list[int]:
         """The hashes of the keys of an inner batch, and of its messages."""
         record = decode_record(self._view[start : start + size], check_crc=False)
-        keys = _keys_in(record.properties)
-        try:
-            body = decompressed(record.body, record.sys_flag) if record.sys_flag & COMPRESSED else record.body
-            rows, _ = decode_batch(body, 0, MAX_INNER)
-        except ProtocolError:
-            rows = []  # found by its own keys only
-        for _, _, properties in rows:
-            keys += _keys_in(properties)
-        return [key_hash(record.topic, key) for key in dict.fromkeys(keys)]
+        return [key_hash(record.topic, key) for key in record_keys(record)]
 
     def _keys(
         self, places: "_Places", seeds: NDArray[np.uint64], wanted: NDArray[np.bool_]
@@ -411,7 +447,7 @@ class _Reader:
             found.append(key_hashes(data, at, lengths, seeds[rows[numbers]]))
             result_rows.append(rows[numbers])
         for number in np.flatnonzero(odd).tolist():
-            keys = _keys_in(data[bounds[number] : bounds[number + 1]].tobytes())
+            keys = list(dict.fromkeys(index_keys(data[bounds[number] : bounds[number + 1]].tobytes())))
             row = int(rows[number])
             topic = self._topic(places, row)
             result_rows.append(np.full(len(keys), row, np.int64))
@@ -437,14 +473,19 @@ class _Columns(NamedTuple):
 
 
 class _Places(NamedTuple):
-    """Where the parts of records are in the file."""
+    """Fields of records, and where their parts are in the file."""
 
     sound: NDArray[np.bool_]
+    starts: Ints
     sizes: Ints
     ends: Ints
-    layouts: Ints
+    flags: Ints
+    queue_ids: Ints
+    offsets: Ints
+    stored_ms: Ints
     topics: Ints
     topic_bytes: Ints
+    topic_numbers: Ints
     properties: Ints
 
 
@@ -476,11 +517,3 @@ def _have_blanks(data: NDArray[np.uint8], at: Ints, stops: Ints) -> NDArray[np.b
     blanks = np.flatnonzero((data == _SPACE) | ((data >= _TAB) & (data <= _RETURN)))
     found: NDArray[np.bool_] = np.searchsorted(blanks, at) < np.searchsorted(blanks, stops)
     return found
-
-
-def _keys_in(properties: bytes) -> list[bytes]:
-    """The unique key and the words of KEYS."""
-    unique = find_property(properties, UNIQ_KEY.encode())
-    words = find_property(properties, KEYS.encode())
-    keys = [*([unique] if unique else []), *(words or b"").split()]
-    return list(dict.fromkeys(keys))

@@ -31,6 +31,7 @@ _PAGE_HEAD = struct.Struct("<II")
 _BLOCK = struct.Struct("<II")
 _END = struct.Struct("<II")
 _LEVEL: Final = 1
+_LOW: Final = np.uint64(0xFFFFFFFF)
 
 
 def encode_keys(
@@ -48,28 +49,26 @@ def encode_keys(
 def _key_pages(hashes: Columns, places: Columns) -> tuple[KeyPages, bytes]:
     count = len(hashes)
     if not count:
-        return KeyPages(0, 0, 0), b""
+        return KeyPages(0, 0), b""
     pages = -(-count // _PAGE_KEYS)
-    order = np.argsort(hashes)
-    hashes = hashes[order]
-    rows = np.empty(count, KEY)
-    rows["tail"] = hashes & np.uint64(0xFFFFFFFF)
-    rows["place"] = places[order]
-    numbers = _pages_of(hashes, pages)
-    bounds = np.searchsorted(numbers, np.arange(pages + 1))
-    page_rows = int(np.diff(bounds).max())
+    # The page and the lower half of the hash, by which the rows of a page are sorted.
+    wanted = (hashes >> np.uint64(32)) * np.uint64(pages) & ~_LOW | hashes & _LOW
+    order = np.argsort(wanted)
+    wanted = wanted[order]
+    bounds = np.searchsorted(wanted, np.arange(pages, dtype=np.uint64) << np.uint64(32))
+    counts = np.diff(bounds, append=count)
+    page_rows = int(counts.max())
+    rows = np.zeros((pages, page_rows), KEY)
+    numbers = np.repeat(np.arange(pages), counts)
+    at = numbers, np.arange(count) - bounds[numbers]
+    rows["tail"][at] = wanted & _LOW
+    rows["place"][at] = places[order]
     parts: list[bytes] = []
-    for first, end in pairwise(bounds.tolist()):
-        # Hashes rise, so do the lower halves only where the upper ones are equal: sort by the lower ones.
-        page = np.sort(rows[first:end], order="tail")
-        content = page.tobytes().ljust(page_rows * KEY.itemsize, b"\0")
-        parts += [_PAGE_HEAD.pack(end - first, _page_crc(end - first, content)), content]
+    for number, page in enumerate(rows):
+        content = page.tobytes()
+        parts += [_PAGE_HEAD.pack(counts[number], _page_crc(int(counts[number]), content)), content]
     data = b"".join(parts)
-    return KeyPages(page_rows, pages, len(data)), data
-
-
-def _pages_of(hashes: Columns, pages: int) -> Columns:
-    return (hashes >> np.uint64(32)) * np.uint64(pages) >> np.uint64(32)
+    return KeyPages(page_rows, pages), data
 
 
 def page_range(pages: KeyPages, hash_: int) -> tuple[int, int] | None:

@@ -86,6 +86,9 @@ class ManifestLog:
             base = self.newest()
             if base is None:
                 wanted = first_manifest(term, owner, now_ms, segment_bytes)
+            elif anew_after is not None and base.owner == owner:
+                # An earlier call has created it, and did not see the answer.
+                return base
             elif base.number != anew_after if anew_after is not None else base.term > term:
                 raise Deposed(base)
             else:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from skylark.mqcommon.message.layout import HEAD_V4, MIN_RECORD
-from skylark.mqcommon.tier.bucket import Bucket, DamagedObject
+from skylark.mqcommon.tier.bucket import Bucket, BucketError, DamagedObject
 from skylark.mqcommon.tier.manifest import Segment, StoredObject
 
 #: How much of an object is asked for at once, and by how many threads.
@@ -21,7 +21,7 @@ _PLACE = HEAD_V4.reader("size", "physical_offset")
 _HEAD_BYTES = _PLACE.size
 
 
-class NotWhole(DamagedObject):
+class NotWhole(BucketError):
     """The bucket has only a part of a file's records: the time of some is over, or their topics were purged."""
 
 

@@ -1,17 +1,8 @@
 """The index of a segment: where each queue's records are in the objects of the classes. Needs numpy.
 
-    head 96 | queues (zlib) | stretches | rest (zlib)
-
-head: magic 4, version 2, codec 2, start 8, end 8, bytes of queues 4, topics 4, rows of queues 4, rows of stretches 4,
-bytes of rest 4, CRC of queues 4, CRC of rest 4, rows in a page of keys 4, pages of keys 4, bytes of keys' pages 8,
-objects of classes 4, zeros 20, CRC of the head 4. Numbers are little-endian.
-queues: the lengths of the topics 2 each, the topics, rows of `QUEUE` sorted by topic and queue id, a row of `CLASS` for
-each object. The table has all queues of the set that were ever seen, also those without records in this segment: so
-bisection over segments finds an offset, and a queue that is missing begins later.
-stretches: rows of `STRETCH`, one for each 64 KiB of a queue's records. A stretch has whole records, and its CRC-32 is
-compared when it is read. The rows of a queue have a CRC of their own, so a reader fetches the rows of its queue only.
-rest: what in the file of the log is neither a sound record nor zeros; with it the file is made again byte for byte.
-
+A queue has a row of `QUEUE`, and for each 64 KiB of its records a row of `STRETCH`. A stretch has whole records, whose
+CRC-32 is compared when they are read. The table has all queues of the set that were ever seen, also those without
+records in this segment: so bisection over segments finds an offset, and a queue that is missing begins later.
 A queue has a life: its topic may be deleted and made again, and its offsets begin with 0 again. ``birth`` is the
 physical offset of the first record of the life. Of two lives the one with the greater birth counts.
 Neighbours: index_builder.py (makes it), keys.py, view.py (reads).
@@ -36,7 +27,15 @@ HEAD_BYTES: Final = 96
 _MAGIC: Final = b"SKTI"
 _VERSION: Final = 1
 _ZLIB: Final = 1
-_HEAD = struct.Struct("<4sHHqqIIIIIIIIIQI20x")
+# The parts of an index: head | queues (zlib) | stretches | rest (zlib). Numbers are little-endian.
+# head: magic 4, version 2, codec 2, start 8, end 8, bytes of queues 4, topics 4, rows of queues 4, rows of stretches 4,
+#   bytes of rest 4, CRC of queues 4, CRC of rest 4, rows in a page of keys 4, pages of keys 4,
+#   objects of classes 4, zeros 28, CRC of the head 4.
+# queues: the lengths of the topics 2 each, the topics, rows of QUEUE sorted by topic and queue id, a row of CLASS for
+#   each object.
+# stretches: rows of STRETCH. Those of a queue have a CRC of their own, so a reader fetches its queue's rows only.
+# rest: what in the file of the log is neither a sound record nor zeros; with it the file is made again byte for byte.
+_HEAD = struct.Struct("<4sHHqqIIIIIIIIII28x")
 _CRC = struct.Struct("<I")
 LEVEL: Final = 1
 _MAX_TABLE_BYTES: Final = 1024 * 1024 * 1024
@@ -125,7 +124,6 @@ class KeyPages(NamedTuple):
 
     page_rows: int
     pages: int
-    pages_bytes: int
 
 
 class IndexHead(NamedTuple):
@@ -142,13 +140,12 @@ class IndexHead(NamedTuple):
     rest_crc: int
     key_page_rows: int
     key_pages: int
-    key_pages_bytes: int
     classes: int
 
     @property
     def keys(self) -> KeyPages:
         """How the object with the keys is divided."""
-        return KeyPages(self.key_page_rows, self.key_pages, self.key_pages_bytes)
+        return KeyPages(self.key_page_rows, self.key_pages)
 
     @property
     def queues_end(self) -> int:

@@ -53,6 +53,7 @@ class TierView:
         self._bucket = bucket
         self._log = ManifestLog(bucket, set_name)
         self._refreshing = threading.Lock()
+        self._using = threading.Lock()
         self._cache = _Cache(cache_bytes)
         self._spans = _Cache(_SPANS_KEPT)
         self._segments = _Segments(None, self._span)
@@ -74,9 +75,14 @@ class TierView:
             return manifest
 
     def use(self, manifest: Manifest) -> None:
-        """Read as ``manifest`` says from now on: the owner has created it, or a driver gave it to this task."""
-        self._segments = _Segments(manifest, self._span)
-        self._manifest = manifest
+        """Read as ``manifest`` says from now on, if it is not older than the one before.
+
+        The owner has created it, or the driver gave it to this task.
+        """
+        with self._using:
+            if self._manifest is None or manifest.number >= self._manifest.number:
+                self._segments = _Segments(manifest, self._span)
+                self._manifest = manifest
 
     @property
     def count(self) -> int:
@@ -157,11 +163,6 @@ class TierView:
                 raise DamagedObject(f"{name}: the {stretch.size} bytes from {stretch.position} on are damaged")
             at += stretch.size
         return data
-
-    def first_store_ms(self, topic: str, queue_id: int) -> int | None:
-        """The least store time in the oldest segment with records of a queue."""
-        first = self.locate(topic, queue_id, 0)
-        return None if first is None else first.row.first_ms
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int | None:
         """The first offset with this store time or a later one; None if the bucket has none."""

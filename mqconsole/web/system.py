@@ -82,7 +82,7 @@ REPLICAS = (
     Column("suspects", "Suspects", texts.count, is_number=True, hint="damaged blocks that could not be repaired"),
     Column("awaySince", "Away since", lambda value: texts.moment(value) if value else texts.NONE),
 )
-_ROLES = {"OWNER": "writes", "FOLLOWER": "reads", "STOPPED": "stopped"}
+_ROLES = {"OWNER": "writes", "FOLLOWER": "reads", "STOPPED": "stopped", "STARTING": "starts"}
 BUCKETS = (
     Column("brokerName", "Set"),
     Column("brokerAddr", "Address"),

@@ -18,6 +18,7 @@ from skylark.spark_connector.jobs.session import named_values, session
 from skylark.spark_connector.jobs.tables import DELTA, ICEBERG, PARQUET, Table, check_target, table_of
 from skylark.spark_connector.offsets import OffsetRange
 from skylark.spark_connector.options.read import FAIL, ReadOptions
+from skylark.spark_connector.reading.pulling import when_back
 from skylark.spark_connector.tier.cutting import ranges_in, rows_of
 from skylark.spark_connector.tier.directory import TierSet, open_tier
 
@@ -78,7 +79,8 @@ def export(spark: SparkSession, given: dict[str, str], table: Table, segments: i
             f"--option {limits[0]}: an export goes on where the table ends, and has all messages after that"
         )
     with open_tier(options) as tier:
-        tier.topic_queues(options.topics[0])  # raises if the bucket has nothing of the topic
+        # Raises if the bucket has nothing of the topic.
+        when_back(lambda: tier.topic_queues(options.topics[0]), options.broker_wait_ms)
         for one in tier.sets_of(options.topics[0]):
             yield _export_set(spark, given, options, table, one, segments)
 

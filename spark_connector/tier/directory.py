@@ -27,7 +27,6 @@ from skylark.sdk.routes import TopicQueues
 from skylark.spark_connector.offsets import OffsetRange
 from skylark.spark_connector.options.read import ReadOptions
 from skylark.spark_connector.reading.planning import QueueDirectory, ask_all
-from skylark.spark_connector.reading.pulling import when_back
 from skylark.spark_connector.tasks import Splitting
 from skylark.spark_connector.tier.cutting import cut, rows_of, segments_of
 
@@ -66,7 +65,6 @@ class TierSet:
         self.name = name
         self.folder = quote(name, safe="")
         self.view = TierView(bucket, self.folder, INDEX_BYTES)
-
         self._queues: dict[str, list[int]] = {}
         self._spans: dict[MessageQueue, OffsetSpan] = {}
 
@@ -95,8 +93,11 @@ class TierSet:
         """The first and the next offset of a queue; an empty span if the bucket has nothing of it."""
         found = self._spans.get(queue)
         if found is None:
-            bounds = self.view.bounds(queue.topic, queue.queue_id) or (0, 0)
-            found = self._spans[queue] = OffsetSpan(*bounds)
+            bounds = self.view.bounds(queue.topic, queue.queue_id)
+            newest = self._row(len(self) - 1, queue) if len(self) else None
+            # Retention may have removed all: the queue goes on where it was.
+            end = newest.next_offset if newest is not None else 0
+            found = self._spans[queue] = OffsetSpan(*(bounds or (end, end)))
         return found
 
     def bytes_of(self, segment: int) -> tuple[int, int]:
@@ -256,7 +257,7 @@ class TierDirectory(QueueDirectory):
         interval_s = min(self._options.discovery_interval_ms / 1000, 1)
         if self._refreshed_s is not None and self._now() - self._refreshed_s < interval_s:
             return
-        self._sets = when_back(self._found_sets, self._options.broker_wait_ms)
+        self._sets = self._found_sets()
         self._refreshed_s = self._now()
 
     def _found_sets(self) -> dict[str, TierSet]:
@@ -297,7 +298,7 @@ def open_tier(options: ReadOptions) -> Iterator[TierDirectory]:
 
 @contextmanager
 def opened_bucket(options: ReadOptions) -> Iterator[Bucket]:
-    """The bucket of the options. Errors of the bucket in the block name it."""
+    """The bucket of the options, open in the block."""
     bucket = open_bucket(options.tier_path, timeout_s=options.pull_timeout_ms / 1000)
     try:
         yield bucket

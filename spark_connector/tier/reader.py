@@ -123,10 +123,12 @@ def rows_of_task(partition: InputPartition, options: ReadOptions, columns: ReadC
         return
     keep_freed_memory()
     with one_line(), opened_bucket(options) as bucket:
-        yield from columns.finished(_stored_rows(bucket, task, options, columns.stored))
+        yield from columns.finished(stored_rows(bucket, task, options, columns.stored))
 
 
-def _stored_rows(bucket: Bucket, task: TierTask, options: ReadOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def stored_rows(bucket: Bucket, task: TierTask, options: ReadOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of ``task``, with the columns of ``schema``."""
+
     def on_lost(lost: LostRange) -> None:
         report_lost([lost], options)
 

@@ -76,7 +76,11 @@ async def test_a_broker_whose_disk_is_gone_comes_back_from_its_bucket(tmp_path: 
         async with Producer(at.nameserver) as producer:
             assert (await producer.send(Message("orders", b"new"))).queue_offset == len(bodies)
             assert (await producer.send(Message("other", b"new"))).queue_offset == 1
-        assert ": OWNER, " in (await run("tierStatus", "-b", at.broker)).stdout
+
+        async def owns_again() -> bool:
+            return ": OWNER, " in (await run("tierStatus", "-b", at.broker)).stdout
+
+        await until(owns_again)
 
     name = next(bucket.glob("broker-a/seg/*/0.log"))
     raw = bytearray(name.read_bytes())

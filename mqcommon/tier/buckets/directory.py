@@ -147,12 +147,10 @@ class DirectoryBucket:
         return os.path.join(self._root, name)
 
     def _walk(self, folder: str, beginning: str = "") -> Iterator[ObjectInfo]:
-        """Objects below ``folder`` in the order of their names, in which the ``/`` after a folder counts."""
-        named = [(entry.name + "/" if entry.is_dir() else entry.name, entry) for entry in self._entries(folder)]
-        for shown, entry in sorted(named, key=lambda each: each[0]):
-            name = f"{folder}/{entry.name}" if folder else entry.name
-            if not shown.startswith(beginning):
+        for entry in self._entries(folder):
+            if not entry.name.startswith(beginning):
                 continue
+            name = f"{folder}/{entry.name}" if folder else entry.name
             if entry.is_dir():
                 yield from self._walk(name)
                 continue

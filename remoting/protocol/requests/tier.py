@@ -7,9 +7,11 @@ from skylark.remoting.protocol.body import LONG, TEXT, Body, member
 from skylark.remoting.protocol.request import NOTHING, Request
 from skylark.remoting.protocol.rights import GET_CLUSTER, UPDATE_CLUSTER
 
-#: `TierStatus.role`. OFF: the broker has no tierPath. OWNER: it writes. FOLLOWER: it reads what the owner has written.
-#: STOPPED: it was the owner, or should be, and does not write, see `TierStatus.problem`.
+#: `TierStatus.role`. OFF: the broker has no tierPath. STARTING: it is about to own the set. OWNER: it writes.
+#: FOLLOWER: it reads what the owner has written. STOPPED: it was the owner, or should be, and does not write, see
+#: `TierStatus.problem`.
 OFF: Final = "OFF"
+STARTING: Final = "STARTING"
 OWNER: Final = "OWNER"
 FOLLOWER: Final = "FOLLOWER"
 STOPPED: Final = "STOPPED"

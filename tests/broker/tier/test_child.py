@@ -74,3 +74,23 @@ async def test_a_process_uploads_one_file_after_the_other_and_ends_when_it_rests
     assert not scope.cancelled_caught
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+async def test_a_process_that_works_ends_at_once_when_the_broker_has_gone(tmp_path: Path) -> None:
+    # Whoever opens this waits for a writer: the process is amid an upload.
+    os.mkfifo(tmp_path / "endless")
+    (tmp_path / "bucket").mkdir()
+    uploader = ChildUploader(f"file://{tmp_path}/bucket", 5)
+    async with trio.open_nursery() as nursery:
+
+        async def fails() -> None:
+            with pytest.raises(BucketAway, match="has ended"):
+                await uploader.upload(str(tmp_path / "endless"), task())
+
+        nursery.start_soon(fails)
+        await until(lambda: uploader._child is not None)
+        child = uploader._child
+        assert child is not None and child.stdin is not None
+        # What the broker's end does to the pipe.
+        await child.stdin.aclose()
+        await child.wait()

@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from random import Random
 from typing import NamedTuple
@@ -304,6 +305,35 @@ def test_a_bucket_that_is_away_is_no_answer() -> None:
             ask()
     bucket.is_away = False
     assert view.bounds("t", 0) == (0, 1)
+
+
+def test_a_view_never_goes_back_to_an_older_manifest() -> None:
+    bucket = MemoryBucket()
+    writer = written(3, bucket)
+    old = writer.log.read(writer.manifest.number - 1)
+    view = TierView(bucket, SET, CACHE)
+    view.use(writer.manifest)
+    view.use(old)
+    assert view.manifest == writer.manifest and view.count == 3
+
+
+def test_threads_share_a_view() -> None:
+    model = Model(7)
+    for _ in range(12):
+        model.write()
+    # So small that each thread drops what another has just read.
+    view = TierView(model.bucket, SET, 2_000)
+    view.refresh()
+
+    def read_all(queue: tuple[str, int]) -> None:
+        sent = model.of_queue(*queue)
+        wanted = [(each.sent.offset, model.writer.records[each.place]) for each in sent]
+        assert list(read_from(view, *queue, 0, 2**62)) == wanted
+        assert [view.record_at(each.place) for each in sent] == [model.writer.records[each.place] for each in sent]
+
+    queues = [(topic, queue_id) for topic in TOPICS for queue_id in range(2)]
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(read_all, queues * 4))
 
 
 def test_a_set_without_segments_has_nothing() -> None:

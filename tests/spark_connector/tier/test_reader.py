@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from skylark.mqcommon.errors import UserError
 from skylark.mqcommon.message.queue import MessageQueue
-from skylark.mqcommon.tier.bucket import BucketAway, BucketRefused
+from skylark.mqcommon.tier.bucket import Bucket, BucketAway, BucketRefused
 from skylark.mqcommon.tier.manifest import Tombstone
 from skylark.mqcommon.tier.opening import open_bucket
 from skylark.spark_connector.offsets import DataLost
@@ -34,9 +34,10 @@ from tests.spark_connector.tier.tiers import (
     reader_of,
     sent,
     tasks,
-    upload_store,
     writer,
 )
+from tests.support.buckets import S3Server
+from tests.support.uploaded_store import upload_store
 
 __all__ = ["bucket"]
 
@@ -47,7 +48,7 @@ def without_properties(row: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name != "properties"}
 
 
-def two_segments(bucket: CountingBucket, name: str = "broker-a") -> None:
+def two_segments(bucket: Bucket, name: str = "broker-a") -> None:
     """Queue 0 of topic t has offsets 0 to 199, queue 1 0 to 49; topic u has 0 to 9."""
     made = writer(bucket, name)
     made.add([*sent("t", 0, range(100)), *sent("u", 0, range(10)), *sent("t", 1, range(20))])
@@ -76,8 +77,16 @@ def test_messages_of_all_segments_and_brokers_are_read_once(bucket: CountingBuck
 
 def test_a_directory_is_a_bucket(tmp_path: Path) -> None:
     url = tmp_path.as_uri()
-    two_segments(open_bucket(url, timeout_s=1))  # type: ignore[arg-type]
+    two_segments(open_bucket(url, timeout_s=60))
     assert len(read(tierPath=url)) == 250
+
+
+def test_an_object_store_is_a_bucket(s3_server: S3Server, s3_url: str) -> None:
+    url = f"{s3_url}/a/prefix"
+    two_segments(open_bucket(url, timeout_s=60))
+    assert len(read(tierPath=url)) == 250
+    with s3_server.answering(403, "ExpiredToken"), pytest.raises(BucketRefused):
+        read(tierPath=url, brokerWaitMs="60000")
 
 
 def test_offsets_and_times_limit_what_is_read(bucket: CountingBucket) -> None:
@@ -147,7 +156,7 @@ def test_what_a_broker_has_uploaded_has_the_rows_of_its_store(bucket: CountingBu
             put(store, "t", number % 3, b"%d" % number * (number % 40), tag)
             if number % 7 == 0:
                 put_inner(store, "b", 0, [(0, b"%d-%d" % (number, row), b"") for row in range(number % 5 + 1)])
-    upload_store(bucket, tmp_path / "store")
+    upload_store(bucket, tmp_path / "store", "broker-a")
     for topic in ("t", "b"):
         of_store = [without_properties(row) for row in read_store(tmp_path / "store", topic=topic)]
         there = dict(zip(places(of_store), of_store, strict=True))

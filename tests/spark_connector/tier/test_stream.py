@@ -1,6 +1,7 @@
 """A stream of a bucket reads each message once, over restarts, while segments are added."""
 
 import pickle
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ class TierQuery:
 
     def __init__(self, **given: str) -> None:
         self.given = {
-            "tierPath": "file:///b", "topic": "t", "startingOffsets": "earliest", "brokerWaitMs": "0",
+            "tierPath": "file:///b", "topic": "t", "startingOffsets": "earliest",
             "discoveryIntervalMs": "0", **given,
         }  # fmt: skip
         self.log: list[Offset] = []
@@ -109,7 +110,7 @@ def test_a_batch_that_is_run_again_has_the_same_tasks(bucket: CountingBucket) ->
 def test_a_checkpoint_of_brokers_goes_on_in_the_bucket(bucket: CountingBucket) -> None:
     writer(bucket).add(sent("t", 0, range(50)))
     query = TierQuery()
-    query.log = [{"v": 1, "cluster": "DefaultCluster", "t|broker-a|0": 40}]
+    query.log = [{"v": 1, "cluster": "DefaultCluster", "t|broker-a|0": 40, "stamp@t@broker-a": 7}]
     query.start()
     assert query.rows == [("broker-a", 0, offset) for offset in range(40, 50)]
 
@@ -142,6 +143,19 @@ def test_a_stream_goes_on_when_the_bucket_is_back(bucket: CountingBucket, monkey
     assert query.trigger()
     assert query.rows == expected({"broker-a": 20})
     query.reader.stop()
+
+
+def test_a_queue_without_messages_goes_on_where_it_was(bucket: CountingBucket) -> None:
+    made = writer(bucket)
+    made.add(sent("t", 0, range(10)))
+    query = TierQuery()
+    query.start()
+    (segment,) = made.manifest.segments
+    made.change(made.manifest.successor(9_000).with_segments_changed([replace(segment, classes=())]))
+    query.start()
+    made.add(sent("t", 0, range(10, 15)))
+    query.start()
+    assert query.rows == expected({"broker-a": 15})
 
 
 def test_what_a_stream_of_a_bucket_cannot_do_is_refused(bucket: CountingBucket) -> None:

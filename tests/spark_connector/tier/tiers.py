@@ -2,15 +2,11 @@
 
 import contextlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from skylark.broker.tier.tasks import UploadTask
-from skylark.broker.tier.upload import upload
 from skylark.mqcommon.tier.bucket import Bucket
-from skylark.mqcommon.tier.manifests import ManifestLog
 from skylark.spark_connector.options.read import ReadOptions
 from skylark.spark_connector.schema import spark_schema
 from skylark.spark_connector.tier import directory, reader
@@ -96,18 +92,3 @@ def offsets(rows: list[dict[str, Any]], queue_id: int = 0) -> list[int]:
 
 def writer(bucket: Bucket, name: str = "broker-a") -> TierWriter:
     return TierWriter(bucket, set_name=name)
-
-
-def upload_store(bucket: Bucket, directory: Path, name: str = "broker-a") -> None:
-    """Upload the closed files of a store's log, as its broker does."""
-    log = ManifestLog(bucket, name)
-    paths = sorted((directory / "commitlog").iterdir())[:-1]
-    manifest = log.claim(0, b"o" * 16, 1, paths[0].stat().st_size)
-    for number, path in enumerate(paths):
-        before = manifest.segments[-1].index if manifest.segments else None
-        data = path.read_bytes()
-        task = UploadTask(
-            name, int(path.name), len(data), manifest.epoch, f"{number}", {}, before, {}, 0, len(data), [-1]
-        )
-        manifest = manifest.successor(number + 2).with_segment(upload(bucket, data, task))
-        log.append(manifest)

@@ -1,6 +1,7 @@
 """A bucket of an object store: by moto, and in nightly runs by SeaweedFS. Each error has one of our kinds."""
 
 import os
+import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -37,19 +38,22 @@ class TestMoto(BucketContract):
         return open_bucket(f"{s3_url}/some/prefix", timeout_s=60)
 
 
+@pytest.fixture(scope="module")
+def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[S3Server, str]]:
+    """A server and a bucket: each bucket takes seven of SeaweedFS's few volumes."""
+    with seaweedfs_server(tmp_path_factory.mktemp("seaweedfs")) as server:
+        yield server, server.new_bucket()
+
+
 @pytest.mark.nightly
 @pytest.mark.needs("SeaweedFS")
 class TestSeaweedFS(BucketContract):
-    @pytest.fixture(scope="class")
-    def server(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-        with seaweedfs_server(tmp_path_factory.mktemp("seaweedfs")) as server:
-            yield server
-
     @pytest.fixture
-    def bucket(self, server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Bucket:
+    def bucket(self, seaweedfs: tuple[S3Server, str], monkeypatch: pytest.MonkeyPatch) -> Bucket:
+        server, url = seaweedfs
         for name, value in server.environment.items():
             monkeypatch.setenv(name, value)
-        return open_bucket(server.new_bucket(), timeout_s=60)
+        return open_bucket(f"{url}/{secrets.token_hex(8)}", timeout_s=60)
 
 
 @pytest.mark.parametrize(
