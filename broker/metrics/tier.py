@@ -5,10 +5,8 @@ from collections.abc import Callable
 from skylark.broker.metrics import table
 from skylark.mqcommon.clock import Clock
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
-from skylark.mqcommon.metrics.metric import Column, single
+from skylark.mqcommon.metrics.metric import Column, Metric, column, single
 from skylark.remoting.protocol.requests.tier import OWNER, TierStatus
-
-_IN_BUCKET = (("tiered", "blob"),)
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -48,13 +46,21 @@ def tier_rows(status: TierStatus) -> dict[str, str]:
     }
 
 
-def tier_columns(figures: TierFigures, clock: Clock) -> list[Column]:
-    """The metrics of a broker with a bucket."""
+def stored_rows(metric: Metric, on_disk: int, in_bucket: int | None) -> Column:
+    """A metric of the store: its value on the disk, and its value in the bucket, if there is one."""
+    rows = [(("local", "disk"), on_disk)]
+    return column(metric, rows if in_bucket is None else [*rows, (("tiered", "blob"), in_bucket)])
+
+
+def oldest_age_ms(status: TierStatus, clock: Clock) -> int:
+    """The age of the oldest message in the bucket; 0 if there is none."""
+    return max(clock.now_ms() - status.oldest_ms, 0) if status.oldest_ms else 0
+
+
+def tier_columns(figures: TierFigures) -> list[Column]:
+    """The metrics that only a broker with a bucket has."""
     status, reads = figures.status(), figures.reads()
-    age_ms = max(clock.now_ms() - status.oldest_ms, 0) if status.oldest_ms else 0
     return [
-        Column(table.STORAGE_SIZE, _IN_BUCKET, (status.stored_bytes,)),
-        Column(table.RESERVE_TIME, _IN_BUCKET, (age_ms,)),
         single(table.TIER_MESSAGES_UPLOADED, status.upload_messages),
         single(table.TIER_MESSAGES_OUT, reads.messages),
         single(table.TIER_CACHE_LOOKUPS, reads.lookups),

@@ -20,6 +20,7 @@ from skylark.mqcommon.errors import SkylarkError
 from skylark.mqcommon.tier.bucket import Bucket, BucketAway, DamagedObject, NoSuchObject
 from skylark.mqcommon.tier.layout import MANIFESTS, metadata_name, span_name, tail_name
 from skylark.mqcommon.tier.manifest import (
+    MAX_LEFTOVERS,
     Manifest,
     Segment,
     Span,
@@ -274,7 +275,10 @@ class SetOwner:
         self.commit(change)
 
     def expire(self, default_hours: int) -> None:
-        """Drop what is older than its retention class says; ``default_hours`` for class 0; 0: never."""
+        """Drop what is older than its retention class says; ``default_hours`` for class 0; 0: never.
+
+        A manifest has at most some `MAX_LEFTOVERS`: the rest is dropped by later calls.
+        """
         now_ms = self._clock.now_ms()
 
         def before_ms(segments: Iterable[Segment]) -> dict[int, int]:
@@ -286,7 +290,8 @@ class SetOwner:
         while number < len(self.manifest.spans):
             span = self.manifest.spans[number]
             segments = decode_span(self._bucket.get(span.stored.name))
-            kept, gone = expired(segments, before_ms(segments), is_oldest=not number, is_newest=False)
+            most = MAX_LEFTOVERS - len(self.manifest.leftovers)
+            kept, gone = expired(segments, before_ms(segments), is_oldest=not number, is_newest=False, most=most)
             if gone:
                 new = span_of(kept, self._put_span(kept)) if kept else None
                 self.commit(partial(_with_span, number=number, old=span, new=new, gone=gone))
@@ -295,7 +300,8 @@ class SetOwner:
             number += 1
 
         def change(base: Manifest) -> Manifest:
-            kept, gone = expired(base.segments, before_ms(base.segments), is_oldest=not base.spans)
+            most = MAX_LEFTOVERS - len(base.leftovers)
+            kept, gone = expired(base.segments, before_ms(base.segments), is_oldest=not base.spans, most=most)
             return (base.with_segments_changed(kept, gone) if gone else base).without_idle_tombstones()
 
         self.commit(change)

@@ -83,10 +83,11 @@ class _Reader:
 
 @lazy_dataclass(frozen=True, slots=True)
 class _Ahead:
-    """Have the stretches of a queue from ``offset`` on read ahead, for ``reader``."""
+    """Have the stretches of a queue from ``offset`` on, before ``end``, read ahead for ``reader``."""
 
     queue: QueueName
     offset: int
+    end: int
     reader: _Reader = field(compare=False)
 
 
@@ -230,7 +231,7 @@ class OlderReads(Part):
             self.figures.messages += result.messages
             self.figures.bytes += len(result.records)
         if not result.is_gone and result.next_offset < end:
-            self._note_reader((topic, queue_id), offset, result.next_offset)
+            self._note_reader((topic, queue_id), offset, result.next_offset, end)
         return result
 
     def store_time(self, topic: str, queue_id: int, offset: int) -> int:
@@ -331,7 +332,7 @@ class OlderReads(Part):
 
     # --- reading ahead
 
-    def _note_reader(self, queue: QueueName, offset: int, next_offset: int) -> None:
+    def _note_reader(self, queue: QueueName, offset: int, next_offset: int, end: int) -> None:
         """Have what follows read ahead, if a reader has gone on."""
         with self._lock:
             known = self._readers.pop((*queue, offset), None)
@@ -343,7 +344,7 @@ class OlderReads(Part):
                 return
             reader.is_ahead = True
         with suppress(trio.RunFinishedError):
-            token.run_sync_soon(self._ask_ahead, _Ahead(queue, next_offset, reader))
+            token.run_sync_soon(self._ask_ahead, _Ahead(queue, next_offset, end, reader))
 
     def _ask_ahead(self, ahead: _Ahead) -> None:
         try:
@@ -367,16 +368,20 @@ class OlderReads(Part):
         """Read the next downloads of a queue, one more than the last time."""
         reader, offset = ahead.reader, ahead.offset
         reader.depth = min(reader.depth + 1, MOST_AHEAD)
-        for number in range(reader.depth):
+        left = reader.depth
+        for _ in range(reader.depth + MOST_AHEAD):
             located = self._view.locate(*ahead.queue, offset)
-            if located is None:
+            if located is None or located.row.first_offset >= ahead.end:
                 break
             begin = max(offset, located.row.first_offset)
             group, offset = self._next_stretches(located, begin, located.row.next_offset, DOWNLOAD_BYTES)
             by_position, pieces = _pieces(located, group)
-            if not group or not self.cache.read_ahead(pieces, partial(self._download, located, by_position)):
+            if self.cache.has(pieces):
+                continue
+            if not left or not self.cache.read_ahead(pieces, partial(self._download, located, by_position)):
                 break
-            if number <= reader.depth // 2:
+            left -= 1
+            if left >= reader.depth // 2:
                 # When the reader comes to the middle.
                 reader.turn = max(group[0].first_offset, ahead.offset + 1)
 

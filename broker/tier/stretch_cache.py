@@ -98,6 +98,11 @@ class StretchCache:
             self._wait(others, found)
         return [found[piece] for piece in pieces]
 
+    def has(self, pieces: Sequence[Piece]) -> bool:
+        """Whether all ``pieces`` are in memory, or being downloaded."""
+        with self._changed:
+            return all(piece in self._pieces or piece in self._flights for piece in pieces)
+
     def read_ahead(self, pieces: Sequence[Piece], download: Download) -> bool:
         """Have ``pieces`` in memory soon; returns False if there is no room for them now."""
         with self._changed:

@@ -37,7 +37,7 @@ _FIRST_READ_BYTES: Final = 64 * 1024
 _SPANS_KEPT: Final = 16
 #: The most segments that one query by key looks into, and the most records that it reads.
 MAX_SEGMENTS_OF_QUERY: Final = 64
-MAX_RECORDS_OF_QUERY: Final = 2_000
+MAX_RECORDS_OF_QUERY: Final = 500
 
 T = TypeVar("T")
 
