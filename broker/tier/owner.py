@@ -81,10 +81,10 @@ class SetOwner:
 
     # --- ownership
 
-    def claim(self, term: int | None, restored: tuple[int, int] | None = None) -> None:
+    def claim(self, term: int | None, restored: tuple[int, int] | None = None, anew: bool = False) -> None:
         """Become the owner. ``term``: of the Controllers or the group; None: the brokers elect nobody.
 
-        ``restored``: as `RestoredFrom.manifest`.
+        ``restored``: as `RestoredFrom.manifest`. ``anew``: whatever term the last owner had.
         Raises Deposed when an owner of a later term is there, Disagrees when the bucket has another log.
         """
         newest = self._manifests.newest()
@@ -92,6 +92,8 @@ class SetOwner:
             # Before anybody is deposed.
             self._compare(newest)
         anew_after = None if restored is None else self._begins_after(newest, *restored)
+        if anew and newest is not None:
+            anew_after = newest.number
         known = newest.term if newest is not None and anew_after is None else 0
         manifest = self._manifests.claim(
             known if term is None else term,

@@ -235,6 +235,18 @@ def test_a_set_that_was_lost_begins_with_any_term_and_its_old_owners_stay_depose
         original.manifests.append(manifest.successor(10))
 
 
+def test_an_administrator_may_have_a_master_of_an_earlier_term_own_the_set() -> None:
+    original = Original()
+    original.send(3)
+    original.upload()
+    original.manifests.claim(7, b"p" * 16, 9, SMALL.commitlog_segment_bytes)
+    owner = SetOwner(original.bucket, SET, StoreLog(original.store), original.clock)
+    with pytest.raises(Deposed):
+        owner.claim(1)
+    owner.claim(1, None, True)
+    assert (owner.manifest.generation, owner.manifest.term) == (1, 1)
+
+
 def test_a_set_that_somebody_still_writes_is_not_begun_anew() -> None:
     original, fs = Original(), MemoryFiles()
     original.send(3)
