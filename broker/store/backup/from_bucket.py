@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import PurePosixPath
 from zlib import crc32
 
-from skylark.broker.store.backup.manifest import MARKER
-from skylark.broker.store.backup.restoring import claim, new_store
+from skylark.broker.store.backup.manifest import MARKER, remove_tree
+from skylark.broker.store.backup.restoring import MAY_STAY, claim, new_store
 from skylark.broker.store.begun import QueueEnd, learn_ends
 from skylark.broker.store.checkpoint import StoreCheckpoint
 from skylark.broker.store.inventory import Inventory
@@ -60,7 +60,14 @@ class BucketRestore:
         needed = self._manifest.segment_bytes * (len(segments) + 1) + tail_bytes
         names = self._fs.listdir(self._log) if self._fs.exists(f"{self._directory}/{MARKER}") else []
         there = sum(self._fs.size(f"{self._log}/{name}") for name in names)
-        claim(self._fs, self._directory, max(needed - there, 0), self._again)
+        if claim(self._fs, self._directory, max(needed - there, 0), self._again):
+            # The bucket may have gone on meanwhile, and another part of the log may be wanted: files of the log stay if
+            # they are wanted, and nothing else does.
+            wanted = {file_path(self._log, segment.start) for segment in segments}
+            for name in self._fs.listdir(self._log):
+                if f"{self._log}/{name}" not in wanted:
+                    self._fs.remove(f"{self._log}/{name}")
+            remove_tree(self._fs, self._directory, but=MAY_STAY | {MARKER, "commitlog"})
 
     def log(self, segments: Sequence[Segment], rest_of: RestOf, progress: Progress = lambda done, total: None) -> None:
         """Make the files of ``segments`` (the newest ones, oldest first), and the file that was still written."""

@@ -175,11 +175,24 @@ def test_an_interrupted_restore_goes_on_and_no_broker_starts_before() -> None:
     with pytest.raises(StoreError, match=r"Run again: mqadmin tierRestore \.\.\."):
         refuse_unfinished(fs, "/new")
     original.bucket.objects[first] = data
+    fs.overwrite("/new/config/metadata.journal.9", b"of an earlier copy")
+    fs.overwrite("/new/commitlog/" + "9" * 20, b"")
     # What came back before is not asked for again.
     for _, (_, newer) in enumerate(segment.classes[0] for segment in manifest.segments[1:]):
         original.bucket.objects.pop(newer.name)
     assert restored(original, fs, since_ms=0).log_start == 0
     refuse_unfinished(fs, "/new")
+    assert "metadata.journal.9" not in fs.listdir("/new/config") and "9" * 20 not in fs.listdir("/new/commitlog")
+
+
+def test_without_a_copy_of_the_metadata_the_messages_come_back() -> None:
+    original, fs = Original(), MemoryFiles()
+    original.send(3)
+    manifest = replace(original.upload().successor(1), metadata=None)
+    original.manifests.append(manifest)
+    made = restored(original, fs)
+    assert (made.metadata_ms, made.lowered, made.broker_name) == (0, 0, SET)
+    assert made.log_end == original.store.log.end
 
 
 def test_a_damaged_object_ends_the_restore() -> None:
