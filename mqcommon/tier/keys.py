@@ -16,15 +16,13 @@ import struct
 import zlib
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skylark.mqcommon.tier.bucket import DamagedObject
-from skylark.mqcommon.tier.segment_index import KeyPages
+from skylark.mqcommon.tier.segment_index import Columns, KeyPages
 
-Columns = NDArray[Any]
 BLOCK_BYTES: Final = 1024 * 1024
 KEY: Final = np.dtype([("tail", "<u4"), ("place", "<u4")])
 # So many keys are in a page on average, and there is room for so many at most.
@@ -61,7 +59,7 @@ def _key_pages(hashes: Columns, places: Columns) -> tuple[KeyPages, bytes]:
     wanted = wanted[order]
     bounds = np.searchsorted(wanted, np.arange(pages, dtype=np.uint64) << np.uint64(32))
     counts = np.diff(bounds, append=count)
-    page_rows = min(int(np.quantile(counts, 0.999, method="lower")), _MAX_PAGE_KEYS)
+    page_rows = min(max(int(np.quantile(counts, 0.999, method="lower")), 1), _MAX_PAGE_KEYS)
     numbers = np.repeat(np.arange(pages), counts)
     column = np.arange(count) - bounds[numbers]
     sorted_rows = np.empty(count, KEY)

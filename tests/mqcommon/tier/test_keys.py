@@ -73,6 +73,14 @@ def test_a_key_of_many_messages_makes_no_page_larger() -> None:
         places_of_more(bytes(damaged), hot)
 
 
+def test_all_messages_may_have_one_key() -> None:
+    pages, data = encoded([12345] * 2_000)
+    start, size = page_range(pages, 12345) or (0, 0)
+    assert sorted(all_places(data, data[start : start + size], 12345)) == list(range(0, 20_000, 10))
+    start, size = page_range(pages, 2**63) or (0, 0)
+    assert all_places(data, data[start : start + size], 2**63) == []
+
+
 def test_a_segment_without_keys_has_no_page() -> None:
     pages, data = encoded([])
     assert page_range(pages, 7) is None
