@@ -331,6 +331,22 @@ async def test_a_file_is_uploaded_once_when_only_its_manifest_fails() -> None:
     assert starts == sorted(set(starts))
 
 
+async def test_an_upload_that_is_not_what_was_written_leaves_nothing_and_lists_nothing() -> None:
+    rig = Rig()
+    tier = rig.tier()
+    await tier.tier.step()
+    rig.faulty.faults.cut_put = 1.0
+    for _ in range(3):
+        await tier.tier.step()
+        rig.pass_time(60_000)
+    assert "written" in tier.tier.problem
+    assert not rig.names(SEGMENTS) and tier.tier.uploaded_to == 0
+    rig.faulty.faults.cut_put = 0.0
+    await tier.settle()
+    rig.check()
+    assert tier.tier.uploaded_to == rig.store.log.end // FILE * FILE
+
+
 async def test_topics_of_other_times_have_objects_of_their_own_which_go_when_their_time_is_over() -> None:
     rig = Rig(0)
     for number in range(60):
