@@ -224,7 +224,7 @@ class Bench:
 
     async def _upload_row(self) -> Row:
         uploader = ChildUploader(self._sides.url, TIMEOUT_S)
-        path = f"{self._store.options.root}/commitlog/{0:020}"
+        path = self._store.log.chain.segments[0].path
         ours: list[float] = []
         limit: list[float] = []
         for _ in range(self._rounds + 1):

@@ -2,15 +2,25 @@
 
 The methods block, so the event loop asks through `ask` of log/residency.py: the reader is stopped, a thread gets the
 answer, and the reader runs again. `known_first` and `earliest_ms` never block.
-While the bucket cannot be reached, methods raise RequestRefused with SYSTEM_BUSY: readers come again, and no reader is
-moved to another offset. Bytes that differ from their CRC are an OlderDamaged.
+While the bucket cannot be reached, methods raise OlderAway: readers come again, and no reader is moved to another
+offset. Bytes that differ from their CRC are an OlderDamaged.
 Neighbours: reader.py and query.py (ask), tier/reads.py (answers).
 """
 
 from typing import NamedTuple, Protocol
 
 from skylark.broker.store.filter import Filter
-from skylark.mqcommon.errors import StoreError
+from skylark.mqcommon.errors import RequestRefused, StoreError
+
+_SYSTEM_BUSY = 2
+
+
+class OlderAway(RequestRefused):
+    """The bucket cannot be read now, or nothing may wait for it here. Consumers come again."""
+
+    def __init__(self, reason: str = "it is read by no event loop") -> None:
+        text = f"[OVERLOAD]the message is in the bucket of old messages: {reason}; try again later"
+        super().__init__(_SYSTEM_BUSY, text)
 
 
 class OlderDamaged(StoreError):

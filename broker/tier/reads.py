@@ -19,12 +19,12 @@ import trio
 
 from skylark.broker.part import Part
 from skylark.broker.store.filter import Filter
-from skylark.broker.store.older import OlderDamaged, OlderQuery, OlderRead
+from skylark.broker.store.older import OlderAway, OlderDamaged, OlderQuery, OlderRead
 from skylark.broker.store.store import MessageStore
 from skylark.broker.tier.stretch_cache import DOWNLOAD_BYTES, Piece, StretchCache, open_ring
 from skylark.broker.tier.taking import Taking
 from skylark.mqcommon.clock import Clock
-from skylark.mqcommon.errors import ProtocolError, RequestRefused
+from skylark.mqcommon.errors import ProtocolError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.tier.bucket import BucketAway, BucketRefused, DamagedObject, NoSuchObject
 from skylark.mqcommon.tier.manifest import Manifest
@@ -32,7 +32,6 @@ from skylark.mqcommon.tier.records import stored_records
 from skylark.mqcommon.tier.segment_index import STRETCH_BYTES, Stretch
 from skylark.mqcommon.tier.view import Located, TierView, class_object
 from skylark.remoting.net.steps import slices
-from skylark.remoting.protocol.codes import ResponseCode
 
 logger = logging.getLogger(__name__)
 
@@ -163,7 +162,7 @@ class OlderReads(Part):
             self._call(self._refresh)
             for topic, queue_id in names:
                 self._call(partial(self._find_first, topic, queue_id))
-        except (RequestRefused, OlderDamaged):
+        except (OlderAway, OlderDamaged):
             return False
         return True
 
@@ -237,7 +236,7 @@ class OlderReads(Part):
     def store_time(self, topic: str, queue_id: int, offset: int) -> int:
         try:
             return self._call(lambda: self._store_time(topic, queue_id, offset))
-        except (RequestRefused, OlderDamaged):
+        except (OlderAway, OlderDamaged):
             return -1
 
     def offset_by_time(self, topic: str, queue_id: int, end: int, timestamp_ms: int, upper: bool) -> int:
@@ -359,7 +358,7 @@ class OlderReads(Part):
     def _read_ahead(self, ahead: _Ahead) -> None:
         try:
             self._call(lambda: self._read_next(ahead))
-        except (RequestRefused, OlderDamaged):
+        except (OlderAway, OlderDamaged):
             pass  # the reader meets the same when it comes there
         finally:
             ahead.reader.is_ahead = False
@@ -384,7 +383,7 @@ class OlderReads(Part):
     # --- failures
 
     def _call(self, attempt: Callable[[], T]) -> T:
-        """The result of ``attempt``, which may run twice. RequestRefused while the bucket is away; OlderDamaged."""
+        """The result of ``attempt``, which may run twice. OlderAway, OlderDamaged."""
         is_probe = self._health.check()
         try:
             try:
@@ -426,17 +425,17 @@ class _Health:
         self._until_ms = 0
 
     def check(self) -> bool:
-        """RequestRefused during a pause. After it one caller tries the bucket (True) while others are refused."""
+        """OlderAway during a pause. After it one caller tries the bucket (True) while others are refused."""
         with self._lock:
             if not self.problem:
                 return False
             now_ms = self._clock.monotonic_ms()
             if now_ms < self._until_ms:
-                raise _busy(self.problem)
+                raise _away(self.problem)
             self._until_ms = now_ms + MOST_PAUSE_MS
             return True
 
-    def failed(self, error: Exception, *, is_probe: bool) -> RequestRefused:
+    def failed(self, error: Exception, *, is_probe: bool) -> OlderAway:
         """Begin a pause, or after a probe a longer one; returns what the caller raises."""
         with self._lock:
             is_first = not self.problem
@@ -450,7 +449,7 @@ class _Health:
                 logger.error("%s: %s. Give the broker's credentials the right to read its objects", what, error)
             else:
                 logger.warning("%s: %s", what, error)
-        return _busy(str(error))
+        return _away(str(error))
 
     def succeeded(self) -> None:
         """The bucket has answered."""
@@ -460,11 +459,8 @@ class _Health:
             logger.info("old messages can be read from the bucket again")
 
 
-def _busy(problem: str) -> RequestRefused:
-    text = (
-        f"[OVERLOAD]the message is in the bucket of old messages, which cannot be read now: {problem}; try again later"
-    )
-    return RequestRefused(ResponseCode.SYSTEM_BUSY, text)
+def _away(problem: str) -> OlderAway:
+    return OlderAway(f"it cannot be read now: {problem}")
 
 
 def _kept(manifest: Manifest) -> Sequence[tuple[int, int]]:

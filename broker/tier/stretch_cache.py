@@ -52,7 +52,6 @@ class CacheFigures:
     disk_hits: int = 0
     misses: int = 0
     downloaded_bytes: int = 0
-    ahead_bytes: int = 0
 
 
 class _Flight:
@@ -167,7 +166,7 @@ class StretchCache:
         with self._changed:
             self._coming -= size
             self._used += size
-            self._count(run, is_downloaded=on_disk is None, ahead=ahead)
+            self._count(run, is_downloaded=on_disk is None)
             for piece, part in zip(run, parts, strict=True):
                 self._pieces[piece] = part
                 found[piece] = part
@@ -192,15 +191,13 @@ class StretchCache:
             parts.append(data)
         return parts
 
-    def _count(self, run: Sequence[Piece], *, is_downloaded: bool, ahead: bool) -> None:
-        figures, size = self.figures, sum([piece.size for piece in run])
+    def _count(self, run: Sequence[Piece], *, is_downloaded: bool) -> None:
+        figures = self.figures
         if is_downloaded:
             figures.misses += len(run)
-            figures.downloaded_bytes += size
+            figures.downloaded_bytes += sum([piece.size for piece in run])
         else:
             figures.disk_hits += len(run)
-        if ahead:
-            figures.ahead_bytes += size
 
     def _give_up(self, pieces: Sequence[Piece]) -> None:
         """The caller could not fetch these pieces: those who wait for them try themselves."""

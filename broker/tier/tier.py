@@ -114,7 +114,8 @@ class StoreLog:
         return self._log.chain.read_file(offset, size)
 
 
-async def _in_thread(call: Callable[..., Any], *args: Any) -> Any:
+async def in_thread(call: Callable[..., Any], *args: Any) -> Any:
+    """The result of a call that blocks; a thread that is not waited for any more goes on."""
     return await trio.to_thread.run_sync(call, *args, abandon_on_cancel=True)
 
 
@@ -132,7 +133,7 @@ class Tier(Part):
         clock: Clock,
         uploader: Uploader,
         sources: TierSources,
-        run_sync: Callable[..., Awaitable[Any]] = _in_thread,
+        run_sync: Callable[..., Awaitable[Any]] = in_thread,
     ) -> None:
         """``run_sync`` calls a function that blocks, with its arguments."""
         self.bucket = bucket

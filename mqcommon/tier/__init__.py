@@ -2,7 +2,7 @@
 
 bucket.py, opening.py, buckets/   the interface of a bucket; opens and probes one; the kinds of buckets
 layout.py, framed.py              the names of objects, the frame of small ones (pure)
-manifest.py, manifests.py         what a bucket has of one broker set (pure); finds the newest manifest, creates the next
+manifest.py, manifests.py         what a bucket has of one broker set (pure); finds the newest, creates the next
 metadata.py                       the copy of topics, groups and offsets (pure)
 segment_index.py                  where each queue's records are in a segment (pure)
 keys.py, key_hash.py              which records have a key, and which queue has a place of the log (pure)

@@ -1,10 +1,11 @@
 """The keys of a segment's messages, and which queue has the record at a place of the log. Needs numpy.
 
-    pages of keys | blocks of places | (start 4, CRC 4) of each block, end of the blocks 4 | number of blocks 4, CRC 4
+    pages of keys | more rows | blocks of places | (start 4, CRC 4) of each block, end 4 | number of blocks 4, CRC 4
 
-A page: keys 4, CRC of all else in the page 4, then rows of `KEY` up to the page's size, sorted by hash. Pages have one
-size. The upper half of a key's hash says the page, the row has the lower half: a lookup is one ranged read of some
-5 KB. How many pages there are, and of which size, is in the index (`KeyPages`), which a reader has already.
+A page: its keys 4, where their other rows are 4, CRC of all else in the page 4, then rows of `KEY` up to the page's
+size, sorted by hash. Pages have one size. Many messages may have one key: the rows that a page has no room for are
+among "more rows", with a CRC 4 after them. The upper half of a key's hash says the page, the row has the lower half: a
+lookup is one ranged read of some 5 KB. How many pages there are, and of which size, is in the index (`KeyPages`).
 A row's ``place`` is a position in the objects of all classes, one after the other in the order of the classes.
 A block (zlib) is about `BLOCK_BYTES` of the log: for each record there, in the order of the log, the bytes from where
 the record before begins (or the block), and the number of its queue in the index.
@@ -15,7 +16,7 @@ import struct
 import zlib
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +27,11 @@ from skylark.mqcommon.tier.segment_index import KeyPages
 Columns = NDArray[Any]
 BLOCK_BYTES: Final = 1024 * 1024
 KEY: Final = np.dtype([("tail", "<u4"), ("place", "<u4")])
+# So many keys are in a page on average, and there is room for so many at most.
 _PAGE_KEYS: Final = 512
-_PAGE_HEAD = struct.Struct("<II")
+_MAX_PAGE_KEYS: Final = 768
+_PAGE_HEAD = struct.Struct("<III")
+_CRC = struct.Struct("<I")
 _BLOCK = struct.Struct("<II")
 _END = struct.Struct("<II")
 _LEVEL: Final = 1
@@ -57,18 +61,29 @@ def _key_pages(hashes: Columns, places: Columns) -> tuple[KeyPages, bytes]:
     wanted = wanted[order]
     bounds = np.searchsorted(wanted, np.arange(pages, dtype=np.uint64) << np.uint64(32))
     counts = np.diff(bounds, append=count)
-    page_rows = int(counts.max())
-    rows = np.zeros((pages, page_rows), KEY)
+    page_rows = min(int(np.quantile(counts, 0.999, method="lower")), _MAX_PAGE_KEYS)
     numbers = np.repeat(np.arange(pages), counts)
-    at = numbers, np.arange(count) - bounds[numbers]
-    rows["tail"][at] = wanted & _LOW
-    rows["place"][at] = places[order]
+    column = np.arange(count) - bounds[numbers]
+    sorted_rows = np.empty(count, KEY)
+    sorted_rows["tail"] = wanted & _LOW
+    sorted_rows["place"] = places[order]
+    has_room = column < page_rows
+    rows = np.zeros((pages, page_rows), KEY)
+    rows[numbers[has_room], column[has_room]] = sorted_rows[has_room]
+    more: list[bytes] = []
+    more_at = dict.fromkeys(range(pages), 0)
+    at = pages * (_PAGE_HEAD.size + page_rows * KEY.itemsize)
+    for number in np.flatnonzero(counts > page_rows).tolist():
+        begin = int(bounds[number])
+        content = sorted_rows[begin + page_rows : begin + int(counts[number])].tobytes()
+        more_at[number] = at
+        more += [content, _CRC.pack(zlib.crc32(content))]
+        at += len(content) + _CRC.size
     parts: list[bytes] = []
-    for number, page in enumerate(rows):
+    for number, (page, keys) in enumerate(zip(rows, counts.tolist(), strict=True)):
         content = page.tobytes()
-        parts += [_PAGE_HEAD.pack(counts[number], _page_crc(int(counts[number]), content)), content]
-    data = b"".join(parts)
-    return KeyPages(page_rows, pages), data
+        parts += [_PAGE_HEAD.pack(keys, more_at[number], _page_crc(keys, more_at[number], content)), content]
+    return KeyPages(page_rows, pages), b"".join((*parts, *more))
 
 
 def page_range(pages: KeyPages, hash_: int) -> tuple[int, int] | None:
@@ -79,22 +94,44 @@ def page_range(pages: KeyPages, hash_: int) -> tuple[int, int] | None:
     return ((hash_ >> 32) * pages.pages >> 32) * size, size
 
 
-def places_of(page: bytes, hash_: int) -> list[int]:
-    """The places of the keys with this hash in its page. Raises DamagedObject."""
+class FoundPlaces(NamedTuple):
+    """The places of the keys with a hash in a page, in no order. ``more``: (start, bytes) of other rows to look at."""
+
+    places: list[int]
+    more: tuple[int, int] | None
+
+
+def places_of(page: bytes, hash_: int) -> FoundPlaces:
+    """What a page has of the keys with this hash. Raises DamagedObject."""
     if len(page) < _PAGE_HEAD.size:
         raise DamagedObject(f"a page of keys has {len(page)} bytes only")
     content = page[_PAGE_HEAD.size :]
-    count, crc = _PAGE_HEAD.unpack_from(page)
-    if _page_crc(count, content) != crc or count * KEY.itemsize > len(content):
+    count, more_at, crc = _PAGE_HEAD.unpack_from(page)
+    if _page_crc(count, more_at, content) != crc:
         raise DamagedObject("a page of keys is damaged")
-    rows = np.frombuffer(content, KEY, count)
+    room = len(content) // KEY.itemsize
+    rows = np.frombuffer(content, KEY, min(count, room))
+    # Rows are sorted, so others follow elsewhere only if the last row here is not after the hash.
+    has_more = count > room and int(rows["tail"][-1]) <= hash_ & 0xFFFFFFFF
+    return FoundPlaces(_places(rows, hash_), (more_at, (count - room) * KEY.itemsize + _CRC.size) if has_more else None)
+
+
+def places_of_more(data: bytes, hash_: int) -> list[int]:
+    """What `FoundPlaces.more` has of the keys with this hash. Raises DamagedObject."""
+    content = data[: -_CRC.size]
+    if zlib.crc32(content) != _CRC.unpack(data[-_CRC.size :])[0]:
+        raise DamagedObject("more rows of a page of keys are damaged")
+    return _places(np.frombuffer(content, KEY), hash_)
+
+
+def _places(rows: Columns, hash_: int) -> list[int]:
     tails, tail = rows["tail"], hash_ & 0xFFFFFFFF
-    first, end = np.searchsorted(tails, tail), np.searchsorted(tails, tail, "right")
-    return [int(place) for place in rows["place"][first:end]]
+    found: list[int] = rows["place"][np.searchsorted(tails, tail) : np.searchsorted(tails, tail, "right")].tolist()
+    return found
 
 
-def _page_crc(count: int, content: bytes) -> int:
-    return zlib.crc32(content, count)
+def _page_crc(count: int, more_at: int, content: bytes) -> int:
+    return zlib.crc32(content, zlib.crc32(struct.pack("<II", count, more_at)))
 
 
 def _record_blocks(start: int, physical: Columns, queue_numbers: Columns) -> bytes:

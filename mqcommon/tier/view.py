@@ -6,17 +6,19 @@ Errors are those of bucket.py; DamagedObject where bytes are not those that were
 Neighbours: manifests.py, segment_index.py, keys.py.
 """
 
+import heapq
 import threading
 import zlib
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar
 
 from skylark.mqcommon.message.ids import parse_unique_key
 from skylark.mqcommon.tier.bucket import Bucket, DamagedObject, NoSuchObject
 from skylark.mqcommon.tier.key_hash import key_hash
-from skylark.mqcommon.tier.keys import Directory, class_places, directory_size, page_range, places_of
+from skylark.mqcommon.tier.keys import Directory, class_places, directory_size, page_range, places_of, places_of_more
 from skylark.mqcommon.tier.manifest import Manifest, Segment, decode_span
 from skylark.mqcommon.tier.manifests import ManifestLog
 from skylark.mqcommon.tier.records import stored_ms, stored_records
@@ -33,8 +35,9 @@ from skylark.mqcommon.tier.segment_index import (
 _FIRST_READ_BYTES: Final = 64 * 1024
 #: Spans whose segments are kept in memory: some 1 MB each.
 _SPANS_KEPT: Final = 16
-#: The most segments that one query by key looks into.
+#: The most segments that one query by key looks into, and the most records that it reads.
 MAX_SEGMENTS_OF_QUERY: Final = 64
+MAX_RECORDS_OF_QUERY: Final = 2_000
 
 T = TypeVar("T")
 
@@ -133,7 +136,7 @@ class TierView:
         while offset < newest.next_offset:
             number = self._first_with(segments, newest, _next_offset, offset + 1, hint)
             row = self._row(segments, number, newest)
-            if segments.is_there(number, row):
+            if segments.is_there(segments.at(number), row):
                 self._hints.put((topic, queue_id), number)
                 return Located(segments.at(number), row)
             hint = segments.next_with_class(number + 1, row.retention_class)
@@ -224,18 +227,20 @@ class TierView:
         """
         hash_ = key_hash(topic, key.encode())
         segments = self._segments
-        numbers = segments.of_time(begin_ms, end_ms)
-        if before is not None:
-            numbers = [number for number in numbers if segments.at(number).start < before]
+        numbers = segments.of_time(begin_ms, end_ms, before)
         if unique:
             numbers = _nearest_first(segments, numbers, key, now_ms)
         found: list[bytes] = []
-        for number in numbers[:MAX_SEGMENTS_OF_QUERY]:
+        looked = 0
+        for number in islice(numbers, MAX_SEGMENTS_OF_QUERY):
             for physical, record in self._with_hash(segments, segments.at(number), topic, hash_):
+                looked += 1
                 is_early = before is None or physical < before
-                if len(found) < limit and is_early and begin_ms <= stored_ms(record) <= end_ms:
+                if is_early and begin_ms <= stored_ms(record) <= end_ms:
                     found.append(record)
-            if len(found) >= limit or (unique and found):
+                if len(found) == limit or looked == MAX_RECORDS_OF_QUERY:
+                    return found
+            if unique and found:
                 break
         return found
 
@@ -244,34 +249,50 @@ class TierView:
     ) -> Iterator[tuple[int, bytes]]:
         """(place in the log, bytes) of the records of a topic with a key of this hash, newest first."""
         table = self.table(segment)
+        by_queue: dict[QueueRow, list[int]] = {}
+        for number, position in self._key_positions(segment, table, hash_):
+            row = table.at_position(number, position)
+            if row is not None and row.topic == topic and segments.is_there(segment, row):
+                by_queue.setdefault(row, []).append(position)
+        queues = [self._at_positions(Located(segment, row), positions) for row, positions in by_queue.items()]
+        return heapq.merge(*queues, reverse=True)
+
+    def _key_positions(self, segment: Segment, table: QueueTable, hash_: int) -> list[tuple[int, int]]:
+        """(class, position in its object) of the records of a segment with a key of this hash."""
         page = page_range(table.head.keys, hash_)
         if page is None:
-            return
-        begins = class_places(table.class_bytes)
-        found: list[tuple[int, bytes]] = []
-        for place in places_of(self._bucket.get_range(segment.keys.name, *page), hash_):
-            number, begin = [each for each in begins.items() if each[1] <= place][-1]
-            row = table.at_position(number, place - begin)
-            if row is None or row.topic != topic or not has_class(segment, row):
-                continue
-            located = Located(segment, row)
-            stretches = self._stretches_of(located)
-            stretch = stretches.stretch(stretches.at_position(place - begin))
-            found += self._records(located, stretch, at=place - begin - stretch.position)
-        yield from sorted(found, reverse=True)
+            return []
+        name = segment.keys.name
+        places, more = places_of(self._bucket.get_range(name, *page), hash_)
+        if more is not None:
+            places += places_of_more(self._bucket.get_range(name, *more), hash_)
+        begins = list(class_places(table.class_bytes).items())
+        last = [bisect_right(begins, place, key=lambda each: each[1]) - 1 for place in places]
+        return [(begins[at][0], place - begins[at][1]) for at, place in zip(last, places, strict=True)]
+
+    def _at_positions(self, located: Located, positions: list[int]) -> Iterator[tuple[int, bytes]]:
+        """(place in the log, bytes) of the records of a queue that begin at these positions, newest first."""
+        found = self._stretches_of(located)
+        wanted: dict[int, set[int]] = {}
+        for position in positions:
+            wanted.setdefault(found.at_position(position), set()).add(position)
+        for number in sorted(wanted, reverse=True):
+            stretch = found.stretch(number)
+            at = {position - stretch.position for position in wanted[number]}
+            yield from reversed(self._records(located, stretch, at=at))
 
     def _records(
-        self, located: Located, stretch: Stretch, *, at: int | None = None, physical: int | None = None
+        self, located: Located, stretch: Stretch, *, at: Collection[int] = (), physical: int | None = None
     ) -> list[tuple[int, bytes]]:
-        """(place in the log, bytes) of the record ``at`` this byte of a stretch, or at this place of the log.
+        """(place in the log, bytes) of the records ``at`` these bytes of a stretch, or at this place of the log.
 
-        None if a tombstone hides it.
+        Records that a tombstone hides are left out.
         """
         data = self.read(located, [stretch])
         return [
             (record.physical_offset, data[record.at : record.at + record.size])
             for record in stored_records(data)
-            if (record.at == at or record.physical_offset == physical)
+            if (record.at in at or record.physical_offset == physical)
             and not self._segments.hides(located.row.topic, record.physical_offset)
         ]
 
@@ -378,20 +399,20 @@ def _directory_bytes(directory: Directory) -> int:
     return directory.nbytes
 
 
-def _nearest_first(segments: "_Segments", numbers: list[int], key: str, now_ms: int) -> list[int]:
-    """The segments in the order of their distance from the time that a unique key tells."""
+def _nearest_first(segments: "_Segments", numbers: Iterator[int], key: str, now_ms: int) -> Iterator[int]:
+    """``numbers``, or those of them near the time that a unique key tells, in the order of their distance from it."""
     try:
         made_ms = parse_unique_key(key, now_ms).made_at_ms
     except ValueError:
         return numbers
-    middle = bisect_right(numbers, 0, key=lambda number: made_ms - segments.at(number).last_ms)
+    middle = bisect_left(range(len(segments)), made_ms, key=lambda number: segments.at(number).last_ms)
+    near = range(middle - MAX_SEGMENTS_OF_QUERY, middle + MAX_SEGMENTS_OF_QUERY + 1)
 
-    def distance(place: int) -> tuple[int, int]:
-        segment = segments.at(numbers[place])
-        return max(segment.first_ms - made_ms, made_ms - segment.last_ms, 0), place
+    def distance(number: int) -> int:
+        segment = segments.at(number)
+        return max(segment.first_ms - made_ms, made_ms - segment.last_ms, 0)
 
-    reach = range(max(middle - MAX_SEGMENTS_OF_QUERY, 0), min(middle + MAX_SEGMENTS_OF_QUERY, len(numbers)))
-    return [numbers[place] for place in sorted(reach, key=distance)]
+    return iter(sorted([number for number in numbers if number in near], key=distance))
 
 
 class _Segments:
@@ -428,22 +449,20 @@ class _Segments:
                 return first + bisect_right(segments, physical, key=lambda each: each.start) - 1
         return None
 
-    def of_time(self, begin_ms: int, end_ms: int) -> list[int]:
-        """The numbers of the segments with records of this time, newest first."""
-        found = [
-            self._firsts[-1] + place
-            for place, each in enumerate(self._last)
-            if each.first_ms <= end_ms and each.last_ms >= begin_ms
-        ]
-        for span, first in zip(self._spans, self._firsts, strict=False):
-            if span.first_ms <= end_ms and span.last_ms >= begin_ms:
-                segments = self._read_span(span.stored.name)
-                found += [
-                    first + place
-                    for place, each in enumerate(segments)
-                    if each.first_ms <= end_ms and each.last_ms >= begin_ms
-                ]
-        return sorted(found, reverse=True)
+    def of_time(self, begin_ms: int, end_ms: int, before: int | None) -> Iterator[int]:
+        """The numbers of the segments with records of this time, newest first; ``before``: that begin before it.
+
+        Spans of other times are not read.
+        """
+        spans = list(zip(self._firsts, [*self._spans, None], strict=True))
+        for first, span in reversed(spans):
+            if span is not None and (span.first_ms > end_ms or span.last_ms < begin_ms):
+                continue
+            for number in reversed(range(first, first + (span.segments if span else len(self._last)))):
+                segment = self.at(number)
+                is_early = before is None or segment.start < before
+                if is_early and segment.first_ms <= end_ms and segment.last_ms >= begin_ms:
+                    yield number
 
     def hides(self, topic: str, physical: int) -> bool:
         """Whether a record at this place belongs to an earlier topic of its name, which was deleted."""
@@ -453,9 +472,9 @@ class _Segments:
         """Whether all records up to this row's last one are of a deleted topic."""
         return self.hides(row.topic, row.last_physical)
 
-    def is_there(self, number: int, row: QueueRow) -> bool:
+    def is_there(self, segment: Segment, row: QueueRow) -> bool:
         """Whether the segment has records of the row, and not all are of a deleted topic."""
-        return row.records > 0 and not self.is_deleted(row) and has_class(self.at(number), row)
+        return row.records > 0 and not self.is_deleted(row) and has_class(segment, row)
 
     def next_with_class(self, number: int, retention_class: int) -> int:
         """The first segment from ``number`` on that still has records of a class; the count if there is none."""

@@ -26,7 +26,8 @@ from tests.mqadmin.fake import MASTER, NAMESRV, SLAVE, FakeClients, World, messa
 OWN_NAMES = [
     "searchOffset", "setLogLevel", "doctor", "explainAcl", "controllerMembers", "dledgerMembers", "help", "completion",
     "drain", "undrain", "shrinkTopic", "rebalanceTopic", "forgetBroker", "cloneTopics", "routeDiff", "clusterTopology",
-    "resendDlq", "exportDlq", "secureCluster", "backup", "scrub", "tierStatus", "tierVerify", "tierRestore", "tierPurge",
+    "resendDlq", "exportDlq", "secureCluster", "backup", "scrub",
+    "tierStatus", "tierVerify", "tierRestore", "tierPurge",
 ]  # fmt: skip
 
 

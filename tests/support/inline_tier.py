@@ -70,6 +70,7 @@ class InlineTier:
         broker_id: int = 0,
         term: int | None = None,
         uploader: Uploader | None = None,
+        run_sync: Callable[..., Any] = at_once,
         **options: Any,
     ) -> None:
         self.store, self.clock = store, clock
@@ -102,7 +103,7 @@ class InlineTier:
                 self.copies,
                 self.suspects.extend,
             ),
-            at_once,
+            run_sync,
         )
 
     async def settle(self, steps: int = 100) -> None:

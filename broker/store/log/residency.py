@@ -12,6 +12,7 @@ from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from skylark.broker.store.older import OlderAway, OlderDamaged
 from skylark.broker.store.sums.block_sums import BLOCK_BYTES, Block
 from skylark.broker.store.sums.growing_sums import GrowingSums
 from skylark.mqcommon.disk.files import MappedFile
@@ -89,7 +90,12 @@ class InBucket(NotResident):
     def read(self) -> dict[Span, bytes]:
         """Get the answer. Blocks, until the bucket answers or its deadline is over; for a thread."""
         call, args = self._question
-        self.answers = {self._question: call(*args)}
+        try:
+            answer = call(*args)
+        except (OlderAway, OlderDamaged) as error:
+            # Raised where the operation asks, which may go on without the answer.
+            answer = error.with_traceback(None)
+        self.answers = {self._question: answer}
         return {}
 
 
@@ -214,17 +220,20 @@ def check_resident(file: ColdFile, at: int, size: int, *, around: int = 0) -> No
 def ask(call: Callable[..., T], *args: Hashable) -> T:
     """The result of ``call(*args)``, which reads a bucket and blocks.
 
-    Within `resident_only` InBucket, until a thread has got the result. Elsewhere RequestRefused: nothing waits for a
-    bucket in the event loop.
+    Within `resident_only` InBucket, until a thread has got the result. Elsewhere OlderAway: nothing waits for a bucket
+    in the event loop. Raises OlderAway and OlderDamaged as ``call`` does.
     """
     got = _GOT.get()
     if got is None:
-        raise RequestRefused(_SYSTEM_BUSY, "[OVERLOAD]the message is in the bucket of old messages; try again later")
+        raise OlderAway
     answers = got.answers if isinstance(got, Got) else {}
     if (call, args) not in answers:
         raise InBucket(call, args)
-    answer: T = answers[call, args]
-    return answer
+    answer = answers[call, args]
+    if isinstance(answer, OlderAway | OlderDamaged):
+        raise answer
+    found: T = answer
+    return found
 
 
 def warm(cold: NotResident, before: Mapping[Span, bytes] | None = None) -> Got:

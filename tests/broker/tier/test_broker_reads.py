@@ -18,6 +18,7 @@ from skylark.remoting.protocol.requests.offsets import (
     GET_MIN_OFFSET,
     SEARCH_OFFSET_BY_TIMESTAMP,
 )
+from skylark.remoting.protocol.requests.pops import INIT_MIN, POP_MESSAGE, PopMessageRequestHeader
 from skylark.remoting.protocol.requests.query import QUERY_MESSAGE, VIEW_MESSAGE_BY_ID
 from tests.broker.running import pull_request, running, send_request
 from tests.broker.test_send_pull import messages
@@ -48,6 +49,10 @@ def first_file(fs: MemoryFiles) -> int:
     return min(int(path.rpartition("/")[2]) for path in fs.paths() if path.startswith("/store/commitlog/"))
 
 
+def field(answer: Command, name: str) -> int:
+    return int((answer.ext or {})[name])
+
+
 async def test_clients_and_tools_get_messages_whose_files_have_left(monkeypatch: pytest.MonkeyPatch) -> None:
     bucket, fs = LostBucket(), MemoryFiles()
     async with broker_with(bucket, monkeypatch, fs) as (client, addr):
@@ -62,17 +67,17 @@ async def test_clients_and_tools_get_messages_whose_files_have_left(monkeypatch:
         offset, found = 0, list[MessageExt]()
         while offset < COUNT:
             answer = await client.invoke(addr, pull_request("t", offset))
-            assert (answer.code, int(answer.ext["minOffset"])) == (ResponseCode.SUCCESS, 0)
+            assert (answer.code, field(answer, "minOffset")) == (ResponseCode.SUCCESS, 0)
             found += messages(answer)
-            offset = int(answer.ext["nextBeginOffset"])
+            offset = field(answer, "nextBeginOffset")
         assert [message.queue_offset for message in found] == list(range(COUNT))
         assert [message.body for message in found] == [b"%d" % number + b"x" * 500 for number in range(COUNT)]
         place = {"topic": "t", "queueId": 0}
-        assert int((await ask(GET_MIN_OFFSET.code, **place)).ext["offset"]) == 0
+        assert field(await ask(GET_MIN_OFFSET.code, **place), "offset") == 0
         answer = await ask(GET_EARLIEST_MSG_STORETIME.code, **place)
-        assert int(answer.ext["timestamp"]) == found[0].store_timestamp
+        assert field(answer, "timestamp") == found[0].store_timestamp
         answer = await ask(SEARCH_OFFSET_BY_TIMESTAMP.code, **place, timestamp=found[5].store_timestamp)
-        assert found[int(answer.ext["offset"])].store_timestamp == found[5].store_timestamp
+        assert found[field(answer, "offset")].store_timestamp == found[5].store_timestamp
         answer = await ask(VIEW_MESSAGE_BY_ID.code, offset=found[3].physical_offset)
         assert MessageExt(answer.body, 0, "").body == found[3].body
         query = {"topic": "t", "maxNum": 32, "beginTimestamp": 0, "endTimestamp": 1 << 60}
@@ -88,3 +93,36 @@ async def test_clients_and_tools_get_messages_whose_files_have_left(monkeypatch:
             assert answer.code == ResponseCode.SYSTEM_BUSY and "unplugged" in str(answer.remark)
         assert (await client.invoke(addr, send_request("t", b"more"))).code == 0
         assert len(messages(await client.invoke(addr, pull_request("t", COUNT)))) == 1
+
+
+async def test_a_pop_gets_messages_of_several_queues_and_goes_on_without_the_bucket(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bucket, fs = LostBucket(), MemoryFiles()
+    async with broker_with(bucket, monkeypatch, fs) as (client, addr):
+        for number in range(COUNT):
+            body = b"%d" % number + b"x" * 500
+            assert (await client.invoke(addr, send_request("t", body, queue_id=number % 2))).code == 0
+        await until(lambda: first_file(fs) >= 4 * 4 * KIB, "a cleaning")
+        for number in range(3):
+            await client.invoke(addr, send_request("t", b"new %d" % number, queue_id=2))
+
+        async def pop(most: int, queue_id: int = -1) -> Command:
+            header = PopMessageRequestHeader("g", "t", queue_id, most, 60_000, 0, 0, INIT_MIN)
+            return await client.invoke(addr, Command(POP_MESSAGE.code, header.to_ext()))
+
+        answer = await pop(32)
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+        found = messages(answer)
+        assert {(message.queue_id, message.queue_offset) for message in found} >= {(0, 0), (1, 0), (2, 0)}
+        bucket.failure = BucketAway("unplugged")
+        bucket.objects.clear()
+        group = PopMessageRequestHeader("other", "t", -1, 32, 60_000, 0, 0, INIT_MIN)
+        answer = await client.invoke(addr, Command(QUERY_MESSAGE.code, {
+            "topic": "t", "key": "k", "maxNum": 1, "beginTimestamp": 0, "endTimestamp": 1 << 60}))  # fmt: skip
+        assert answer.code == ResponseCode.SYSTEM_BUSY
+        answer = await client.invoke(addr, Command(POP_MESSAGE.code, group.to_ext()))
+        assert {message.body for message in messages(answer)} >= {b"new 0", b"new 1", b"new 2"}
+        assert all(message.queue_id == 2 for message in messages(answer))
+        group.queue_id = 0
+        assert (await client.invoke(addr, Command(POP_MESSAGE.code, group.to_ext()))).code == ResponseCode.SYSTEM_BUSY

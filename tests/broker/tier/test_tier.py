@@ -6,11 +6,15 @@ from random import Random
 from typing import Any
 
 import pytest
+import trio
 
 from skylark.broker.store.store import MessageStore
 from skylark.broker.tier import tier as tier_module
+from skylark.broker.tier.tasks import UploadTask
+from skylark.broker.tier.tier import in_thread
+from skylark.mqcommon.tier import manifest as manifest_module
 from skylark.mqcommon.tier.bucket import BucketAway, BucketRefused
-from skylark.mqcommon.tier.layout import METADATA, SEGMENTS, TAILS, metadata_name
+from skylark.mqcommon.tier.layout import METADATA, SEGMENTS, SPANS, TAILS, metadata_name
 from skylark.mqcommon.tier.manifest import Segment
 from skylark.mqcommon.tier.manifests import ManifestLog
 from skylark.mqcommon.tier.restore import restore_segment
@@ -21,9 +25,10 @@ from tests.broker.store.support import SMALL, open_store, put
 from tests.support.amounts import share_of
 from tests.support.clock import ManualClock
 from tests.support.faulty_bucket import FaultyBucket, Stopped
-from tests.support.inline_tier import SET, InlineTier
+from tests.support.inline_tier import SET, InlineTier, InlineUploader
 from tests.support.memory_bucket import MemoryBucket
 from tests.support.memory_files import MemoryFiles
+from tests.support.waiting import DEADLINE_S, until
 
 FILE = SMALL.commitlog_segment_bytes
 HOUR_MS = 3_600_000
@@ -356,6 +361,87 @@ async def test_objects_that_no_manifest_names_are_swept_after_days() -> None:
     assert orphan not in rig.bucket.objects and young in rig.bucket.objects
     rig.check()
     assert {name for name in named if f"/{SEGMENTS}/" in name} <= set(rig.bucket.objects)
+
+
+async def test_old_segments_become_spans_and_leave_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manifest_module, "SPAN_SEGMENTS", 3)
+    rig = Rig(0)
+    for number in range(400):
+        put(rig.store, "keep" if number < 200 else "short", 0, b"x" * 60)
+    rig.fill(0)
+    tier = rig.tier(tier_reserved_time_hours=48)
+    tier.classes = {"short": 24}
+    await tier.settle()
+    status = tier.tier.status()
+    files = rig.store.log.end // FILE
+    manifest = tier.tier.manifest
+    assert manifest is not None and files > 9
+    assert len(manifest.spans) == (files - 1) // 3 and status.segments == files
+    assert status.stored_bytes == sum(len(rig.bucket.objects[name][0]) for name in rig.names(SEGMENTS))
+    # Objects in the middle go first, and their segments stay in their places.
+    rig.pass_time(25 * HOUR_MS)
+    await tier.settle()
+    assert tier.tier.status().segments == files and tier.tier.status().start == 0
+    assert tier.tier.status().stored_bytes < status.stored_bytes
+    rig.pass_time(25 * HOUR_MS)
+    await tier.settle()
+    manifest = tier.tier.manifest
+    assert manifest is not None and not manifest.spans
+    assert (manifest.start, manifest.end) == ((files - 1) * FILE, files * FILE)
+    # What has left is gone a day later, and no sweep takes what is named.
+    rig.pass_time(25 * HOUR_MS)
+    await tier.settle()
+    assert len({name.rpartition("/")[0] for name in rig.names(SEGMENTS)}) == 1
+    assert not rig.names(SPANS)
+
+
+async def test_a_log_that_cannot_be_read_is_an_error_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    rig = Rig()
+    tier = rig.tier()
+    failures = [OSError(5, "Input/output error")]
+
+    async def upload(path: str, task: UploadTask) -> Segment:
+        if failures:
+            raise failures.pop()
+        return await InlineUploader(rig.faulty, rig.fs).upload(path, task)
+
+    tier.uploader.upload = upload  # type: ignore[method-assign]
+    await tier.settle()
+    assert "Input/output error" in tier.tier.problem and "Input/output error" in caplog.text
+    rig.pass_time(60_000)
+    await tier.settle()
+    rig.check()
+    assert tier.tier.uploaded_to
+
+
+async def test_an_upload_ends_with_the_role_and_begins_anew_with_the_next() -> None:
+    rig = Rig()
+    tier = rig.tier(term=1, run_sync=in_thread)
+    began, ended = trio.Event(), trio.Event()
+
+    async def hang(path: str, task: UploadTask) -> Segment:
+        began.set()
+        try:
+            await trio.sleep_forever()
+        finally:
+            ended.set()
+        raise AssertionError
+
+    usual, tier.uploader.upload = tier.uploader.upload, hang  # type: ignore[method-assign]
+    with trio.fail_after(DEADLINE_S):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(tier.tier.run)
+            await began.wait()
+            tier.role.demoted(1)
+            await ended.wait()
+            assert tier.tier.status().role == FOLLOWER
+            tier.uploader.upload = usual  # type: ignore[method-assign]
+            tier.term = 2
+            tier.role.promoted()
+            tier.role.took_over()
+            await until(lambda: tier.tier.uploaded_to == rig.store.log.end // FILE * FILE)
+            nursery.cancel_scope.cancel()
+    rig.check()
 
 
 @pytest.mark.parametrize("is_done", [False, True])

@@ -14,6 +14,7 @@ from skylark.mqcommon.tier.keys import (
     encode_keys,
     page_range,
     places_of,
+    places_of_more,
 )
 
 HASHES = st.lists(st.integers(0, 2**64 - 1), max_size=60)
@@ -30,7 +31,14 @@ def encoded(hashes: list[int], start: int = 0, physical: list[int] | None = None
     )
 
 
-@given(HASHES, st.integers(0, 2**64 - 1), st.integers(1, 40))
+def all_places(data: bytes, page: bytes, hash_: int) -> list[int]:
+    places, more = places_of(page, hash_)
+    if more is not None:
+        places += places_of_more(data[more[0] : sum(more)], hash_)
+    return places
+
+
+@given(HASHES, st.integers(0, 2**64 - 1), st.sampled_from([1, 40, 2_000]))
 def test_a_key_is_found_at_all_its_places(hashes: list[int], other: int, copies: int) -> None:
     # Many keys make several pages; equal hashes are in one.
     many = [*hashes, *hashes[:3] * copies, *range(0, 2**64 - 1, 2**64 // 1_200)]
@@ -39,13 +47,30 @@ def test_a_key_is_found_at_all_its_places(hashes: list[int], other: int, copies:
         place = page_range(pages, hash_)
         assert place is not None
         start, size = place
-        found = places_of(data[start : start + size], hash_)
+        found = all_places(data, data[start : start + size], hash_)
         # Rows have half of the hash, so there may be others, which the reader compares.
         alike = [
             row for row, each in enumerate(many) if (each ^ hash_) % 2**32 == 0 and page_range(pages, each) == place
         ]
         assert sorted(found) == [10 * row for row in alike]
         assert {10 * row for row, each in enumerate(many) if each == hash_} <= set(found)
+
+
+def test_a_key_of_many_messages_makes_no_page_larger() -> None:
+    usual = list(range(0, 2**64 - 1, 2**64 // 20_000))
+    hot = usual[777]
+    pages, data = encoded([*usual, *[hot] * 30_000])
+    start, size = page_range(pages, hot) or (0, 0)
+    assert size < 8_000
+    assert len(data) < (len(usual) + 30_000) * 16
+    wanted = [7770, *range(10 * len(usual), 10 * (len(usual) + 30_000), 10)]
+    assert sorted(all_places(data, data[start : start + size], hot)) == wanted
+    more = places_of(data[start : start + size], hot).more
+    assert more is not None
+    damaged = bytearray(data[more[0] : sum(more)])
+    damaged[100] ^= 1
+    with pytest.raises(DamagedObject):
+        places_of_more(bytes(damaged), hot)
 
 
 def test_a_segment_without_keys_has_no_page() -> None:
@@ -90,13 +115,13 @@ def test_the_queue_of_a_place_is_found(sizes: list[int], start: int, random) -> 
 
 @given(st.data())
 def test_a_damaged_directory_or_block_is_refused(data: st.DataObject) -> None:
-    _, whole = encoded([1], 0, list(range(0, 3 * BLOCK_BYTES, 10_000)), [1] * 315)
-    at, flip = data.draw(st.integers(16, len(whole) - 1)), data.draw(st.integers(1, 255))
+    _, whole = encoded([], 0, list(range(0, 3 * BLOCK_BYTES, 10_000)), [1] * 315)
+    at, flip = data.draw(st.integers(0, len(whole) - 1)), data.draw(st.integers(1, 255))
     changed = bytearray(whole)
     changed[at] ^= flip
     with pytest.raises(DamagedObject):
         directory = Directory(len(changed), bytes(changed[-directory_size(0, 3 * BLOCK_BYTES) :]))
-        for number in range(4):
+        for number in range(3):
             start, size = directory.block_range(number * BLOCK_BYTES) or (0, 0)
             directory.queue_number(number * BLOCK_BYTES, bytes(changed[start : start + size]))
 
