@@ -14,7 +14,7 @@ from skylark.broker.replication.dledger import log_disk
 from skylark.broker.replication.dledger.entry_index import EntryIndex
 from skylark.broker.store.sums.block_sums import Block, BlockSum
 from skylark.broker.tasks.block_sealing import BlockSealing, SealingWork
-from tests.sim.healing.history import HealingHistory, OtherLogs
+from tests.sim.healing.history import HealingHistory, OtherLogs, beginning
 from tests.support.histories import BLOCK, run
 from tests.support.rounds import report
 
@@ -35,6 +35,9 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a history takes less time: no threads, beside which nothing else would run, and small side files."""
     monkeypatch.setattr(trio.to_thread, "run_sync", _inline)
     monkeypatch.setattr(log_disk, "EntryIndex", partial(EntryIndex, slots=SLOTS))
+    # Before a mutant is in place: the beginnings are kept for all tests.
+    for size in set(HealingHistory.sizes):
+        beginning(size)
 
 
 @pytest.mark.histories(count=300, in_ci=300)
