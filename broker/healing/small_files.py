@@ -9,7 +9,6 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from random import Random
-from zlib import crc32
 
 import trio
 
@@ -24,6 +23,7 @@ from skylark.broker.store.sums.derived_sums import DIRECTORY, QueueRows
 from skylark.broker.store.sums.derived_sums import FILE_NAME as SUMS
 from skylark.broker.tasks.flush import Flusher
 from skylark.broker.tasks.persist import Persister
+from skylark.mqcommon.crc import large_crc32
 from skylark.mqcommon.disk.files import FileSystem
 from skylark.mqcommon.disk.small_file import SmallFile
 from skylark.mqcommon.errors import DiskFull, SkylarkError
@@ -114,7 +114,7 @@ class MetadataFiles:
         crc = 0
         try:
             for at in range(0, file.size, PIECE_BYTES):
-                crc = crc32(self._fs.read_direct(file.path, at, min(PIECE_BYTES, file.size - at)), crc)
+                crc = large_crc32(self._fs.read_direct(file.path, at, min(PIECE_BYTES, file.size - at)), crc)
         except OSError:
             return False
         return crc == file.crc
@@ -171,4 +171,4 @@ async def write_sums(store: MessageStore, flusher: Flusher) -> None:
 
 def has_crc(data: bytes) -> bool:
     """Whether a file that `write_with_crc` wrote is whole."""
-    return len(data) > 4 and int.from_bytes(data[:4], "big") == crc32(data[4:])
+    return len(data) > 4 and int.from_bytes(data[:4], "big") == large_crc32(data[4:])
