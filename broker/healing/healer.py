@@ -162,6 +162,9 @@ class LogHealer(Part):
         if segment is None or block.size <= 0:
             return True
         own_sum, cuts = log.sums.sum_of(whole) if block == whole else None, log.cuts
+        is_sealed, tail = own_sum is not None, self._store.damaged_tail
+        if not is_sealed and tail is not None and tail.part.start == whole.start and not cuts:
+            block, own_sum = tail
 
         def is_right(data: bytes) -> bool:
             return own_sum is not None and crc32(data) == own_sum.crc
@@ -173,7 +176,7 @@ class LogHealer(Part):
         if found is not None and not is_suspect:
             verdict = Verdict(found, "this broker has the bytes of the block's sum", is_whole=True)
         else:
-            verdict, others = await self._ask(segment, block, own_sum, now)
+            verdict, others = await self._ask(segment, block, own_sum, now, has_sums=block == whole)
         if log.cuts != cuts:
             return False  # other bytes may be there now
         if verdict.right is None or (verdict.undecided and not (now.is_stable and now.is_readable)):
@@ -182,7 +185,7 @@ class LogHealer(Part):
             return False
         if not await self._apply(segment, block, now, verdict, cuts):
             return False
-        if own_sum is not None and verdict.is_whole and crc32(verdict.right) != own_sum.crc and log.cuts == cuts:
+        if is_sealed and verdict.is_whole and not is_right(verdict.right) and log.cuts == cuts:
             log.sums.replace(whole, crc32(verdict.right), is_attested=False)
         if verdict.is_whole:
             return True
@@ -207,9 +210,9 @@ class LogHealer(Part):
             logger.error("the disk reads the block at %d of the log otherwise each time: replace it", block.start)
 
     async def _ask(
-        self, segment: Segment, block: Block, own_sum: BlockSum | None, now: Reading
+        self, segment: Segment, block: Block, own_sum: BlockSum | None, now: Reading, *, has_sums: bool
     ) -> tuple[Verdict, list[Copy]]:
-        """The verdict, and the copies of the other replicas."""
+        """The verdict, and the copies of the other replicas. ``has_sums``: their sums are of the same bytes."""
         entries = self._entries_of(block)
         verdict, others = Verdict(None, "no replica was asked"), list[Copy]()
         for margin in MARGINS:
@@ -226,6 +229,8 @@ class LogHealer(Part):
             if now.in_memory not in now.on_disk:
                 mine.append(Copy("memory", start, before + now.in_memory + after, has_vote=False, is_own=True))
             others = await self._others.copies(block, mine[0], own_sum)
+            if not has_sums:
+                others = [copy._replace(sum=None) for copy in others]
             size = self._store.log.chain.segment_bytes
             verdict = await trio.to_thread.run_sync(judge, block, own_sum, [*mine, *others], size, entries)
             if not verdict.lacks_records or not others:

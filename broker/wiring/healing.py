@@ -1,5 +1,6 @@
 """The parts that heal the log: they find who else has its bytes, and answer others who ask for them."""
 
+import logging
 from functools import partial
 from random import Random
 
@@ -23,6 +24,8 @@ from skylark.broker.wiring.replication import Replicated
 from skylark.mqcommon.disk.small_file import SmallFile
 from skylark.mqcommon.errors import RequestRefused
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+
+logger = logging.getLogger(__name__)
 
 # The others are known without NameServers, too: a slave knows its master, and a master its slaves.
 NAMESRV_S = 0.5
@@ -72,6 +75,13 @@ def wire_healing(core: Core, replicated: Replicated, peers: Peers, sealing: Bloc
         replicated.entries_of,
     )
     healer.on_repaired.append(store.log.blocks.repaired)
+    if (tail := store.damaged_tail) is not None:
+        text = (
+            "the disk has changed the block at %d of the log since the last checkpoint: the other replicas are asked"
+            " for it in a minute, and until then only the bodies of its messages are checked"
+        )
+        logger.error(text, tail.part.start)
+        healer.figures.damaged.add(tail.part.start)
     core.cold.healer = healer
     if core.elected is not None:
         core.elected.has_sound_disk = lambda: not healer.figures.is_disk_failing

@@ -388,6 +388,26 @@ async def test_bytes_after_the_end_of_the_log_are_not_written() -> None:
         assert one.fs.read(last.path) == one.log[last.base : last.end]
 
 
+async def test_the_last_block_that_a_start_has_found_damaged_is_mended_by_the_sum_that_the_checkpoint_has() -> None:
+    """A property of it has changed, and the other replica has a sum of the whole block: it has gone on since."""
+    fs = MemoryFiles()
+    store = open_store(fs)
+    for _ in range(4):
+        put(store, "topic", 0, bytes(500), b"KEYS\x01a key\x02")
+    store.close()
+    log = fs.read(PATH)
+    fs.damage(PATH, log.index(b"a key"), b"x")
+    async with healing(fs) as one:
+        assert one.store.damaged_tail is not None
+        put(one.store, "topic", 0, bytes(500))
+        right = log[: one.store.damaged_tail.part.size] + one.log[one.store.damaged_tail.part.size :]
+        one.others.logs = [right]
+        one.others.sums = [BlockSum(crc32(right[:FILE]), True)]
+        assert await one.healer.heal([BLOCK])
+        assert fs.read(PATH)[: one.store.damaged_tail.part.size] == log[: one.store.damaged_tail.part.size]
+        assert one.healer.figures.blocks_repaired == 1
+
+
 async def test_a_power_loss_between_the_steps_leaves_a_block_that_is_repaired_again() -> None:
     left: list[MemoryFiles] = []
     async with healing() as one:
