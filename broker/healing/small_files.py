@@ -24,6 +24,7 @@ from skylark.broker.store.sums.derived_sums import DIRECTORY, QueueRows
 from skylark.broker.store.sums.derived_sums import FILE_NAME as SUMS
 from skylark.broker.tasks.flush import Flusher
 from skylark.broker.tasks.persist import Persister
+from skylark.mqcommon.disk.atomic import without_crc
 from skylark.mqcommon.disk.files import FileSystem
 from skylark.mqcommon.disk.small_file import SmallFile
 from skylark.mqcommon.errors import DiskFull, SkylarkError
@@ -171,4 +172,4 @@ async def write_sums(store: MessageStore, flusher: Flusher) -> None:
 
 def has_crc(data: bytes) -> bool:
     """Whether a file that `write_with_crc` wrote is whole."""
-    return len(data) > 4 and int.from_bytes(data[:4], "big") == crc32(data[4:])
+    return without_crc(data) is not None
