@@ -300,7 +300,10 @@ class LogHealer(Part):
         was_failing = self.figures.is_disk_failing
         self.figures.bad_in_cycle += 1
         if self.figures.is_disk_failing and not was_failing:
-            text = "more than %d blocks of the log were damaged: replace the disk. Controllers do not elect this broker"
+            text = (
+                "more than %d blocks of the log were damaged: replace the disk. Controllers do not elect this broker,"
+                " and in a DLedger group it hands the leadership over"
+            )
             logger.error(text, MAX_REPAIRED_A_CYCLE)
 
     def _tell(self, block: Block) -> None:

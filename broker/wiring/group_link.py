@@ -86,6 +86,7 @@ def group_link(core: Core, known: KnownMaster, listeners: list[Listener], delete
             calls_turn=True,
             client_addr=core.identity.addr,
             problem=lambda: member.problem,
+            is_unfit=lambda: not elected.has_sound_disk(),
         ),
         disk,
         LeadershipEffects(
