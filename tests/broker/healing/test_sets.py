@@ -90,6 +90,19 @@ async def master_and_slave(**options: Any) -> AsyncIterator[tuple[Running, Runni
         yield master, slave
 
 
+async def test_a_slave_that_knows_only_the_ha_address_of_its_master_is_healed_by_it() -> None:
+    """The master says at the beginning of the link where it takes requests."""
+    secret = {"ha_shared_secret": "a secret"}
+    async with (
+        broker(**secret) as master,
+        broker(**secret, **SLAVE, ha_master_address=master.broker.ha_addr) as slave,
+    ):
+        log = await fill(master, slave)
+        damage(slave)
+        assert await slave.has("topic", len(BODIES)) == BODIES, "with the topic, which it copies from there, too"
+        assert slave.log() == log
+
+
 @pytest.mark.parametrize("is_masters", [True, False])
 async def test_a_read_of_a_damaged_block_is_answered_whole_and_mends_the_log(is_masters: bool) -> None:
     async with master_and_slave() as (master, slave):
