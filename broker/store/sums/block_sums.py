@@ -91,6 +91,11 @@ class BlockSums:
         """Whether `take_changed` has something to return."""
         return bool(self._changed)
 
+    @property
+    def has_attested(self) -> bool:
+        """Whether another replica has the sum of some block."""
+        return any(_ATTESTED in sums.states for sums in self._files.values())
+
     def block_at(self, offset: int) -> Block:
         """The block that holds ``offset``."""
         base = offset // self._segment_bytes * self._segment_bytes
