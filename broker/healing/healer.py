@@ -89,6 +89,8 @@ class LogHealer(Part):
         self.on_repaired: list[Callable[[Sequence[Block]], None]] = []
         self._repairs: dict[int, _Repair] = {}
         self._failed_at: dict[int, float] = {}
+        # Files of the log that somebody has removed.
+        self._missing: set[str] = set()
         self._slots = trio.CapacityLimiter(AT_ONCE)
         self._writing = writing
         self._nursery: trio.Nursery | None = None
@@ -137,9 +139,7 @@ class LogHealer(Part):
         except FileNotFoundError:
             repair.is_right = self._store.log.chain.at(block.start) is None
             if not repair.is_right:
-                self._fail(
-                    block, "its file is missing: put it back from another replica, or a backup, before a restart"
-                )
+                self._miss_file(block)
         except (OSError, StoreError) as error:
             self._fail(block, f"it cannot be written: {error}")
         except Exception:
@@ -150,6 +150,7 @@ class LogHealer(Part):
             if repair.is_right:
                 self._failed_at.pop(block.start, None)
                 self.figures.damaged.discard(block.start)
+                self._missing.discard(self._path_of(block))
             elif len(self._failed_at) < MAX_WAITING or block.start in self._failed_at:
                 self._failed_at[block.start] = trio.current_time()
             repair.done.set()
@@ -295,6 +296,19 @@ class LogHealer(Part):
             self.figures.damaged.add(block.start)
             logger.error("the block at %d of the log is damaged, and is not repaired: %s", block.start, why)
             self._count_bad()
+
+    def _miss_file(self, block: Block) -> None:
+        """As `_fail`, said and counted once for all blocks of the file."""
+        path = self._path_of(block)
+        self.figures.damaged.add(block.start)
+        if path not in self._missing:
+            self._missing.add(path)
+            logger.error("%s is missing: put it back from another replica, or a backup, before a restart", path)
+            self._count_bad()
+
+    def _path_of(self, block: Block) -> str:
+        segment = self._store.log.chain.at(block.start)
+        return "" if segment is None else segment.path
 
     def _count_bad(self) -> None:
         was_failing = self.figures.is_disk_failing

@@ -17,7 +17,7 @@ from typing import Protocol
 import trio
 
 from skylark.broker.damage_hold import Healer
-from skylark.broker.healing.block_reads import BlocksRead, read_blocks
+from skylark.broker.healing.block_reads import MISSING, BlocksRead, read_blocks
 from skylark.broker.healing.figures import HealingFigures
 from skylark.broker.healing.other_files import CheckedFile
 from skylark.broker.healing.record_pass import MAX_RECORD_BYTES, RecordPass, Unsound
@@ -398,8 +398,12 @@ class Scrub(Part):
         sums = self._store.log.sums
         for block, crc in read.sound:
             self.figures.blocks_sealed += sums.seal(block, crc)
+        missing = [block for block, reason in read.wrong if reason == MISSING]
+        if missing:
+            await self._heal(segment, missing, segment.base, MISSING)
         for block, reason in read.wrong:
-            await self._heal(segment, [block], block.start, reason)
+            if reason != MISSING:
+                await self._heal(segment, [block], block.start, reason)
 
     async def _heal_unsound(self, segment: Segment, found: Sequence[Unsound]) -> int | None:
         """Heal the blocks that hold unsound bytes; returns where the records should be read again, if anywhere."""
@@ -415,6 +419,8 @@ class Scrub(Part):
         """Have ``blocks`` repaired, in which ``at`` is the first wrong byte that is known."""
         damaged, is_mended = self._healer.figures.damaged, True
         is_new = not all(block.start in damaged for block in blocks)
+        if reason == MISSING:  # one problem for all blocks of the file
+            is_new = not any(segment.base <= start < segment.end for start in damaged)
         for first in range(0, len(blocks), HEALED_AT_ONCE):
             is_mended &= await self._healer.heal(blocks[first : first + HEALED_AT_ONCE])
         self._found(f"{segment.path}: offset {at - segment.base}: {reason}", is_new=is_new, is_mended=is_mended)

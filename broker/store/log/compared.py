@@ -253,6 +253,10 @@ class ComparedBlocks:
         # Bytes with another sum are of a log that was cut since, or damaged.
         if kept is None or (kept.crc != crc if kept.crc is not None else block.start not in self.given_up):
             return None
+        with self._lock:
+            if block.start in self._kept:
+                # Blocks that nobody has read for the longest time go first.
+                self._kept.move_to_end(block.start)
         return kept.data
 
     def _block(self, file: PartFile, base: int, block: Block) -> bytes:

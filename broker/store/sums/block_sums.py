@@ -92,6 +92,11 @@ class BlockSums:
         return bool(self._changed)
 
     @property
+    def written(self) -> list[int]:
+        """The first offsets of the log files whose sums are on disk as they are here."""
+        return [base for base in self._files if base not in self._changed]
+
+    @property
     def has_attested(self) -> bool:
         """Whether another replica has the sum of some block."""
         return any(_ATTESTED in sums.states for sums in self._files.values())

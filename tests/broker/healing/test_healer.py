@@ -364,7 +364,18 @@ async def test_a_block_whose_file_somebody_has_removed_is_not_called_right(caplo
     async with healing() as one:
         one.fs.remove(PATH)
         assert not await one.healer.heal([BLOCK]) and one.healer.figures.damaged == {0}
-    assert "its file is missing: put it back" in caplog.text
+        one.fs.rename(f"/store/commitlog/{FILE:020d}", "/store/elsewhere")
+        for _ in range(2):
+            one.healer.suspect([Block(FILE, 512), Block(FILE + 512, 512)])
+            assert not await one.healer.heal([Block(FILE, 512), Block(FILE + 512, 512)])
+        assert one.healer.figures.damaged == {0, FILE, FILE + 512} and one.healer.figures.bad_in_cycle == 2
+        one.fs.rename("/store/elsewhere", f"/store/commitlog/{FILE:020d}")
+        one.others.logs = [one.log]
+        assert await one.healer.heal([Block(FILE, FILE)])
+    assert [r.getMessage() for r in caplog.records if "is missing: put it back" in r.getMessage()] == [
+        f"{path} is missing: put it back from another replica, or a backup, before a restart"
+        for path in (PATH, f"/store/commitlog/{FILE:020d}")
+    ]
 
 
 async def test_a_repair_that_takes_too_long_ends_and_is_logged(

@@ -220,6 +220,21 @@ async def test_a_sector_that_cannot_be_read_is_healed(autojump_clock: MockClock,
         assert "cannot be read: " in text and text.endswith("NOT repaired" if stuck else "; repaired")
 
 
+async def test_a_file_that_is_missing_is_one_problem(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    at = Scrubbed(files=4)
+    at.healer.can = False
+    path = f"/store/commitlog/{FILE_BYTES:020}"
+    at.fs.remove(path)
+    async with at.running() as scrub:
+        await ended(scrub)
+        assert at.healer.asked == at.blocks[BLOCKS_PER_FILE : 2 * BLOCKS_PER_FILE]
+        assert scrub.present().problems == [f"{path}: offset 0: the file is missing; NOT repaired"]
+        await trio.sleep(2.5 * RETRY_S)
+        assert scrub.present().problem_count == 1 and caplog.text.count("NOT repaired") == 1
+
+
 async def test_blocks_without_sums_get_them_if_all_their_records_are_sound(autojump_clock: MockClock) -> None:
     at = Scrubbed(sealed=False)
     async with at.running() as scrub:
