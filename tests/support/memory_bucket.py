@@ -1,0 +1,58 @@
+"""A bucket in memory."""
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+
+from skylark.mqcommon.tier.bucket import NoSuchObject, ObjectExists, ObjectInfo
+
+
+class MemoryBucket:
+    """As `Bucket`; ``now_ms`` is the time that objects get."""
+
+    url = "memory://bucket"
+
+    def __init__(self) -> None:
+        self.objects: dict[str, tuple[bytes, int]] = {}
+        self.now_ms = 0
+        self._lock = threading.Lock()
+
+    def get(self, name: str) -> bytes:
+        try:
+            return self.objects[name][0]
+        except KeyError:
+            raise NoSuchObject(name) from None
+
+    def get_range(self, name: str, start: int, size: int) -> bytes:
+        data = self.get(name)[start : start + size]
+        if len(data) < size:
+            raise NoSuchObject(f"{name} ends before {start + size}")
+        return data
+
+    def head(self, name: str) -> ObjectInfo:
+        data = self.get(name)
+        return ObjectInfo(name, len(data), self.objects[name][1])
+
+    def create(self, name: str, data: bytes) -> None:
+        with self._lock:
+            if name in self.objects:
+                raise ObjectExists(name)
+            self.objects[name] = bytes(data), self.now_ms
+
+    def put(self, name: str, pieces: Iterable[bytes | memoryview]) -> int:
+        data = b"".join(pieces)
+        with self._lock:
+            self.objects[name] = data, self.now_ms
+        return len(data)
+
+    def delete(self, names: Sequence[str]) -> None:
+        with self._lock:
+            for name in names:
+                self.objects.pop(name, None)
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        for name, (data, modified_ms) in sorted(self.objects.items()):
+            if name.startswith(prefix):
+                yield ObjectInfo(name, len(data), modified_ms)
+
+    def close(self) -> None:
+        pass
