@@ -473,7 +473,7 @@ class Scrub(Part):
             await self._seal_and_heal(segment, read)
         elif start in damaged:
             # It has no sum, or is not full yet: readers have found the damage, or the pass over records has.
-            await self._heal(segment, [block], start, "holds a record that is not sound")
+            await self._heal(segment, [block], start, "is damaged")
 
     # --- the note
 

@@ -66,9 +66,10 @@ def wire_healing(core: Core, replicated: Replicated, peers: Peers, sealing: Bloc
         return None
 
     def may_be_alone() -> bool:
-        # A slave that was here attests sums, unless it is RocketMQ's. Other roles are only given to brokers of a set.
+        # Only a broker of a set is given another role. A slave attests sums, unless it is RocketMQ's.
         is_single = options.broker_role == "ASYNC_MASTER" and not options.elects_master
-        return is_single and not options.enable_slave_acting_master and not store.log.sums.has_attested
+        has_met = core.acks.had_slaves or store.log.sums.has_attested
+        return is_single and not options.enable_slave_acting_master and not has_met
 
     members = OtherMembers(core.identity.addr, linked, registered, may_be_alone)
 

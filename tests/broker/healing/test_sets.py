@@ -119,10 +119,14 @@ async def test_a_broker_whose_replica_is_away_or_may_be_has_readers_wait(caplog:
         flip_property(again)
         answer = await again.client.invoke(again.addr, pull_request("topic", 0), 5_000)
         assert answer.code == ResponseCode.SYSTEM_BUSY
-    async with broker(namesrv_addr="127.0.0.1:1") as unsure:
-        await damage_alone(unsure)
-        answer = await unsure.client.invoke(unsure.addr, pull_request("topic", 0), 5_000)
-        assert answer.code == ResponseCode.SYSTEM_BUSY
+    async with broker(namesrv_addr="127.0.0.1:1") as unsure, broker() as left_alone:
+        async with broker(**SLAVE, ha_master_address=left_alone.broker.ha_addr) as slave:
+            await left_alone.send("topic", b"one")
+            await until(lambda: slave.log() == left_alone.log(), "a plain slave was connected")
+        for running in (unsure, left_alone):
+            await damage_alone(running)
+            answer = await running.client.invoke(running.addr, pull_request("topic", 0), 5_000)
+            assert answer.code == ResponseCode.SYSTEM_BUSY
     assert "nobody else has a copy" not in caplog.text
 
 
