@@ -305,7 +305,7 @@ class OlderReads(Part):
         """(the stretches with the messages from ``offset`` on, some ``size`` bytes, the offset after them)."""
         row = located.row
         # One stretch more, which tells where the others end. A segment may have many thousands.
-        near = offset + max((size + 2 * STRETCH_BYTES) * row.records // row.size, 1)
+        near = offset + max((size + 2 * STRETCH_BYTES) * (row.next_offset - row.first_offset) // row.size, 1)
         found = self._view.stretches(located, offset, min(near, stop))
         group = _first_bytes(found, size)
         if len(group) < len(found):
@@ -400,6 +400,7 @@ class OlderReads(Part):
                 self._refresh()
                 result = attempt()
         except (NoSuchObject, DamagedObject, ProtocolError) as error:
+            self._health.succeeded()
             raise self._damaged(error) from error
         except (BucketAway, BucketRefused) as error:
             with self._lock:
@@ -413,7 +414,8 @@ class OlderReads(Part):
         with self._lock:
             self.figures.failures += 1
             is_new = text not in self._logged and len(self._logged) < MAX_LOGGED
-            self._logged[text] = None
+            if is_new:
+                self._logged[text] = None
         if is_new:
             logger.error("%s. To examine the bucket, run: mqadmin tierVerify", text)
         return OlderDamaged(text)

@@ -87,8 +87,8 @@ class Taking:
                 self._add_matching(data, starts, first, last)
         elif first:
             self._reached(data, starts[first - 1])
-        if last < len(starts):
-            self.is_full = True
+        if last < len(starts) and not self.is_full:
+            self._end_reached()
 
     def _add_plain(self, data: bytes, starts: Sequence[int], first: int, last: int) -> None:
         stop = min(last, first + self._left)
@@ -136,7 +136,10 @@ class Taking:
         keeps = self._unwraps and self._wanted.matches is None
         for record in stored_records(data):
             end = record.queue_offset + record.messages
-            if record.queue_offset >= self._end or not self._scan:
+            if record.queue_offset >= self._end:
+                self._end_reached()
+                return
+            if not self._scan:
                 self.is_full = True
                 return
             if end > self._offset and not self._hides(record.physical_offset):
@@ -175,6 +178,11 @@ class Taking:
         self._messages += messages
         self._left -= messages
         self._bytes_left -= len(raw)
+
+    def _end_reached(self) -> None:
+        # There may be no messages before the end.
+        self.next_offset = max(self.next_offset, self._end)
+        self.is_full = True
 
     def _reached(self, data: bytes, at: int) -> None:
         self.next_offset = max(self.next_offset, _offset_at(data, at)[0] + 1)

@@ -15,7 +15,7 @@ from skylark.broker.store.backup.restoring import MAY_STAY, claim, new_store
 from skylark.broker.store.begun import QueueEnd, learn_ends
 from skylark.broker.store.checkpoint import StoreCheckpoint
 from skylark.broker.store.inventory import Inventory
-from skylark.broker.store.log.segment import PIECE_BYTES, file_path
+from skylark.broker.store.log.segment import PIECE_BYTES, file_names, file_path
 from skylark.broker.store.queue.ends import QueueEnds, write_queue_ends
 from skylark.broker.store.restored import RestoredFrom
 from skylark.broker.store.store import MessageStore, StoreOptions
@@ -81,10 +81,17 @@ class BucketRestore:
                 self._file(segment, rest_of, lambda at, done=done: progress(done + at, total))  # type: ignore[misc]
             except NotWhole as why:
                 self.shortened = str(why)
+                self._drop_before(self.start)
                 break
             self.start = segment.start
             done += segment.end - segment.start
         fs.fsync_dir(self._log)
+
+    def _drop_before(self, start: int) -> None:
+        """Remove older files, which an interrupted restore has made: the log must have no gap."""
+        for name in file_names(self._fs, self._log):
+            if int(name) < start:
+                self._fs.remove(f"{self._log}/{name}")
 
     def _file(self, segment: Segment, rest_of: RestOf, progress: Callable[[int], None]) -> None:
         fs, path, size = self._fs, file_path(self._log, segment.start), segment.end - segment.start

@@ -151,6 +151,16 @@ def test_all_comes_back_when_that_is_asked_for() -> None:
     store.close()
 
 
+def test_a_set_whose_first_file_is_still_open_comes_back_from_its_tail() -> None:
+    original, fs = Original(), MemoryFiles()
+    original.upload()
+    made = restored(original, fs)
+    assert (made.log_start, made.log_end, made.files) == (0, original.store.log.end, 1)
+    store = reopened(fs)
+    assert store.queues.get("old", 1).next_offset == 3
+    store.close()
+
+
 def test_a_tail_that_ends_amid_a_message_is_cut_there() -> None:
     original, fs = Original(), MemoryFiles()
     original.send(3)

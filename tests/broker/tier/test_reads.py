@@ -9,9 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skylark.broker.store.filter import ALL, Filter
+from skylark.broker.store.older import OlderRead
 from skylark.broker.store.reader import GetResult, GetStatus, read_queue
 from skylark.broker.store.store import MessageStore
 from skylark.broker.tier.reads import LEAST_PAUSE_MS, OlderReads
+from skylark.broker.tier.taking import Taking
 from skylark.mqcommon.errors import RequestRefused, StoreError
 from skylark.mqcommon.message.columns import record_starts
 from skylark.mqcommon.message.javahash import java_hash
@@ -25,6 +27,7 @@ from tests.support.amounts import amount
 from tests.support.clock import ManualClock
 from tests.support.memory_bucket import MemoryBucket
 from tests.support.memory_files import MemoryFiles
+from tests.support.tier_segments import Sent, record_of
 from tests.support.waiting import until
 
 
@@ -321,3 +324,12 @@ async def test_what_a_reader_will_want_is_read_ahead() -> None:
         await trio.to_thread.run_sync(get, store, 13, 4)
         nursery.cancel_scope.cancel()
     assert bucket.objects_read().count(first) == bucket.objects_read().count(second) == 1
+
+
+def test_a_reader_in_a_hole_before_the_end_of_what_it_wants_gets_on() -> None:
+    data = b"".join(record_of(Sent("t", 0, offset, b"x", 1), 1_000 * offset) for offset in (5, 9, 20))
+    for wanted in FILTERS.values():
+        for offset in range(10, 15):
+            taking = Taking("t", offset, 15, 32, 1 << 20, wanted, unwraps=False)
+            taking.add(data)
+            assert taking.result == OlderRead(15) and taking.is_full
