@@ -1,4 +1,4 @@
-"""The requests about this broker's bucket: what is in it (7164), and to remove bytes of deleted topics (7165).
+"""The requests about this broker's bucket: its state (7164), to remove deleted topics (7165), to own it (7166).
 
 Neighbours: broker/tier/ (uploads and the manifest), mqadmin/commands/tier.py.
 """
@@ -10,7 +10,7 @@ from skylark.remoting.net.answers import answer_with
 from skylark.remoting.net.channel import Channel
 from skylark.remoting.net.server import Handler
 from skylark.remoting.protocol.command import Command
-from skylark.remoting.protocol.requests.tier import TIER_PURGE, TIER_STATUS, TierStatus
+from skylark.remoting.protocol.requests.tier import TIER_PURGE, TIER_STATUS, TIER_TAKE_OVER, TierStatus
 
 
 class Bucketed(Protocol):
@@ -22,15 +22,18 @@ class Bucketed(Protocol):
     def begin_purge(self) -> None:
         """Rewrite all objects with bytes of deleted topics, from now on. RequestRefused when this broker cannot."""
 
+    def take_over(self) -> None:
+        """Own the set, whatever term its last owner had. RequestRefused when this broker is no master."""
+
 
 class TierRequests(Part):
-    """Answers 7164 and 7165; ``tier``: None without tierPath."""
+    """Answers 7164, 7165 and 7166; ``tier``: None without tierPath."""
 
     def __init__(self, tier: Bucketed | None) -> None:
         self._tier = tier
 
     def handlers(self) -> dict[int, Handler]:
-        return {TIER_STATUS.code: self.status, TIER_PURGE.code: self.purge}
+        return {TIER_STATUS.code: self.status, TIER_PURGE.code: self.purge, TIER_TAKE_OVER.code: self.take_over}
 
     def status(self, channel: Channel, request: Command) -> Command:
         """7164: what is in the bucket."""
@@ -41,4 +44,10 @@ class TierRequests(Part):
         """7165: remove the bytes of deleted topics. Without a bucket there are none."""
         if self._tier is not None:
             self._tier.begin_purge()
+        return self.status(channel, request)
+
+    def take_over(self, channel: Channel, request: Command) -> Command:
+        """7166: own the set."""
+        if self._tier is not None:
+            self._tier.take_over()
         return self.status(channel, request)

@@ -77,7 +77,7 @@ def restore_set(
     say(_what(bucket, broker_set, manifest, copy))
     segments = _wanted(bucket, manifest, since_ms)
     view = TierView(bucket, broker_set, _CACHE_BYTES)
-    view.refresh()
+    view.use(manifest)
     work = BucketRestore(fs, bucket, manifest, copy, directory, again)
     work.prepare(segments)
     work.log(segments, lambda segment: SegmentIndex.decode(bucket.get(segment.index.name)).rest, progress)
@@ -89,7 +89,7 @@ def restore_set(
     try:
         empty = sum(queue.is_empty and queue.next_offset > 0 for queue in store.queues)
         metadata.journal.close()
-        lowered = lower_offsets(fs, directory, store)
+        lowered = lower_offsets(fs, directory, store) if copy.files else 0
         start, end = store.log.start, store.log.end
     finally:
         unclean = store.close()

@@ -55,6 +55,16 @@ def why_refused(bucket_end: int | None, log_end: int, begun_at: int) -> str:
     return ""
 
 
+def end_of(manifest: Manifest | None, log_end: int) -> int:
+    """Up to where a log that ends at ``log_end`` must go, by a manifest that was read.
+
+    An empty log must have the copies of the open file, too. Another one may lack some: its master was chosen without.
+    """
+    if manifest is None:
+        return 0
+    return manifest.tails[-1].end if manifest.tails and not log_end else manifest.end
+
+
 def queue_ends(view: TierView) -> Iterator[QueueEnd]:
     """Where each queue goes on after the last segment, of topics that were not deleted. Blocks."""
     if view.count:
@@ -110,9 +120,9 @@ class BucketGuard(Part):
                 f"the store is empty, and the bucket of tierPath, which may have messages of this set, cannot be read:"
                 f" {error}"
             ) from None
-        if manifest and manifest.end:
+        if end := end_of(manifest, 0):
             raise UserError(
-                f"the store is empty, and the bucket of tierPath has the log of this set up to {manifest.end:,}: make"
+                f"the store is empty, and the bucket of tierPath has the log of this set up to {end:,}: make"
                 " the store of the bucket first (mqadmin tierRestore --to, docs/operate/tiered.md), or let the set"
                 " begin anew with another brokerName or another tierPath"
             )
@@ -136,8 +146,9 @@ class BucketGuard(Part):
         return self._is_fresh and not store.begun.offset and not self._admission.holds(Reason.BUCKET)
 
     async def _refresh(self) -> Manifest | None:
+        role = self._role.now
         manifest = await trio.to_thread.run_sync(self._view.refresh, limiter=self._thread, abandon_on_cancel=True)
-        self._is_read = self._is_fresh = True
+        self._is_read, self._is_fresh = True, self._role.now == role
         return manifest
 
     async def _learn(self) -> None:
@@ -171,9 +182,9 @@ class BucketGuard(Part):
             self._reported = why
 
     def _judge(self) -> None:
-        manifest = self._view.manifest
-        end = (manifest.end if manifest else 0) if self._is_read else None
-        why = why_refused(end, self._store.log.end, self._store.begun.offset) if self._role.now.is_master else ""
+        log_end = self._store.log.end
+        end = end_of(self._view.manifest, log_end) if self._is_read else None
+        why = why_refused(end, log_end, self._store.begun.offset) if self._role.now.is_master else ""
         if why:
             self._admission.refuse(Reason.BUCKET, why)
         else:

@@ -20,6 +20,7 @@ from skylark.mqcommon.errors import SkylarkError
 from skylark.mqcommon.tier.bucket import Bucket, BucketAway, DamagedObject, NoSuchObject
 from skylark.mqcommon.tier.layout import MANIFESTS, metadata_name, span_name, tail_name
 from skylark.mqcommon.tier.manifest import (
+    MAX_LEFTOVERS,
     Manifest,
     Segment,
     Span,
@@ -80,10 +81,10 @@ class SetOwner:
 
     # --- ownership
 
-    def claim(self, term: int | None, restored: tuple[int, int] | None = None) -> None:
+    def claim(self, term: int | None, restored: tuple[int, int] | None = None, anew: bool = False) -> None:
         """Become the owner. ``term``: of the Controllers or the group; None: the brokers elect nobody.
 
-        ``restored``: as `RestoredFrom.manifest`.
+        ``restored``: as `RestoredFrom.manifest`. ``anew``: whatever term the last owner had.
         Raises Deposed when an owner of a later term is there, Disagrees when the bucket has another log.
         """
         newest = self._manifests.newest()
@@ -91,6 +92,8 @@ class SetOwner:
             # Before anybody is deposed.
             self._compare(newest)
         anew_after = None if restored is None else self._begins_after(newest, *restored)
+        if anew and newest is not None:
+            anew_after = newest.number
         known = newest.term if newest is not None and anew_after is None else 0
         manifest = self._manifests.claim(
             known if term is None else term,
@@ -99,8 +102,8 @@ class SetOwner:
             self._log.segment_bytes,
             anew_after=anew_after,
         )
-        # Another owner may have written meanwhile.
-        self._compare(manifest)
+        if newest is None or manifest.end != newest.end:
+            self._compare(manifest)  # another owner has written meanwhile
         self.manifest, self._is_unsure = manifest, False
         if not self._tails_agree():
             # The log ended earlier when its new master was chosen: these bytes are in no log of the set.
@@ -274,7 +277,10 @@ class SetOwner:
         self.commit(change)
 
     def expire(self, default_hours: int) -> None:
-        """Drop what is older than its retention class says; ``default_hours`` for class 0; 0: never."""
+        """Drop what is older than its retention class says; ``default_hours`` for class 0; 0: never.
+
+        A manifest has at most some `MAX_LEFTOVERS`: the rest is dropped by later calls.
+        """
         now_ms = self._clock.now_ms()
 
         def before_ms(segments: Iterable[Segment]) -> dict[int, int]:
@@ -286,7 +292,8 @@ class SetOwner:
         while number < len(self.manifest.spans):
             span = self.manifest.spans[number]
             segments = decode_span(self._bucket.get(span.stored.name))
-            kept, gone = expired(segments, before_ms(segments), is_oldest=not number, is_newest=False)
+            most = MAX_LEFTOVERS - len(self.manifest.leftovers)
+            kept, gone = expired(segments, before_ms(segments), is_oldest=not number, is_newest=False, most=most)
             if gone:
                 new = span_of(kept, self._put_span(kept)) if kept else None
                 self.commit(partial(_with_span, number=number, old=span, new=new, gone=gone))
@@ -295,7 +302,8 @@ class SetOwner:
             number += 1
 
         def change(base: Manifest) -> Manifest:
-            kept, gone = expired(base.segments, before_ms(base.segments), is_oldest=not base.spans)
+            most = MAX_LEFTOVERS - len(base.leftovers)
+            kept, gone = expired(base.segments, before_ms(base.segments), is_oldest=not base.spans, most=most)
             return (base.with_segments_changed(kept, gone) if gone else base).without_idle_tombstones()
 
         self.commit(change)
@@ -309,11 +317,8 @@ class SetOwner:
             self.commit(lambda base: base.without_leftovers(names))
         return len(names)
 
-    def sweep(self, kept: str = "") -> int:
-        """Remove objects older than `ORPHAN_MS` that no manifest names; returns how many.
-
-        ``kept``: the folder of a segment that is not listed yet.
-        """
+    def sweep(self) -> int:
+        """Remove objects older than `ORPHAN_MS` that no manifest names; returns how many."""
         self.check()
         named = self._named()
         before_ms = self._clock.now_ms() - ORPHAN_MS
@@ -321,10 +326,7 @@ class SetOwner:
         orphans = [
             info.name
             for info in self._bucket.list(f"{self._set}/")
-            if info.modified_ms < before_ms
-            and info.name not in named
-            and not info.name.startswith(manifests)
-            and not (kept and info.name.startswith(f"{kept}/"))
+            if info.modified_ms < before_ms and info.name not in named and not info.name.startswith(manifests)
         ]
         # A list may take long: nothing is removed that another owner has listed meanwhile.
         self.check()

@@ -155,6 +155,8 @@ class Tier(Part):
         # A segment whose objects are in the bucket, and that no manifest lists yet.
         self._pending: Segment | None = None
         self._noted: Mapping[str, int] = {}
+        # The next claim begins a new generation.
+        self._takes_over = False
         # Segments from this offset on are not purged yet; None: no purge was asked for.
         self._purge_at: int | None = None
         # When what is due next, by the monotonic clock.
@@ -319,7 +321,8 @@ class Tier(Part):
             self._is_probed = True
         owner = SetOwner(self.bucket, self.broker_set, self._log, self._clock)
         restored = self._store.restored
-        await self._call(owner.claim, self._sources.term(), restored.manifest)
+        await self._call(owner.claim, self._sources.term(), restored.manifest, self._takes_over)
+        self._takes_over = False
         if restored.manifest is not None:
             await self._call(restored.forget)
         self._owner, self._noted = owner, {}
@@ -439,6 +442,18 @@ class Tier(Part):
             why = self._problem or ("it has not begun yet" if self._role.now.is_master else "it is not the master")
             raise RequestRefused(ResponseCode.SYSTEM_BUSY, f"this broker does not write to its bucket: {why}")
         self._purge_at = 0
+        self._wake.set()
+
+    def take_over(self) -> None:
+        """Own the set, whatever term its last owner had. RequestRefused unless this broker is the master."""
+        if not self._role.now.is_master:
+            raise RequestRefused(ResponseCode.SYSTEM_BUSY, "this broker is not the master of its set: ask the master")
+        logger.warning("tier: an administrator has this broker own %s, whoever owns it now", self.broker_set)
+        self._takes_over = True
+        self._owner = self._pending = None
+        self._is_stopped = False
+        self._problem = ""
+        self._retry_ms = 0
         self._wake.set()
 
     def status(self) -> TierStatus:

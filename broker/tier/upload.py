@@ -7,10 +7,11 @@ the objects until the caller lists the segment in a manifest. Needs the extra ``
 import mmap
 import random
 from collections.abc import Iterator
+from contextlib import suppress
 from zlib import crc32
 
 from skylark.broker.tier.tasks import DamagedFile, UploadTask
-from skylark.mqcommon.tier.bucket import Bucket, DamagedObject, NoSuchObject
+from skylark.mqcommon.tier.bucket import Bucket, BucketError, DamagedObject, NoSuchObject
 from skylark.mqcommon.tier.file_rows import TooDamaged
 from skylark.mqcommon.tier.gather import Gathered, gather
 from skylark.mqcommon.tier.index_builder import DisorderedQueue, IndexBuilder, QueueRecords, SortedRecords
@@ -35,6 +36,17 @@ def upload(bucket: Bucket, view: bytes | mmap.mmap, task: UploadTask) -> Segment
 def upload_rows(bucket: Bucket, rows: Gathered, task: UploadTask) -> Segment:
     """As `upload`, of the records ``rows``."""
     folder = segment_folder(task.broker_set, task.start, task.epoch, task.unique)
+    try:
+        return _uploaded(bucket, rows, task, folder)
+    except Exception:
+        # The next try has another folder. What stays here is swept after days.
+        names = [f"{folder}/{INDEX}", f"{folder}/{KEYS}", *(class_name(folder, number) for number in rows.classes)]
+        with suppress(BucketError):
+            bucket.delete(names)
+        raise
+
+
+def _uploaded(bucket: Bucket, rows: Gathered, task: UploadTask, folder: str) -> Segment:
     builder = _builder(bucket, rows, task)
     classes = []
     for number in rows.classes:

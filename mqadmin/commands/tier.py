@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from skylark.mqadmin.command import command
-from skylark.mqadmin.params import option, time_option, where
+from skylark.mqadmin.params import broker_addr, option, time_option, where
 from skylark.mqadmin.render import seconds_text
 from skylark.mqadmin.scope import Scope, chosen_addrs
 from skylark.mqadmin.session import Session
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from skylark.remoting.protocol.requests.tier import TierStatus
 
 NOT_SUPPORTED = 3
-OFF = "OFF"
+OFF, STARTING, OWNER = "OFF", "STARTING", "OWNER"
 POLL_S = 0.5
 # How long a broker may not answer before tierPurge gives up; the broker goes on.
 AWAY_S = 30.0
@@ -438,4 +438,33 @@ async def _until_purged(session: Session, addr: str) -> "TierStatus":
         await trio.sleep(POLL_S)
 
 
-FAMILIES = {"Stores": (tier_status, tier_verify, tier_restore, tier_purge)}
+# --- tierTakeOver
+
+
+@command(
+    "tierTakeOver", broker_addr("the master that is to own its set in the bucket", required=True), show=_status_lines
+)
+async def tier_take_over(session: Session, broker_addr: str) -> list[BrokerTier]:
+    """Have a master own its set in the bucket, although an owner of a later term was there.
+
+    Controllers and DLedger groups count terms, by which the bucket tells a new master from a deposed one. When they
+    begin with 1 again, since all Controllers were lost, a master that is stopped by "another owner" needs this once.
+    Make sure that no other master of the set runs. The log of the broker is compared with the bucket all the same.
+    """
+    import trio
+
+    if (await _ask_status(session, broker_addr)).role == OFF:
+        raise UserError(f"{broker_addr} has no bucket: tierPath is not set")
+    await session.admin.take_tier_over(broker_addr)
+    give_up_at = trio.current_time() + AWAY_S
+    while True:
+        status = await _ask_status(session, broker_addr)
+        if status.role != STARTING or trio.current_time() >= give_up_at:
+            break
+        await trio.sleep(POLL_S)
+    if status.role != OWNER:
+        raise UserError(f"{broker_addr} does not own its set: {status.problem or 'it is still about to'}")
+    return [_report(broker_addr, status)]
+
+
+FAMILIES = {"Stores": (tier_status, tier_verify, tier_restore, tier_purge, tier_take_over)}

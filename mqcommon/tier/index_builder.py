@@ -12,7 +12,7 @@ import numpy as np
 
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.tier.bucket import BucketError
-from skylark.mqcommon.tier.keys import class_places, encode_keys
+from skylark.mqcommon.tier.keys import encode_keys
 from skylark.mqcommon.tier.segment_index import (
     CLASS,
     LEVEL,
@@ -23,6 +23,7 @@ from skylark.mqcommon.tier.segment_index import (
     IndexHead,
     QueueRow,
     QueueTable,
+    class_places,
 )
 
 

@@ -14,17 +14,14 @@ Neighbours: key_hash.py, index_builder.py (makes them), view.py (reads).
 
 import struct
 import zlib
-from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skylark.mqcommon.tier.bucket import DamagedObject
-from skylark.mqcommon.tier.segment_index import KeyPages
+from skylark.mqcommon.tier.segment_index import Columns, KeyPages
 
-Columns = NDArray[Any]
 BLOCK_BYTES: Final = 1024 * 1024
 KEY: Final = np.dtype([("tail", "<u4"), ("place", "<u4")])
 # So many keys are in a page on average, and there is room for so many at most.
@@ -61,7 +58,7 @@ def _key_pages(hashes: Columns, places: Columns) -> tuple[KeyPages, bytes]:
     wanted = wanted[order]
     bounds = np.searchsorted(wanted, np.arange(pages, dtype=np.uint64) << np.uint64(32))
     counts = np.diff(bounds, append=count)
-    page_rows = min(int(np.quantile(counts, 0.999, method="lower")), _MAX_PAGE_KEYS)
+    page_rows = min(max(int(np.quantile(counts, 0.999, method="lower")), 1), _MAX_PAGE_KEYS)
     numbers = np.repeat(np.arange(pages), counts)
     column = np.arange(count) - bounds[numbers]
     sorted_rows = np.empty(count, KEY)
@@ -97,7 +94,7 @@ def page_range(pages: KeyPages, hash_: int) -> tuple[int, int] | None:
 class FoundPlaces(NamedTuple):
     """The places of the keys with a hash in a page, in no order. ``more``: (start, bytes) of other rows to look at."""
 
-    places: list[int]
+    places: Columns
     more: tuple[int, int] | None
 
 
@@ -116,7 +113,7 @@ def places_of(page: bytes, hash_: int) -> FoundPlaces:
     return FoundPlaces(_places(rows, hash_), (more_at, (count - room) * KEY.itemsize + _CRC.size) if has_more else None)
 
 
-def places_of_more(data: bytes, hash_: int) -> list[int]:
+def places_of_more(data: bytes, hash_: int) -> Columns:
     """What `FoundPlaces.more` has of the keys with this hash. Raises DamagedObject."""
     content = data[: -_CRC.size]
     if zlib.crc32(content) != _CRC.unpack(data[-_CRC.size :])[0]:
@@ -124,10 +121,10 @@ def places_of_more(data: bytes, hash_: int) -> list[int]:
     return _places(np.frombuffer(content, KEY), hash_)
 
 
-def _places(rows: Columns, hash_: int) -> list[int]:
+def _places(rows: Columns, hash_: int) -> Columns:
     tails, tail = rows["tail"], hash_ & 0xFFFFFFFF
-    found: list[int] = rows["place"][np.searchsorted(tails, tail) : np.searchsorted(tails, tail, "right")].tolist()
-    return found
+    places: Columns = rows["place"][np.searchsorted(tails, tail) : np.searchsorted(tails, tail, "right")]
+    return places.astype(np.int64)
 
 
 def _page_crc(count: int, more_at: int, content: bytes) -> int:
@@ -207,13 +204,3 @@ class Directory:
         if row == count or places[row] != place:
             return None
         return int(_numbers(data[4 * count :], count)[row])
-
-
-def class_places(class_bytes: Sequence[tuple[int, int]]) -> dict[int, int]:
-    """By class, where its object begins among all objects' bytes; ``class_bytes`` in the order of the classes."""
-    found: dict[int, int] = {}
-    at = 0
-    for number, size in class_bytes:
-        found[number] = at
-        at += size
-    return found

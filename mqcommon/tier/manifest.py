@@ -279,7 +279,8 @@ def expired(
             gone += [stored.name for number, stored in segment.classes if number in over]
             classes = tuple([each for each in segment.classes if each[0] not in over])
             segment = replace(segment, classes=classes)
-        if segment.classes or kept or not is_oldest or (is_newest and place == len(segments)):
+        stays = segment.classes or kept or not is_oldest or (is_newest and place == len(segments))
+        if stays or len(gone) >= most:
             kept.append(segment)
         else:
             gone += [segment.index.name, segment.keys.name]

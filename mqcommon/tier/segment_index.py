@@ -229,13 +229,22 @@ class QueueTable:
         topic, *fields = self.rows[place].item()
         return QueueRow(self._topics[topic], *fields)
 
-    def at_position(self, retention_class: int, position: int) -> QueueRow | None:
-        """The row of the queue that has the byte ``position`` of the object of a class."""
-        rows = self.rows
-        begins = rows["position"]
-        has = (rows["retention_class"] == retention_class) & (begins <= position) & (position < begins + rows["size"])
-        places = np.flatnonzero(has)
-        return self.row(int(places[0])) if len(places) else None
+    def at_places(self, places: Columns) -> list[tuple[QueueRow, Columns]]:
+        """The queues that have these places (see keys.py), each with the positions of its places in its object."""
+        with_records = np.flatnonzero(self.rows["records"])
+        rows = self.rows[with_records]
+        begins = rows["position"].astype(np.int64)
+        class_begins = class_places(self.class_bytes)
+        for number, begin in class_begins.items():
+            begins[rows["retention_class"] == number] += begin
+        order = np.argsort(begins)
+        at = np.searchsorted(begins[order], places, "right") - 1
+        found: list[tuple[QueueRow, Columns]] = []
+        for number in np.unique(at[at >= 0]).tolist():
+            row = self.row(int(with_records[order[number]]))
+            positions = places[at == number] - class_begins[row.retention_class]
+            found.append((row, positions[positions < row.position + row.size]))
+        return found
 
     def queues(self) -> list[QueueRow]:
         """All rows, sorted by topic and queue."""
@@ -247,6 +256,16 @@ class QueueTable:
             return 0, 0
         column = self.rows["topic"]
         return int(np.searchsorted(column, number)), int(np.searchsorted(column, number, "right"))
+
+
+def class_places(class_bytes: Sequence[tuple[int, int]]) -> dict[int, int]:
+    """By class, where its object begins among all objects' bytes; ``class_bytes`` in the order of the classes."""
+    found: dict[int, int] = {}
+    at = 0
+    for number, size in class_bytes:
+        found[number] = at
+        at += size
+    return found
 
 
 class SegmentIndex:
@@ -327,9 +346,10 @@ class QueueStretches(NamedTuple):
         """The number of the first stretch with a record of this store time or later; the count if there is none."""
         return int(np.searchsorted(self.rows["latest_ms"], timestamp_ms))
 
-    def at_position(self, position: int) -> int:
-        """The number of the stretch that has this byte of the object of the class."""
-        return max(int(np.searchsorted(self.rows["position"], position, "right")) - 1, 0)
+    def at_positions(self, positions: Columns) -> Columns:
+        """For each byte of the object of the class the number of the stretch that has it."""
+        numbers: Columns = np.searchsorted(self.rows["position"].astype(np.int64), positions, "right") - 1
+        return numbers
 
     def at_physical(self, physical: int) -> int:
         """The number of the stretch that has the record at this place of the log, if the queue has that record."""

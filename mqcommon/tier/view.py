@@ -15,15 +15,18 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar
 
+import numpy as np
+
 from skylark.mqcommon.message.ids import parse_unique_key
 from skylark.mqcommon.tier.bucket import Bucket, DamagedObject, NoSuchObject
 from skylark.mqcommon.tier.key_hash import key_hash
-from skylark.mqcommon.tier.keys import Directory, class_places, directory_size, page_range, places_of, places_of_more
+from skylark.mqcommon.tier.keys import Directory, directory_size, page_range, places_of, places_of_more
 from skylark.mqcommon.tier.manifest import Manifest, Segment, decode_span
 from skylark.mqcommon.tier.manifests import ManifestLog
 from skylark.mqcommon.tier.records import stored_ms, stored_records
 from skylark.mqcommon.tier.segment_index import (
     HEAD_BYTES,
+    Columns,
     IndexHead,
     QueueRow,
     QueueStretches,
@@ -37,7 +40,7 @@ _FIRST_READ_BYTES: Final = 64 * 1024
 _SPANS_KEPT: Final = 16
 #: The most segments that one query by key looks into, and the most records that it reads.
 MAX_SEGMENTS_OF_QUERY: Final = 64
-MAX_RECORDS_OF_QUERY: Final = 2_000
+MAX_RECORDS_OF_QUERY: Final = 500
 
 T = TypeVar("T")
 
@@ -248,37 +251,31 @@ class TierView:
         self, segments: "_Segments", segment: Segment, topic: str, hash_: int
     ) -> Iterator[tuple[int, bytes]]:
         """(place in the log, bytes) of the records of a topic with a key of this hash, newest first."""
-        table = self.table(segment)
-        by_queue: dict[QueueRow, list[int]] = {}
-        for number, position in self._key_positions(segment, table, hash_):
-            row = table.at_position(number, position)
-            if row is not None and row.topic == topic and segments.is_there(segment, row):
-                by_queue.setdefault(row, []).append(position)
-        queues = [self._at_positions(Located(segment, row), positions) for row, positions in by_queue.items()]
+        queues = [
+            self._at_positions(Located(segment, row), positions)
+            for row, positions in self.table(segment).at_places(self._key_places(segment, hash_))
+            if row.topic == topic and segments.is_there(segment, row)
+        ]
         return heapq.merge(*queues, reverse=True)
 
-    def _key_positions(self, segment: Segment, table: QueueTable, hash_: int) -> list[tuple[int, int]]:
-        """(class, position in its object) of the records of a segment with a key of this hash."""
-        page = page_range(table.head.keys, hash_)
+    def _key_places(self, segment: Segment, hash_: int) -> Columns:
+        """The places of the keys with this hash in a segment."""
+        page = page_range(self.table(segment).head.keys, hash_)
         if page is None:
-            return []
+            return np.empty(0, np.int64)
         name = segment.keys.name
         places, more = places_of(self._bucket.get_range(name, *page), hash_)
-        if more is not None:
-            places += places_of_more(self._bucket.get_range(name, *more), hash_)
-        begins = list(class_places(table.class_bytes).items())
-        last = [bisect_right(begins, place, key=lambda each: each[1]) - 1 for place in places]
-        return [(begins[at][0], place - begins[at][1]) for at, place in zip(last, places, strict=True)]
+        if more is None:
+            return places
+        return np.concatenate((places, places_of_more(self._bucket.get_range(name, *more), hash_)))
 
-    def _at_positions(self, located: Located, positions: list[int]) -> Iterator[tuple[int, bytes]]:
+    def _at_positions(self, located: Located, positions: Columns) -> Iterator[tuple[int, bytes]]:
         """(place in the log, bytes) of the records of a queue that begin at these positions, newest first."""
         found = self._stretches_of(located)
-        wanted: dict[int, set[int]] = {}
-        for position in positions:
-            wanted.setdefault(found.at_position(position), set()).add(position)
-        for number in sorted(wanted, reverse=True):
+        numbers = found.at_positions(positions)
+        for number in np.unique(numbers)[::-1].tolist():
             stretch = found.stretch(number)
-            at = {position - stretch.position for position in wanted[number]}
+            at = set((positions[numbers == number] - stretch.position).tolist())
             yield from reversed(self._records(located, stretch, at=at))
 
     def _records(

@@ -715,6 +715,10 @@ class Admin(AsyncOnly):
         """Have a Skylark master remove the bytes of deleted topics from its bucket; see `tier_status`."""
         return (await self._ask.call(addr, tier.TIER_PURGE)).body()
 
+    async def take_tier_over(self, addr: str) -> tier.TierStatus:
+        """Have a Skylark master own its set in the bucket, whatever term the last owner had; see `tier_status`."""
+        return (await self._ask.call(addr, tier.TIER_TAKE_OVER)).body()
+
     # --- draining brokers, removing queues
 
     async def drain_broker(self, addr: str, *, drain: bool = True, settle_ms: NotNegative = 35_000) -> None:

@@ -108,6 +108,7 @@ class Admin(Facade[TrioAdmin], of=TrioAdmin):
 
     tier_status = call_of(TrioAdmin.tier_status)
     begin_tier_purge = call_of(TrioAdmin.begin_tier_purge)
+    take_tier_over = call_of(TrioAdmin.take_tier_over)
 
     # --- brokers and topics that become smaller
 

@@ -227,7 +227,7 @@ def decode_buffer(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of ``buffer`` that are in ``wanted``, in batches of about equal size."""
     try:
-        records = Records(buffer.data)
+        records = Records(buffer.data, buffer.starts)
     except DamagedRecord as error:
         raise _cannot_decode(error, buffer.offset + error.row, buffer, wanted) from error
     # A stack of row ranges. A range that holds too much is halved, the first half on top, so rows come in order.

@@ -18,6 +18,7 @@ from skylark.mqcommon.errors import BrokerError, RemotingError, RouteNotFound, S
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.mqcommon.names import MASTER_ID
 from skylark.mqcommon.tier.bucket import BucketAway
+from skylark.sdk.arrow.records import Ints
 from skylark.sdk.consumer.expression import Sql
 from skylark.sdk.retry import is_refusal
 from skylark.spark_connector.offsets import MADE_AGAIN, LostRange, OffsetRange
@@ -190,10 +191,14 @@ def at_once(ranges: Iterable[OffsetRange], max_rows: int) -> Iterator[list[Offse
 
 
 class Buffer(NamedTuple):
-    """Records; the first one has queue offset ``offset`` (or a higher one, if the log was compacted)."""
+    """Records; the first one has queue offset ``offset`` (or a higher one, if the log was compacted).
+
+    ``starts``: where each begins, if that is known.
+    """
 
     offset: int
     data: bytes
+    starts: Ints | None = None
 
 
 def pulls(
@@ -237,7 +242,7 @@ def joined(buffers: Iterator[Buffer], min_bytes: int = JOIN_BYTES) -> Iterator[B
     """The same bytes in buffers of at least ``min_bytes``."""
     parts: list[bytes] = []
     first = size = 0
-    for offset, data in buffers:
+    for offset, data, _ in buffers:
         first = first if parts else offset
         parts.append(data)
         size += len(data)

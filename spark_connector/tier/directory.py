@@ -239,6 +239,11 @@ class TierDirectory(QueueDirectory):
         """The tasks that read ``ranges``: about ``count``, each of one broker. The same ones when asked again."""
         rows = rows_of(ranges)
         found = []
+        if unknown := sorted({one.queue.broker_name for one in ranges} - set(self._sets)):
+            raise UserError(
+                f"{self._where} has nothing of {', '.join(unknown)}{_list_of(list(self._sets))}; the checkpoint has a"
+                " micro-batch with messages of these brokers: give the bucket and tierSet that have them"
+            )
         for name, one in self._sets.items():
             own = [each for each in ranges if each.queue.broker_name == name]
             share = max(round(count * rows_of(own) / rows), 1) if own else 0

@@ -11,7 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple, Protocol
 
+import numpy as np
+
+from skylark.mqcommon.message.layout import MIN_RECORD
 from skylark.mqcommon.tier.bucket import Bucket, NoSuchObject
+from skylark.sdk.arrow.records import Ints, overlapping
 from skylark.spark_connector.offsets import LostRange, OffsetRange
 from skylark.spark_connector.reading.batch_reader import Piece
 from skylark.spark_connector.reading.pulling import Buffer, when_back
@@ -20,6 +24,10 @@ from skylark.spark_connector.reading.pulling import Buffer, when_back
 FETCH_BYTES = 4 * 1024 * 1024
 #: Requests at the same time, in one task.
 MOST_AT_ONCE = 4
+#: With fewer stretches their records are found faster one by one.
+LEAST_AT_ONCE = 8
+#: After so many steps from record to record it is looked whether all stretches are at their ends.
+STEPS = 16
 
 
 class Stored(NamedTuple):
@@ -72,26 +80,26 @@ def fetches(
     segments: Iterable[ReadableSegment], ranges: Sequence[OffsetRange], on_lost: Callable[[LostRange], None]
 ) -> Iterator[Fetch]:
     """The requests that read ``ranges``; each queue's messages in their order."""
-    reached = {one.queue: one.start for one in ranges}
+    # A task may have several ranges of a queue.
+    reached = [one.start for one in ranges]
     reason = "the bucket does not have them"
 
-    def skip(wanted: OffsetRange) -> None:
-        before = reached[wanted.queue]
-        if before < wanted.start:
-            on_lost(LostRange(wanted.queue, before, wanted.start, reason))
-        reached[wanted.queue] = wanted.end
+    def skip(number: int, wanted: OffsetRange) -> None:
+        if reached[number] < wanted.start:
+            on_lost(LostRange(wanted.queue, reached[number], wanted.start, reason))
+        reached[number] = wanted.end
 
     for segment in segments:
         found: list[StoredRun] = []
         if segment.problem:
             reason = f"the bucket does not have them, or not their index: {segment.problem}"
-        for one in ranges:
-            for each in segment.runs(one._replace(start=reached[one.queue])):
-                skip(each.run.wanted)
+        for number, one in enumerate(ranges):
+            for each in segment.runs(one._replace(start=reached[number])):
+                skip(number, each.run.wanted)
                 found.append(each)
         yield from coalesced(found)
-    for one in ranges:
-        skip(one._replace(start=one.end))
+    for number, one in enumerate(ranges):
+        skip(number, one._replace(start=one.end))
 
 
 def coalesced(found: Iterable[StoredRun]) -> Iterator[Fetch]:
@@ -177,4 +185,31 @@ def _piece(wanted: OffsetRange, stretches: Sequence[Stored], data: bytes, start:
     low, high = max(first.first, wanted.start), min(last.end, wanted.end)
     if low < high:
         found = data[first.position - start : last.position + last.size - start]
-        yield Piece(wanted._replace(start=low, end=high), Buffer(first.first, found))
+        starts = starts_in(found, [one.position - first.position for one in stretches])
+        yield Piece(wanted._replace(start=low, end=high), Buffer(first.first, found, starts))
+
+
+def starts_in(data: bytes, begins: Sequence[int]) -> Ints | None:
+    """Where the records of ``data`` begin, which begin at ``begins`` among other places.
+
+    None: unknown, or all records seem to be of one size, which is found as fast otherwise.
+    A record says where the next one begins. A step to the next record is made in all stretches at once.
+    """
+    sizes_at = overlapping(data, ">u4")
+    if len(begins) < LEAST_AT_ONCE or not len(sizes_at) or len(data) % max(int(sizes_at[0]), MIN_RECORD) == 0:
+        return None
+    at = np.array(begins, dtype=np.int64)
+    ends = np.append(at[1:], len(data))
+    most, last = int((ends - at).max()) // MIN_RECORD, len(sizes_at) - 1
+    steps = [at]
+    while len(steps) <= most and (at < ends).any():
+        for _ in range(STEPS):
+            # What is at its end stays there.
+            at = np.minimum(at + sizes_at[np.minimum(at, last)], ends)
+            steps.append(at)
+    table = np.stack(steps, axis=1)
+    starts: Ints = table[table < ends[:, np.newaxis]]
+    sizes = sizes_at[starts]
+    # Each record must end where the next one begins, also over the ends of stretches.
+    is_whole = (sizes >= MIN_RECORD).all() and np.array_equal(starts + sizes, np.append(starts[1:], len(data)))
+    return starts if is_whole else None

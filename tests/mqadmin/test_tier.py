@@ -22,7 +22,7 @@ async def test_a_broker_without_a_bucket_says_so(tmp_path: Path) -> None:
     async with servers(tmp_path, {}) as at:
         found = await run("tierStatus", "-b", at.broker)
         assert (found.exit_code, found.stdout) == (0, f"{at.broker}: no bucket (tierPath is not set)\n")
-        for command in ("tierVerify", "tierPurge"):
+        for command in ("tierVerify", "tierPurge", "tierTakeOver"):
             found = await run(command, "-b", at.broker)
             assert found.exit_code == 1 and found.stderr.endswith("has no bucket: tierPath is not set\n")
 
@@ -81,6 +81,10 @@ async def test_a_broker_whose_disk_is_gone_comes_back_from_its_bucket(tmp_path: 
             return ": OWNER, " in (await run("tierStatus", "-b", at.broker)).stdout
 
         await until(owns_again)
+        owned = await run("tierTakeOver", "-b", at.broker)
+        assert owned.exit_code == 0 and ": OWNER, " in owned.stdout
+        purged = await run("tierPurge", "-b", at.broker)
+        assert purged.exit_code == 0 and "has nothing of deleted topics any more" in purged.stdout
 
     name = next(bucket.glob("broker-a/seg/*/0.log"))
     raw = bytearray(name.read_bytes())

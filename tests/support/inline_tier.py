@@ -7,7 +7,7 @@ from skylark.broker.options import BrokerOptions
 from skylark.broker.replication.role import RoleMachine
 from skylark.broker.store.store import MessageStore
 from skylark.broker.tier.purge import purge
-from skylark.broker.tier.tasks import UploadTask
+from skylark.broker.tier.tasks import Uploader, UploadTask
 from skylark.broker.tier.tier import Tier, TierSources
 from skylark.broker.tier.upload import upload
 from skylark.mqcommon.disk.files import FileSystem
@@ -70,6 +70,7 @@ class InlineTier:
         broker_id: int = 0,
         term: int | None = None,
         run_sync: Callable[..., Any] = at_once,
+        uploader: Uploader | None = None,
         **options: Any,
     ) -> None:
         self.store, self.clock = store, clock
@@ -92,7 +93,7 @@ class InlineTier:
             self.role,
             BrokerOptions(**options),
             clock,
-            self.uploader,
+            uploader or self.uploader,
             TierSources(
                 lambda: self.limit(),
                 lambda: self.role.now.is_master,

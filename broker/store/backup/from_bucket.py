@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import PurePosixPath
 from zlib import crc32
 
-from skylark.broker.store.backup.manifest import MARKER
-from skylark.broker.store.backup.restoring import claim, new_store
+from skylark.broker.store.backup.manifest import MARKER, remove_tree
+from skylark.broker.store.backup.restoring import MAY_STAY, claim, new_store
 from skylark.broker.store.begun import QueueEnd, learn_ends
 from skylark.broker.store.checkpoint import StoreCheckpoint
 from skylark.broker.store.inventory import Inventory
-from skylark.broker.store.log.segment import PIECE_BYTES, file_path
+from skylark.broker.store.log.segment import PIECE_BYTES, file_names, file_path
 from skylark.broker.store.queue.ends import QueueEnds, write_queue_ends
 from skylark.broker.store.restored import RestoredFrom
 from skylark.broker.store.store import MessageStore, StoreOptions
@@ -60,7 +60,14 @@ class BucketRestore:
         needed = self._manifest.segment_bytes * (len(segments) + 1) + tail_bytes
         names = self._fs.listdir(self._log) if self._fs.exists(f"{self._directory}/{MARKER}") else []
         there = sum(self._fs.size(f"{self._log}/{name}") for name in names)
-        claim(self._fs, self._directory, max(needed - there, 0), self._again)
+        if claim(self._fs, self._directory, max(needed - there, 0), self._again):
+            # The bucket may have gone on meanwhile, and another part of the log may be wanted: files of the log stay if
+            # they are wanted, and nothing else does.
+            wanted = {file_path(self._log, segment.start) for segment in segments}
+            for name in self._fs.listdir(self._log):
+                if f"{self._log}/{name}" not in wanted:
+                    self._fs.remove(f"{self._log}/{name}")
+            remove_tree(self._fs, self._directory, but=MAY_STAY | {MARKER, "commitlog"})
 
     def log(self, segments: Sequence[Segment], rest_of: RestOf, progress: Progress = lambda done, total: None) -> None:
         """Make the files of ``segments`` (the newest ones, oldest first), and the file that was still written."""
@@ -74,10 +81,17 @@ class BucketRestore:
                 self._file(segment, rest_of, lambda at, done=done: progress(done + at, total))  # type: ignore[misc]
             except NotWhole as why:
                 self.shortened = str(why)
+                self._drop_before(self.start)
                 break
             self.start = segment.start
             done += segment.end - segment.start
         fs.fsync_dir(self._log)
+
+    def _drop_before(self, start: int) -> None:
+        """Remove older files, which an interrupted restore has made: the log must have no gap."""
+        for name in file_names(self._fs, self._log):
+            if int(name) < start:
+                self._fs.remove(f"{self._log}/{name}")
 
     def _file(self, segment: Segment, rest_of: RestOf, progress: Callable[[int], None]) -> None:
         fs, path, size = self._fs, file_path(self._log, segment.start), segment.end - segment.start

@@ -17,8 +17,8 @@ from skylark.mqcommon.disk.files import FileSystem
 from skylark.mqcommon.errors import DiskFull, StoreCorrupt, UserError
 from skylark.mqcommon.message.ids import encode_host
 
-# What may be in the directory of a new store: a mount point has this.
-_MAY_STAY = frozenset({"lost+found", "lock"})
+#: What may be in the directory of a new store: a mount point has this.
+MAY_STAY = frozenset({"lost+found", "lock"})
 # From this many files on, the whole file system is synced instead.
 _SYNC_TOGETHER = 100
 
@@ -53,7 +53,7 @@ def claim(fs: FileSystem, directory: str, needed: int, again: str) -> bool:
     """
     marker = f"{directory}/{MARKER}"
     is_again = fs.exists(marker)
-    found = [name for name in fs.listdir(directory) if name not in _MAY_STAY]
+    found = [name for name in fs.listdir(directory) if name not in MAY_STAY]
     if found and not is_again:
         raise UserError(
             f"{directory} is not empty ({', '.join(found[:3])}{', ...' if len(found) > 3 else ''}): give a new"
@@ -88,7 +88,7 @@ class Restore:
         check_files(fs, self._backup, self._manifest)
         needed = self._manifest.written - sum(fs.size(path) for path in self._leftovers())
         if claim(fs, directory, needed, f"broker restore {self._backup} {directory}"):
-            remove_tree(fs, directory, but=_MAY_STAY | {MARKER})
+            remove_tree(fs, directory, but=MAY_STAY | {MARKER})
 
     def _leftovers(self) -> list[str]:
         paths = [f"{self._directory}/{file.path}" for file in self._manifest.files]

@@ -137,7 +137,7 @@ class DirectoryBucket:
     def folders(self, prefix: str) -> Sequence[str]:
         if prefix:
             check_name(prefix)
-        return sorted(entry.name for entry in self._entries(prefix) if entry.is_dir())
+        return sorted(name for name, is_folder in self._entries(prefix) if is_folder)
 
     def close(self) -> None:
         """There is nothing to let go."""
@@ -147,20 +147,21 @@ class DirectoryBucket:
         return os.path.join(self._root, name)
 
     def _walk(self, folder: str, beginning: str = "") -> Iterator[ObjectInfo]:
-        for entry in self._entries(folder):
-            if not entry.name.startswith(beginning):
+        for last, is_folder in self._entries(folder):
+            if not last.startswith(beginning):
                 continue
-            name = f"{folder}/{entry.name}" if folder else entry.name
-            if entry.is_dir():
+            name = f"{folder}/{last}" if folder else last
+            if is_folder:
                 yield from self._walk(name)
                 continue
             with contextlib.suppress(NoSuchObject):  # deleted meanwhile
                 yield self.head(name)
 
-    def _entries(self, folder: str) -> "Sequence[os.DirEntry[str]]":
+    def _entries(self, folder: str) -> Sequence[tuple[str, bool]]:
+        """Names in a folder, and whether each is a folder; none if the folder is not there."""
         try:
             with self._errors(folder), os.scandir(os.path.join(self._root, folder)) as entries:
-                return [entry for entry in entries if not entry.name.startswith(".")]
+                return [(each.name, each.is_dir()) for each in entries if not each.name.startswith(".")]
         except NoSuchObject:
             return []
 
@@ -170,7 +171,11 @@ class DirectoryBucket:
         path = os.path.join(self._root, _TEMPORARY, secrets.token_hex(16))
         with self._errors(name, writes=True):
             self._begin_to_write()
-            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | BINARY, _FILE_MODE)
+            try:
+                file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | BINARY, _FILE_MODE)
+            except FileNotFoundError:
+                self._can_write = False  # somebody has removed the folder: the next write makes it again
+                raise
         try:
             try:
                 size = 0

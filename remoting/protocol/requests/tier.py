@@ -1,4 +1,4 @@
-"""Tiered storage, Skylark's own: what a broker has in its bucket (7164); remove deleted topics from there (7165)."""
+"""Tiered storage, Skylark's own: a broker's bucket (7164), to remove deleted topics there (7165), to own it (7166)."""
 
 from typing import Final
 
@@ -19,7 +19,7 @@ STOPPED: Final = "STOPPED"
 
 @lazy_dataclass(slots=True)
 class TierStatus(Body):
-    """The answer to 7164 and 7165: a broker's set in the bucket.
+    """The answer to 7164, 7165 and 7166: a broker's set in the bucket.
 
     Offsets are physical offsets of the log; times are ms since 1970, 0: never.
 
@@ -63,3 +63,5 @@ class TierStatus(Body):
 TIER_STATUS = Request(7164, NOTHING, NOTHING, NOTHING, TierStatus, right=GET_CLUSTER)
 #: Rewrite the objects that have bytes of deleted topics. Answered when that has begun.
 TIER_PURGE = Request(7165, NOTHING, NOTHING, NOTHING, TierStatus, right=UPDATE_CLUSTER)
+#: Own the set, whatever term its last owner had: terms have begun anew. Answered before that is done.
+TIER_TAKE_OVER = Request(7166, NOTHING, NOTHING, NOTHING, TierStatus, right=UPDATE_CLUSTER)

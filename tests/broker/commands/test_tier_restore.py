@@ -151,6 +151,16 @@ def test_all_comes_back_when_that_is_asked_for() -> None:
     store.close()
 
 
+def test_a_set_whose_first_file_is_still_open_comes_back_from_its_tail() -> None:
+    original, fs = Original(), MemoryFiles()
+    original.upload()
+    made = restored(original, fs)
+    assert (made.log_start, made.log_end, made.files) == (0, original.store.log.end, 1)
+    store = reopened(fs)
+    assert store.queues.get("old", 1).next_offset == 3
+    store.close()
+
+
 def test_a_tail_that_ends_amid_a_message_is_cut_there() -> None:
     original, fs = Original(), MemoryFiles()
     original.send(3)
@@ -175,11 +185,24 @@ def test_an_interrupted_restore_goes_on_and_no_broker_starts_before() -> None:
     with pytest.raises(StoreError, match=r"Run again: mqadmin tierRestore \.\.\."):
         refuse_unfinished(fs, "/new")
     original.bucket.objects[first] = data
+    fs.overwrite("/new/config/metadata.journal.9", b"of an earlier copy")
+    fs.overwrite("/new/commitlog/" + "9" * 20, b"")
     # What came back before is not asked for again.
     for _, (_, newer) in enumerate(segment.classes[0] for segment in manifest.segments[1:]):
         original.bucket.objects.pop(newer.name)
     assert restored(original, fs, since_ms=0).log_start == 0
     refuse_unfinished(fs, "/new")
+    assert "metadata.journal.9" not in fs.listdir("/new/config") and "9" * 20 not in fs.listdir("/new/commitlog")
+
+
+def test_without_a_copy_of_the_metadata_the_messages_come_back() -> None:
+    original, fs = Original(), MemoryFiles()
+    original.send(3)
+    manifest = replace(original.upload().successor(1), metadata=None)
+    original.manifests.append(manifest)
+    made = restored(original, fs)
+    assert (made.metadata_ms, made.lowered, made.broker_name) == (0, 0, SET)
+    assert made.log_end == original.store.log.end
 
 
 def test_a_damaged_object_ends_the_restore() -> None:
@@ -233,6 +256,18 @@ def test_a_set_that_was_lost_begins_with_any_term_and_its_old_owners_stay_depose
         SetOwner(original.bucket, SET, StoreLog(store), original.clock).claim(1)
     with pytest.raises(Deposed):
         original.manifests.append(manifest.successor(10))
+
+
+def test_an_administrator_may_have_a_master_of_an_earlier_term_own_the_set() -> None:
+    original = Original()
+    original.send(3)
+    original.upload()
+    original.manifests.claim(7, b"p" * 16, 9, SMALL.commitlog_segment_bytes)
+    owner = SetOwner(original.bucket, SET, StoreLog(original.store), original.clock)
+    with pytest.raises(Deposed):
+        owner.claim(1)
+    owner.claim(1, None, True)
+    assert (owner.manifest.generation, owner.manifest.term) == (1, 1)
 
 
 def test_a_set_that_somebody_still_writes_is_not_begun_anew() -> None:

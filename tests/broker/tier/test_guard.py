@@ -20,7 +20,7 @@ from skylark.broker.writing.admission import Admission, Reason
 from skylark.broker.writing.waits import LogWaits
 from skylark.mqcommon.errors import UserError
 from skylark.mqcommon.tier.bucket import BucketAway
-from skylark.mqcommon.tier.manifest import Tombstone
+from skylark.mqcommon.tier.manifest import StoredObject, Tail, Tombstone
 from skylark.mqcommon.tier.view import TierView
 from tests.broker.store.support import SMALL, open_store, put
 from tests.support.memory_bucket import MemoryBucket
@@ -63,8 +63,8 @@ class Guarded:
             """There is no metadata."""
 
         self.flusher = Flusher(store, LogWaits(), self.admission, BrokerOptions(), settle)
-        view = TierView(bucket, SET, 1 << 20)
-        self.guard = BucketGuard(view, store, self.flusher, self.admission, self.role, elects_master=elects)
+        self.view = TierView(bucket, SET, 1 << 20)
+        self.guard = BucketGuard(self.view, store, self.flusher, self.admission, self.role, elects_master=elects)
 
     @property
     def refuses(self) -> bool:
@@ -133,6 +133,30 @@ async def test_an_empty_master_beside_a_filled_bucket_does_not_start() -> None:
         async with one.run():
             raise AssertionError("it started")
     assert one.refuses
+
+
+async def test_nor_beside_one_that_has_the_open_file_only() -> None:
+    bucket = MemoryBucket()
+    writer = TierWriter(bucket)
+    writer.change(writer.manifest.successor(2_000).with_tail(Tail(0, 9, StoredObject("tail", 9, 0))))
+    one = Guarded(open_store(MemoryFiles()), bucket, MASTER)
+    with pytest.RaisesGroup(pytest.RaisesExc(UserError, match="up to 9: make"), flatten_subgroups=True):
+        async with one.run():
+            raise AssertionError("it started")
+
+
+async def test_a_master_may_lack_a_copy_of_the_open_file_of_its_predecessor() -> None:
+    bucket = MemoryBucket()
+    writer = filled(bucket)
+    tail = Tail(FILE_BYTES, 10 * FILE_BYTES, StoredObject("tail", 9, 0))
+    writer.change(writer.manifest.successor(6_000).with_tail(tail))
+    store = open_store(MemoryFiles())
+    while store.log.end < FILE_BYTES:
+        put(store, "t", 0, b"x")
+    one = Guarded(store, bucket, MASTER)
+    async with one.run():
+        await until(lambda: one.view.manifest is not None)
+        assert not one.refuses
 
 
 async def test_nor_beside_one_that_is_away() -> None:

@@ -13,7 +13,7 @@ from skylark.broker.tier import tier as tier_module
 from skylark.broker.tier.tasks import UploadTask
 from skylark.broker.tier.tier import in_thread
 from skylark.mqcommon.tier import manifest as manifest_module
-from skylark.mqcommon.tier.bucket import BucketAway, BucketRefused
+from skylark.mqcommon.tier.bucket import BucketAway, BucketRefused, ObjectInfo
 from skylark.mqcommon.tier.layout import METADATA, SEGMENTS, SPANS, TAILS, metadata_name
 from skylark.mqcommon.tier.manifest import Segment
 from skylark.mqcommon.tier.manifests import ManifestLog
@@ -147,6 +147,39 @@ async def test_many_new_bytes_are_copied_before_the_interval() -> None:
     rig.fill(60)
     await tier.settle()
     assert tier.tier.status().tail_to > before
+
+
+async def test_a_copy_whose_manifest_came_late_is_followed_by_the_next() -> None:
+    rig = Rig()
+    tier = rig.tier(tier_tail_bytes=4096)
+    await tier.settle()
+    for _ in range(12):
+        # The manifest is created, and nobody hears of it.
+        create, head = rig.faulty.create, rig.faulty.head
+
+        def lost(name: str, data: bytes, create: Any = create) -> None:
+            create(name, data)
+            raise BucketAway("no answer")
+
+        def away(name: str) -> ObjectInfo:
+            raise BucketAway("no answer")
+
+        def lost_and_away(name: str, data: bytes, lost: Any = lost) -> None:
+            rig.faulty.head = away  # type: ignore[method-assign]
+            lost(name, data)
+
+        rig.faulty.create = lost_and_away  # type: ignore[method-assign]
+        rig.fill(2)
+        rig.pass_time(300_000)
+        await tier.tier.step()
+        rig.faulty.create, rig.faulty.head = create, head  # type: ignore[method-assign]
+        rig.fill(2)
+        rig.pass_time(300_000)
+        await tier.settle()
+        manifest = tier.tier.manifest
+        assert manifest is not None and not tier.tier.problem
+        ends = [manifest.end, *(tail.end for tail in manifest.tails)]
+        assert [tail.start for tail in manifest.tails] == ends[:-1] and ends[-1] == rig.store.log.end
 
 
 async def test_a_new_owner_goes_on_where_the_former_one_was_and_the_former_one_writes_no_more() -> None:
@@ -296,6 +329,22 @@ async def test_a_file_is_uploaded_once_when_only_its_manifest_fails() -> None:
     rig.check()
     starts = [task.start for task in tier.uploader.tasks]
     assert starts == sorted(set(starts))
+
+
+async def test_an_upload_that_is_not_what_was_written_leaves_nothing_and_lists_nothing() -> None:
+    rig = Rig()
+    tier = rig.tier()
+    await tier.tier.step()
+    rig.faulty.faults.cut_put = 1.0
+    for _ in range(3):
+        await tier.tier.step()
+        rig.pass_time(60_000)
+    assert "written" in tier.tier.problem
+    assert not rig.names(SEGMENTS) and tier.tier.uploaded_to == 0
+    rig.faulty.faults.cut_put = 0.0
+    await tier.settle()
+    rig.check()
+    assert tier.tier.uploaded_to == rig.store.log.end // FILE * FILE
 
 
 async def test_topics_of_other_times_have_objects_of_their_own_which_go_when_their_time_is_over() -> None:

@@ -9,7 +9,6 @@ from skylark.mqcommon.tier.bucket import DamagedObject
 from skylark.mqcommon.tier.keys import (
     BLOCK_BYTES,
     Directory,
-    class_places,
     directory_size,
     encode_keys,
     page_range,
@@ -33,9 +32,8 @@ def encoded(hashes: list[int], start: int = 0, physical: list[int] | None = None
 
 def all_places(data: bytes, page: bytes, hash_: int) -> list[int]:
     places, more = places_of(page, hash_)
-    if more is not None:
-        places += places_of_more(data[more[0] : sum(more)], hash_)
-    return places
+    found: list[int] = places.tolist()
+    return found if more is None else [*found, *places_of_more(data[more[0] : sum(more)], hash_).tolist()]
 
 
 @given(HASHES, st.integers(0, 2**64 - 1), st.sampled_from([1, 40, 2_000]))
@@ -71,6 +69,14 @@ def test_a_key_of_many_messages_makes_no_page_larger() -> None:
     damaged[100] ^= 1
     with pytest.raises(DamagedObject):
         places_of_more(bytes(damaged), hot)
+
+
+def test_all_messages_may_have_one_key() -> None:
+    pages, data = encoded([12345] * 2_000)
+    start, size = page_range(pages, 12345) or (0, 0)
+    assert sorted(all_places(data, data[start : start + size], 12345)) == list(range(0, 20_000, 10))
+    start, size = page_range(pages, 2**63) or (0, 0)
+    assert all_places(data, data[start : start + size], 2**63) == []
 
 
 def test_a_segment_without_keys_has_no_page() -> None:
@@ -124,7 +130,3 @@ def test_a_damaged_directory_or_block_is_refused(data: st.DataObject) -> None:
         for number in range(3):
             start, size = directory.block_range(number * BLOCK_BYTES) or (0, 0)
             directory.queue_number(number * BLOCK_BYTES, bytes(changed[start : start + size]))
-
-
-def test_places_count_the_bytes_of_the_classes_before() -> None:
-    assert class_places([(0, 100), (24, 50), (72, 10)]) == {0: 0, 24: 100, 72: 150}

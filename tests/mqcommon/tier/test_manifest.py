@@ -220,6 +220,9 @@ def test_retention_takes_a_bounded_number_of_objects_at_a_time() -> None:
         assert 0 < len(gone) <= 30 + 3
         rounds += 1
     assert rounds >= 9
+    for none_left in (0, -5):
+        emptied = [segment(0, classes=()), segment(1, classes=(24,)), segment(2)]
+        assert expired(emptied, {24: 10**9}, most=none_left) == (emptied, [])
 
 
 def test_changed_segments_end_where_the_others_did() -> None:

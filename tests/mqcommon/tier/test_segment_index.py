@@ -18,6 +18,7 @@ from skylark.mqcommon.tier.segment_index import (
     QueueStretches,
     QueueTable,
     SegmentIndex,
+    class_places,
 )
 
 NONE = np.empty(0, np.int64)
@@ -232,10 +233,29 @@ def test_parts_of_an_index_are_read_alone() -> None:
     table = QueueTable.decode(head, index[HEAD_BYTES : head.queues_end])
     assert table.queues() == SegmentIndex.decode(index).queues()
     row = table.find("b", 1)
-    assert row is not None and row == table.at_position(0, 140_000)
-    assert table.at_position(0, 140_100) is None and table.at_position(1, 0) is None
+    assert row is not None
     at, size = head.rows_at(row)
     stretches = QueueStretches.decode(head, row, index[at : at + size])
     assert [stretches.stretch(number) for number in range(len(stretches))] == SegmentIndex.decode(index).stretches(
         row, 5, 6
     )
+
+
+def test_queues_are_found_by_places_of_keys() -> None:
+    records = [(0, 100, 1), (1, 100, 2)]
+    index, _ = built(
+        [Queue("a", 0, 24, records), Queue("b", 0, 0, records), Queue("b", 1, 0, records)], hidden_bytes=50
+    )
+    table = table_of(index)
+    # Class 0 has the 400 bytes of b and 50 that are hidden, then follows class 24.
+    found = table.at_places(np.array([0, 100, 350, 420, 449, 450, 550, 650, 699]))
+    assert [(row.topic, row.queue_id, positions.tolist()) for row, positions in found] == [
+        ("b", 0, [0, 100]),
+        ("b", 1, [350]),
+        ("a", 0, [0, 100]),
+    ]
+    assert table.at_places(NONE) == []
+
+
+def test_places_count_the_bytes_of_the_classes_before() -> None:
+    assert class_places([(0, 100), (24, 50), (72, 10)]) == {0: 0, 24: 100, 72: 150}

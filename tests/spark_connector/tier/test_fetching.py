@@ -3,16 +3,29 @@
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skylark.mqcommon.message.layout import MIN_RECORD
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.mqcommon.tier.bucket import BucketAway, BucketRefused
 from skylark.spark_connector.offsets import LostRange, OffsetRange
 from skylark.spark_connector.tier import fetching
-from skylark.spark_connector.tier.fetching import Fetch, Run, Stored, StoredRun, coalesced, fetches, read_all, read_one
+from skylark.spark_connector.tier.fetching import (
+    LEAST_AT_ONCE,
+    Fetch,
+    Run,
+    Stored,
+    StoredRun,
+    coalesced,
+    fetches,
+    read_all,
+    read_one,
+    starts_in,
+)
 from tests.support.memory_bucket import MemoryBucket
 
 QUEUES = [MessageQueue("t", "a", number) for number in range(3)]
@@ -52,9 +65,12 @@ def test_each_offset_is_read_once_or_lost(steps: list[list[tuple[int, int]]], as
         ends = [one.stop for one in have]
         segments.append(Offsets(number, have))
     ranges = [a_range(start, start + rows, queue) for queue, (start, rows) in enumerate(asked)]
+    # Two ranges of a queue in one task.
+    middle = (ranges[0].start + ranges[0].end) // 2
+    ranges[:1] = [ranges[0]._replace(end=middle), ranges[0]._replace(start=middle)]
     lost: list[LostRange] = []
     found = list(fetches(segments, ranges, lost.append))
-    for one in ranges:
+    for one in [ranges[0]._replace(end=ranges[1].end), *ranges[2:]]:
         read = [
             (run.wanted.start, run.wanted.end) for each in found for run in each.runs if run.wanted.queue == one.queue
         ]
@@ -93,14 +109,14 @@ def test_a_damaged_stretch_is_lost_and_the_others_are_read() -> None:
     data = bytes(range(40))
     fetch = fetch_of(data, a_range(3, 18))
     whole = read_one(bucket_with(data), fetch, 0)
-    assert [(one.wanted, one.buffer) for one in whole] == [(a_range(3, 18), (0, data))]  # type: ignore[union-attr]
+    assert [(one.wanted, one.buffer[:2]) for one in whole] == [(a_range(3, 18), (0, data))]  # type: ignore[union-attr]
     damaged = data[:15] + b"\xff" + data[16:]
     before, lost, after = read_one(bucket_with(damaged), fetch, 0)
-    assert (before.wanted, before.buffer) == (a_range(3, 5), (0, data[:10]))  # type: ignore[union-attr]
+    assert (before.wanted, before.buffer[:2]) == (a_range(3, 5), (0, data[:10]))  # type: ignore[union-attr]
     assert isinstance(lost, LostRange)
     assert (lost.start, lost.end) == (5, 10)
     assert "damaged in the bucket, at byte 10 of object o" in lost.reason
-    assert (after.wanted, after.buffer) == (a_range(10, 18), (10, data[20:]))  # type: ignore[union-attr]
+    assert (after.wanted, after.buffer[:2]) == (a_range(10, 18), (10, data[20:]))  # type: ignore[union-attr]
 
 
 def test_a_missing_object_is_lost() -> None:
@@ -145,3 +161,22 @@ def test_a_refusal_ends_the_task_at_once() -> None:
 
     with pytest.raises(BucketRefused):
         list(read_all(Refusing(), [fetch_of(bytes(10), a_range(0, 5))], 60_000, lambda lost: None))
+
+
+@given(st.lists(st.lists(st.integers(MIN_RECORD, 300), min_size=1, max_size=40), min_size=1, max_size=20), st.randoms())
+def test_starts_of_records_are_found_in_all_stretches_at_once(sizes: list[list[int]], random: Random) -> None:
+    data, begins, starts = bytearray(), [], []
+    for stretch in sizes:
+        begins.append(len(data))
+        for size in stretch:
+            starts.append(len(data))
+            data += size.to_bytes(4, "big") + bytes(size - 4)
+    found = starts_in(bytes(data), begins)
+    assert found is None or found.tolist() == starts
+    may_be_alike = len(data) % sizes[0][0] == 0
+    assert (found is None) == (len(begins) < LEAST_AT_ONCE or may_be_alike)
+    # Sizes that do not lead from record to record are noticed.
+    at = random.choice(starts)
+    data[at : at + 4] = random.choice([0, -1, 3, len(data), 2**31 - 1]).to_bytes(4, "big", signed=True)
+    wrong = starts_in(bytes(data), begins)
+    assert wrong is None

@@ -138,6 +138,7 @@ def test_any_range_of_any_segments_is_read_once(data: st.DataObject) -> None:
         "maxTasks": str(data.draw(st.integers(1, 5))),
         "bytesPerTask": "0",
         "minRowsPerTask": str(data.draw(st.integers(0, 20))),
+        "maxRecordsPerPartition": str(data.draw(st.sampled_from([0, 0, 3, 17]))),
         "maxRecordsPerBatch": str(data.draw(st.integers(1, 40))),
     }
     with pytest.MonkeyPatch.context() as patch:

@@ -107,6 +107,16 @@ def test_a_batch_that_is_run_again_has_the_same_tasks(bucket: CountingBucket) ->
     assert [row for task in before for row in task] == query.rows
 
 
+def test_a_batch_is_not_run_again_without_the_messages_of_a_broker(bucket: CountingBucket) -> None:
+    for name in ("broker-a", "broker-b"):
+        writer(bucket, name).add(sent("t", 0, range(10)))
+    query = TierQuery()
+    query.start()
+    query.given["tierSet"] = "broker-a"
+    with pytest.raises(UserError, match="has nothing of broker-b; it has broker-a; the checkpoint has a micro-batch"):
+        query.reader_of_run().partitions(*query.log[-2:])
+
+
 def test_a_checkpoint_of_brokers_goes_on_in_the_bucket(bucket: CountingBucket) -> None:
     writer(bucket).add(sent("t", 0, range(50)))
     query = TierQuery()

@@ -49,11 +49,11 @@ class BucketContract:
         assert bucket.get_range("set/one", 3, 0) == b""
         assert (bucket.head("set/one").name, bucket.head("set/one").size) == ("set/one", 8)
 
-    @pytest.mark.parametrize(("start", "size"), [(0, 9), (7, 2), (8, 1), (100, 1)])
-    def test_a_range_past_the_end_is_no_short_answer(self, bucket: Bucket, start: int, size: int) -> None:
+    def test_a_range_past_the_end_is_no_short_answer(self, bucket: Bucket) -> None:
         bucket.put("one", [b"abcdefgh"])
-        with pytest.raises(NoSuchObject):
-            bucket.get_range("one", start, size)
+        for start, size in ((0, 9), (7, 2), (8, 1), (100, 1)):
+            with pytest.raises(NoSuchObject):
+                bucket.get_range("one", start, size)
 
     def test_an_empty_object_is_there(self, bucket: Bucket) -> None:
         assert bucket.put("set/empty", []) == 0
@@ -67,24 +67,22 @@ class BucketContract:
         assert bucket.get("large") == data
         assert bucket.get_range("large", LARGE - 3, 3) == data[-3:]
 
-    @pytest.mark.parametrize(
-        "call",
-        [
-            lambda bucket: bucket.get("set/none"),
-            lambda bucket: bucket.get_range("set/none", 0, 1),
-            lambda bucket: bucket.get_range("set/none", 0, 0),
-            lambda bucket: bucket.head("set/none"),
-            # A folder is no object.
-            lambda bucket: bucket.get("set"),
-            lambda bucket: bucket.head("set"),
-            # An object is no folder.
-            lambda bucket: bucket.get("set/some/below"),
-        ],
-    )
-    def test_what_is_not_there(self, bucket: Bucket, call: Callable[[Bucket], object]) -> None:
+    def test_what_is_not_there(self, bucket: Bucket) -> None:
         bucket.put("set/some", [b"1"])
-        with pytest.raises(NoSuchObject):
-            call(bucket)
+        calls: list[Callable[[], object]] = [
+            lambda: bucket.get("set/none"),
+            lambda: bucket.get_range("set/none", 0, 1),
+            lambda: bucket.get_range("set/none", 0, 0),
+            lambda: bucket.head("set/none"),
+            # A folder is no object.
+            lambda: bucket.get("set"),
+            lambda: bucket.head("set"),
+            # An object is no folder.
+            lambda: bucket.get("set/some/below"),
+        ]
+        for call in calls:
+            with pytest.raises(NoSuchObject):
+                call()
 
     def test_create_never_replaces(self, bucket: Bucket) -> None:
         bucket.create("set/manifest/1", b"first")
@@ -144,19 +142,19 @@ class BucketContract:
         bucket.delete([NAMES[0]])
         assert sorted(each.name for each in bucket.list("")) == sorted(NAMES[2:])
 
-    @pytest.mark.parametrize("name", ["", "/a", "a/", "a//b", "..", "a/../b", "a/./b", ".hidden", "a\x00b"])
-    def test_names_that_could_leave_the_bucket_are_refused(self, bucket: Bucket, name: str) -> None:
-        calls: list[Callable[[], object]] = [
-            lambda: bucket.get(name),
-            lambda: bucket.get_range(name, 0, 1),
-            lambda: bucket.head(name),
-            lambda: bucket.create(name, b""),
-            lambda: bucket.put(name, []),
-            lambda: bucket.delete([name]),
+    def test_names_that_could_leave_the_bucket_are_refused(self, bucket: Bucket) -> None:
+        calls: list[Callable[[str], object]] = [
+            bucket.get,
+            bucket.head,
+            lambda name: bucket.get_range(name, 0, 1),
+            lambda name: bucket.create(name, b""),
+            lambda name: bucket.put(name, []),
+            lambda name: bucket.delete([name]),
         ]
-        for call in calls:
-            with pytest.raises(InvalidArgument):
-                call()
+        for name in ("", "/a", "a/", "a//b", "..", "a/../b", "a/./b", ".hidden", "a\x00b"):
+            for call in calls:
+                with pytest.raises(InvalidArgument):
+                    call(name)
 
     def test_the_probe_finds_nothing_and_leaves_nothing(self, bucket: Bucket) -> None:
         probe(bucket)

@@ -2,12 +2,14 @@
 
 import errno
 import os
+import shutil
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
@@ -205,6 +207,14 @@ def test_files_of_crashed_writers_are_removed_and_those_of_others_are_not(tmp_pa
     assert files(tmp_path) == {".temporary/new", "one", "two"}
 
 
+def test_a_directory_that_was_emptied_is_written_again(bucket: DirectoryBucket, tmp_path: Path) -> None:
+    bucket.create("one", b"")
+    shutil.rmtree(tmp_path / ".temporary")
+    with pytest.raises(BucketAway):
+        bucket.create("two", b"")
+    bucket.create("two", b"")
+
+
 def test_a_directory_that_is_gone_is_away_and_has_no_missing_objects(bucket: DirectoryBucket, tmp_path: Path) -> None:
     bucket.create("one", b"")
     tmp_path.rename(tmp_path.with_name("elsewhere"))
@@ -287,3 +297,4 @@ class Twins(RuleBasedStateMachine):
 
 
 TestTwins = Twins.TestCase
+TestTwins.settings = settings(stateful_step_count=15)
