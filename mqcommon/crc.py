@@ -1,7 +1,7 @@
 """The CRC-32 of many bytes at once: of blocks, files and long bodies.
 
-isal, of the extra `fast`, takes a twentieth of zlib's processor time for a block of 256 KiB; the sums are the same. For
-less than `LARGE_BYTES` zlib is as fast.
+isal, of the extras `fast` and `tier`, takes a twentieth of zlib's processor time for a block of 256 KiB; the sums are
+the same. For less than `LARGE_BYTES` zlib is as fast.
 """
 
 __all__ = ["LARGE_BYTES", "large_crc32"]

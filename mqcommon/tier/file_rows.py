@@ -7,14 +7,15 @@ Neighbours: gather.py.
 """
 
 import mmap
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
-from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from skylark.mqcommon.crc import large_crc32
 from skylark.mqcommon.errors import ProtocolError, SkylarkError
 from skylark.mqcommon.message.flags import (
     BORN_HOST_V6,
@@ -47,8 +48,12 @@ View = bytes | mmap.mmap
 MAX_REST_BYTES = 16 * 1024 * 1024
 # Rows whose fields are looked at together.
 ROWS_AT_ONCE = 1 << 17
-# Records that are compared with the first of a run at once, and records that are read one by one after a short run.
-_MAX_REACH, _MIN_RUN, _ONE_BY_ONE = 1 << 16, 16, 1024
+# Records are searched from one place in each so many bytes on, in so many parts at a time, and at most so many from each
+# place. A part of the smallest records has fewer.
+PART_BYTES = 64 * 1024
+_CHAINS_AT_ONCE, MOST_STEPS = 2048, 1024
+# Where that is not possible, so many records are found one by one.
+_ONE_BY_ONE = 1024
 _MAX_TOPIC_BYTES = 255
 _MAGICS = MAGIC_V1, MAGIC_V2
 _MAGIC_BYTES = tuple(magic.to_bytes(4, "big") for magic in _MAGICS)
@@ -136,36 +141,87 @@ def file_rows(view: View, start: int, unproved: Sequence[tuple[int, int]], start
 
 def _walk(view: View, start: int) -> Iterator[Ints]:
     """Where records seem to begin."""
-    at, end, reach = 0, len(view), _MAX_REACH
-    heads = np.ndarray(max(end - BLANK_BYTES + 1, 0), ">u8", view, strides=(1,))
+    at, end = 0, len(view)
+    firsts = _part_firsts(view, start)
+    chains = dict(_chains(view, firsts))
     unpack = SIZE_MAGIC.unpack_from
     while at + MIN_RECORD <= end:
+        if at in chains:
+            places, at = chains[at]
+            yield places
+            continue
         size, magic = unpack(view, at)
         if magic not in _MAGICS or not MIN_RECORD <= size <= end - at:
             if magic == BLANK_MAGIC and size == end - at:
                 return
             at = _next_head(view, start, at + 1, end)
             continue
-        most = min((end - at) // size, reach)
-        if most >= _MIN_RUN:
-            column = heads[at : at + (most - 1) * size + 1 : size]
-            differs = np.flatnonzero(column != column[0])
-            run = int(differs[0]) if len(differs) else most
-            if run >= _MIN_RUN:
-                yield np.arange(at, at + run * size, size)
-                at += run * size
-                reach = _MAX_REACH if run == most else max(2 * run, _MIN_RUN)
-                continue
-            reach = _MIN_RUN
-        singles = _one_by_one(view, at, end)
+        after = bisect_right(firsts, at)
+        singles = _one_by_one(view, at, firsts[after] if after < len(firsts) else end)
         at = int(singles[-1])
         yield singles[:-1]
 
 
-def _one_by_one(view: View, at: int, end: int) -> Ints:
-    """Where up to `_ONE_BY_ONE` records begin that follow each other from ``at`` on, and where the last one ends."""
+def _part_firsts(view: View, start: int) -> list[int]:
+    """What looks like the first head of a record in each `PART_BYTES`; parts where it is not found at once have none."""
+    firsts: list[int] = []
+    end = len(view)
+    for begin in range(0, end, PART_BYTES):
+        first, stop = begin + _MAGIC_AT, min(begin + _MAGIC_AT + PART_BYTES, end)
+        for magic in _MAGIC_BYTES:
+            head = view.find(magic, first, stop) - _MAGIC_AT
+            if head >= 0 and head + MIN_RECORD <= end and _PLACE.unpack_from(view, head)[2] == start + head:
+                firsts.append(head)
+                break
+    return firsts
+
+
+def _chains(view: View, firsts: list[int]) -> Iterator[tuple[int, tuple[Ints, int]]]:
+    """From each place of ``firsts`` the records that follow each other up to the next place, and where they end.
+
+    One step of many chains is one step of numpy.
+    """
+    end = len(view)
+    heads = np.ndarray(max(end - BLANK_BYTES + 1, 0), ">u8", view, strides=(1,))
+    limits = [*firsts[1:], end - MIN_RECORD + 1]
+    for part in range(0, len(firsts), _CHAINS_AT_ONCE):
+        begins, stops = (np.array(each[part : part + _CHAINS_AT_ONCE], np.int64) for each in (firsts, limits))
+        at, ids = begins, np.arange(len(begins))
+        places: list[Ints] = []
+        words: list[NDArray[np.uint64]] = []
+        while len(ids) and len(places) < MOST_STEPS:
+            word = heads[at].astype(np.uint64)
+            places.append(_spread(at, ids, len(begins)))
+            words.append(_spread(word, ids, len(begins)))
+            at = at + np.maximum((word >> np.uint64(32)).astype(np.int64), MIN_RECORD)
+            goes_on = at < stops[ids]
+            if not goes_on.all():
+                ids, at = ids[goes_on], at[goes_on]
+        # A row for each chain. What is after its end has no magic.
+        table, table_words = np.array(places).T.copy(), np.array(words).T.copy()
+        sizes, magics = (table_words >> np.uint64(32)).astype(np.int64), table_words & np.uint64(0xFFFFFFFF)
+        is_sound = (magics == MAGIC_V1) | (magics == MAGIC_V2)
+        is_sound &= (sizes >= MIN_RECORD) & (table + sizes <= end)
+        counts = np.where(is_sound.all(axis=1), is_sound.shape[1], np.argmin(is_sound, axis=1))
+        for number in np.flatnonzero(counts).tolist():
+            last = int(counts[number]) - 1
+            yield int(begins[number]), (table[number, : last + 1], int(table[number, last] + sizes[number, last]))
+
+
+def _spread(values: NDArray[Any], ids: Ints, count: int) -> NDArray[Any]:
+    """``count`` values: those at ``ids``, and zeros."""
+    if len(values) == count:
+        return values
+    column = np.zeros(count, values.dtype)
+    column[ids] = values
+    return column
+
+
+def _one_by_one(view: View, at: int, stop: int) -> Ints:
+    """Where up to `_ONE_BY_ONE` records begin before ``stop`` that follow each other from ``at`` on, and their end."""
+    end = len(view)
     places = [at]
-    add, size_at, last = places.append, _SIZE.unpack_from, end - MIN_RECORD
+    add, size_at, last = places.append, _SIZE.unpack_from, min(stop - 1, end - MIN_RECORD)
     for _ in range(_ONE_BY_ONE):
         at += size_at(view, at)[0]
         add(at)
@@ -318,7 +374,7 @@ class _Reader:
                 for row in range(int(low), int(high)):
                     if sound[row]:
                         body = int(bodies[row])
-                        found = crc32(view[body : body + int(body_bytes[row])]) & CRC_MASK
+                        found = large_crc32(view[body : body + int(body_bytes[row])]) & CRC_MASK
                         sound[row] = found == int(crcs[row]) & CRC_MASK
 
     def _check_topics(self, topics: Ints, topic_bytes: Ints, sound: NDArray[np.bool_]) -> Ints:

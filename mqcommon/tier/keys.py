@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from skylark.mqcommon.crc import large_crc32
 from skylark.mqcommon.tier.bucket import DamagedObject
 from skylark.mqcommon.tier.segment_index import Columns, KeyPages
 
@@ -128,7 +129,7 @@ def _places(rows: Columns, hash_: int) -> Columns:
 
 
 def _page_crc(count: int, more_at: int, content: bytes) -> int:
-    return zlib.crc32(content, zlib.crc32(struct.pack("<II", count, more_at)))
+    return large_crc32(content, zlib.crc32(struct.pack("<II", count, more_at)))
 
 
 def _record_blocks(start: int, physical: Columns, queue_numbers: Columns) -> bytes:
@@ -143,7 +144,7 @@ def _record_blocks(start: int, physical: Columns, queue_numbers: Columns) -> byt
     for block, (first, end) in enumerate(pairwise(bounds)):
         steps = np.diff(places[first:end], prepend=block * BLOCK_BYTES)
         packed = zlib.compress(_by_bytes(steps) + _by_bytes(numbers[first:end]), _LEVEL)
-        directory.append(_BLOCK.pack(at, zlib.crc32(packed)))
+        directory.append(_BLOCK.pack(at, large_crc32(packed)))
         blocks.append(packed)
         at += len(packed)
     listed = b"".join(directory) + at.to_bytes(4, "little")
@@ -195,7 +196,7 @@ class Directory:
     def queue_number(self, place: int, block: bytes) -> int | None:
         """The number of the queue whose record begins at the byte ``place``; None if none begins there."""
         number = place // BLOCK_BYTES
-        if zlib.crc32(block) != self._blocks[number][1]:
+        if large_crc32(block) != self._blocks[number][1]:
             raise DamagedObject("a block of places in the keys of a segment is damaged")
         data = zlib.decompress(block)
         count = len(data) // 8

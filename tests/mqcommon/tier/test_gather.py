@@ -19,7 +19,7 @@ from skylark.mqcommon.message.flags import (
     TRANSACTION_ROLLBACK,
     WRAPPED,
 )
-from skylark.mqcommon.message.layout import BLANK_MAGIC, MAGIC_V1, MAGIC_V2, MIN_RECORD, SIZE_MAGIC
+from skylark.mqcommon.message.layout import BLANK_MAGIC, HEAD_V4, MAGIC_V1, MAGIC_V2, MIN_RECORD, SIZE_MAGIC
 from skylark.mqcommon.message.record import Record, decode_record, encode_record, topic_field
 from skylark.mqcommon.message.record_keys import record_keys
 from skylark.mqcommon.tier import file_rows as file_rows_module
@@ -157,45 +157,63 @@ def check(view: bytes, rows: Gathered) -> None:
     assert len(rows.key_hashes) == len(keys)
 
 
-def gathered(view: bytes) -> Gathered:
-    return gather(view, START, lambda topic: HOURS.get(topic, 0))
+def gathered(view: bytes, part_bytes: int = FILE, most_steps: int = 100) -> Gathered:
+    """``part_bytes`` and ``most_steps``: how records are searched in many parts at once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(file_rows_module, "PART_BYTES", part_bytes)
+        patch.setattr(file_rows_module, "MOST_STEPS", most_steps)
+        return gather(view, START, lambda topic: HOURS.get(topic, 0))
+
+
+PARTS, STEPS = st.sampled_from([100, 700, FILE]), st.sampled_from([1, 3, 100])
 
 
 @settings(max_examples=amount(25, 2_000), deadline=None)
-@given(st.lists(message, max_size=60))
+@given(st.lists(message, max_size=60), PARTS, STEPS)
 def test_each_record_is_in_its_object_once_and_the_file_comes_back(
-    messages: list[tuple[str, int, int, int, str]],
+    messages: list[tuple[str, int, int, int, str]], part_bytes: int, most_steps: int
 ) -> None:
     view = file_of(messages)
-    check(view, gathered(view))
+    check(view, gathered(view, part_bytes, most_steps))
 
 
 @settings(max_examples=amount(25, 2_000), deadline=None)
 @given(
     st.lists(message, min_size=5, max_size=40),
     st.lists(st.tuples(st.integers(0, FILE - 1), st.integers(1, 200), st.binary(min_size=0, max_size=4)), max_size=4),
+    PARTS,
+    STEPS,
 )
 def test_damage_anywhere_takes_no_other_record(
-    messages: list[tuple[str, int, int, int, str]], damages: list[tuple[int, int, bytes]]
+    messages: list[tuple[str, int, int, int, str]],
+    damages: list[tuple[int, int, bytes]],
+    part_bytes: int,
+    most_steps: int,
 ) -> None:
     view = bytearray(file_of(messages))
     for at, size, data in damages:
         damaged = (data or b"\0") * size
         view[at : at + len(damaged)] = damaged[: FILE - at]
     try:
-        rows = gathered(bytes(view))
+        rows = gathered(bytes(view), part_bytes, most_steps)
     except DisorderedQueue:
         # A changed offset: such a file is refused.
         return
     check(bytes(view), rows)
 
 
-def test_long_runs_of_records_of_one_size_are_found() -> None:
-    for sizes in ([10] * 50, [10] * 20 + [11] + [10] * 20, [0, 1] * 25):
-        view = file_of([("t", 0, 0, size, "KEYS\x01k\x02") for size in sizes])
-        rows = gathered(view)
-        assert len(rows.physical) > 20
-        check(view, rows)
+def test_what_looks_like_a_record_in_a_body_is_not_taken_for_one() -> None:
+    # The body of the first message is a record with the place that it has there.
+    at = START + HEAD_V4.size
+    inside = encode_record(*topic_field("x"), 0, 7, at, bytes(9), b"", 0, 0, 1, HOSTS[4], 9, HOSTS[4], 0, 0)
+    out = b""
+    for body in (inside, b"second"):
+        place = START + len(out)
+        out += encode_record(*topic_field("t"), 0, len(out), place, body, b"", 0, 0, 1, HOSTS[4], 9, HOSTS[4], 0, 0)
+    found = out.find(inside)
+    assert START + found == at
+    rows = gathered(out.ljust(FILE, b"\0"), found)
+    assert [queue.topic for queue in rows.queues] == ["t"] and len(rows.physical) == 2
 
 
 def test_records_of_a_topic_made_again_hide_those_before() -> None:
