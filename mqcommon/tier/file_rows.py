@@ -46,10 +46,10 @@ Ints = NDArray[np.int64]
 View = bytes | mmap.mmap
 
 MAX_REST_BYTES = 16 * 1024 * 1024
-# Rows whose fields are looked at together.
-ROWS_AT_ONCE = 1 << 17
-# Records are searched from one place in each so many bytes on, in so many parts at a time, and at most so many from each
-# place. A part of the smallest records has fewer.
+# Rows whose fields are looked at together: few enough for the processor's cache.
+ROWS_AT_ONCE = 1 << 14
+# Records are searched from one place in each so many bytes on, in so many parts at a time, and at most so many records
+# from each place: a part of the smallest records has fewer.
 PART_BYTES = 64 * 1024
 _CHAINS_AT_ONCE, MOST_STEPS = 2048, 1024
 # Where that is not possible, so many records are found one by one.
@@ -163,7 +163,7 @@ def _walk(view: View, start: int) -> Iterator[Ints]:
 
 
 def _part_firsts(view: View, start: int) -> list[int]:
-    """What looks like the first head of a record in each `PART_BYTES`; parts where it is not found at once have none."""
+    """In each `PART_BYTES` the first place that looks like the head of a record, if it is found at once."""
     firsts: list[int] = []
     end = len(view)
     for begin in range(0, end, PART_BYTES):
@@ -309,9 +309,9 @@ class _Reader:
         }
         self._heads = np.ndarray(max(size - HEAD_V4.size + 1, 0), _HEAD, view, strides=(1,))
         self._buffer = pa.py_buffer(view)
-        # Topics and queues, and their numbers.
+        # Topics and their numbers, and by number the seed of the hashes of a topic's keys.
         self._numbers: dict[bytes, int] = {}
-        self._queues: dict[tuple[int, int, bool], int] = {}
+        self._seeds = np.empty(0, np.uint64)
 
     def sizes(self, starts: Ints) -> Ints:
         """The sizes that the heads of these records have."""
@@ -384,6 +384,8 @@ class _Reader:
         codes, names = self._encoded(topics[rows], topic_bytes[rows])
         known = self._numbers
         of_names = np.array([known.setdefault(name, len(known)) for name in names], np.int64)
+        new = [topic_seed(name.decode("utf-8", "replace")) for name in list(known)[len(self._seeds) :]]
+        self._seeds = np.append(self._seeds, np.array(new, np.uint64))
         are_names = np.array([_is_topic(name) for name in names], np.bool_)
         if len(rows):
             numbers[rows], sound[rows] = of_names[codes], are_names[codes]
@@ -405,20 +407,35 @@ class _Reader:
 
     def rows(self, starts: Ints) -> FileRows:
         """The rows of the sound records among these, without what is between them."""
-        columns = [self._columns(starts[at : at + ROWS_AT_ONCE]) for at in range(0, len(starts), ROWS_AT_ONCE)]
-        columns = columns or [self._columns(starts)]
-        firsts = np.cumsum([0, *(len(each.starts) for each in columns[:-1])])
+        count = len(starts)
+        columns = [np.empty(count, np.int64) for _ in range(6)]
+        key_rows, hashes = [], []
+        end = 0
+        for at in range(0, count, ROWS_AT_ONCE):
+            first = end
+            *found, key_rows_here, hashes_here = self._columns(starts[at : at + ROWS_AT_ONCE])
+            end += len(found[0])
+            for column, values in zip(columns, found, strict=True):
+                column[first:end] = values
+            key_rows.append(key_rows_here + first)
+            hashes.append(hashes_here)
+        sizes, codes, offsets, counts, stored_ms = (column[:end] for column in columns[1:])
+        queue_codes = pa.array(codes).dictionary_encode()
         names = list(self._numbers)
-
-        def joined(number: int) -> NDArray[Any]:
-            return np.concatenate([each[number] for each in columns])
-
         return FileRows(
-            *(joined(0), joined(1), joined(2), joined(3), joined(4), joined(5)),
-            queues=[Queue(names[number].decode(), queue_id, shadow) for number, queue_id, shadow in self._queues],
+            columns[0][:end],
+            sizes,
+            queue_codes.indices.to_numpy(),
+            offsets,
+            counts,
+            stored_ms,
+            queues=[
+                Queue(names[code >> 33].decode(), code >> 1 & 0xFFFFFFFF, bool(code & 1))
+                for code in queue_codes.dictionary.to_pylist()
+            ],
             rest=(),
-            key_rows=np.concatenate([each.key_rows + first for each, first in zip(columns, firsts, strict=True)]),
-            key_hashes=joined(7),
+            key_rows=np.concatenate([np.empty(0, np.int64), *key_rows]),
+            key_hashes=np.concatenate([np.empty(0, np.uint64), *hashes]),
         )
 
     def _columns(self, starts: Ints) -> "_Columns":
@@ -426,10 +443,12 @@ class _Reader:
         if not places.sound.all():
             places = _Places._make(column[places.sound] for column in places)
         starts = places.starts
-        queue, seeds = self._queue_numbers(places)
+        transaction = places.flags & TRANSACTION_MASK
+        shadow = (transaction != TRANSACTION_NONE) & (transaction != TRANSACTION_COMMIT)
+        queue_codes = (places.topic_numbers << 32 | places.queue_ids) << 1 | shadow
         counts = np.ones(len(starts), np.int64)
         is_batch = places.flags & WRAPPED == WRAPPED
-        key_rows, hashes = self._keys(places, seeds, ~is_batch)
+        key_rows, hashes = self._keys(places, self._seeds[places.topic_numbers], ~is_batch)
         rows_of_batches, hashes_of_batches = [key_rows], [hashes]
         for row in np.flatnonzero(is_batch).tolist():
             counts[row] = self._count(int(places.properties[row]), int(places.ends[row]))
@@ -439,26 +458,13 @@ class _Reader:
         return _Columns(
             starts,
             places.sizes,
-            queue,
+            queue_codes,
             places.offsets,
             counts,
             places.stored_ms,
             np.concatenate(rows_of_batches),
             np.concatenate(hashes_of_batches),
         )
-
-    def _queue_numbers(self, places: "_Places") -> tuple[NDArray[np.int32], NDArray[np.uint64]]:
-        """(number of each row's queue, seed of the hashes of its keys)."""
-        seeds = np.array([topic_seed(name.decode("utf-8", "replace")) for name in self._numbers], np.uint64)
-        transaction = places.flags & TRANSACTION_MASK
-        shadow = (transaction != TRANSACTION_NONE) & (transaction != TRANSACTION_COMMIT)
-        mixed = pa.array((places.topic_numbers << 32 | places.queue_ids) << 1 | shadow).dictionary_encode()
-        numbers = []
-        for value in mixed.dictionary.to_pylist():
-            key = value >> 33, value >> 1 & 0xFFFFFFFF, bool(value & 1)
-            numbers.append(self._queues.setdefault(key, len(self._queues)))
-        queues = np.array(numbers, np.int32)[mixed.indices.to_numpy(zero_copy_only=False)]
-        return queues, seeds[places.topic_numbers]
 
     def _count(self, properties: int, end: int) -> int:
         try:
@@ -478,32 +484,32 @@ class _Reader:
     ) -> tuple[Ints, NDArray[np.uint64]]:
         """(rows, hashes) of all keys of the rows that are ``wanted``."""
         rows = np.flatnonzero(wanted)
-        texts = self._binary(places.properties[rows], (places.ends - places.properties)[rows])
         if not len(rows):
             return rows, np.empty(0, np.uint64)
+        # With the byte before each text, which becomes a mark: then a mark is before each name and after each value.
+        begins = places.properties[rows] - 1
+        texts = self._binary(begins, places.ends[rows] - begins)
         bounds = np.frombuffer(texts.buffers()[1], np.int64, len(rows) + 1)
-        data = np.concatenate([np.frombuffer(texts.buffers()[2] or b"", np.uint8, int(bounds[-1])), _PADDING])
-        unique, unique_at = _named(data, bounds, UNIQ_KEY)
-        other, other_at = _named(data, bounds, KEYS)
+        data = np.concatenate([np.frombuffer(texts.buffers()[2], np.uint8, int(bounds[-1])), _PADDING])
+        data[bounds] = _MARK
+        marks = np.flatnonzero(data == _MARK)
+        words = np.ndarray(len(data) - WORD_BYTES + 1, "<u8", data, strides=(1,))[marks[:-1] + 1]
         odd = np.zeros(len(rows), np.bool_)
-        odd[_repeated(unique)] = odd[_repeated(other)] = True
-        ends = np.flatnonzero(data == 2)
         found_rows, found = [], []
-        for numbers, at, many in ((unique, unique_at, False), (other, other_at, True)):
-            # Without a mark after it the value ends where the properties do.
-            stops = np.minimum(np.append(ends, len(data))[np.searchsorted(ends, at)], bounds[numbers + 1])
-            if many:
+        for name in (UNIQ_KEY, KEYS):
+            numbers, at, stops = _named(data, bounds, marks, words, name)
+            odd[_repeated(numbers)] = True
+            if name == KEYS:
                 odd[numbers[_have_blanks(data, at, stops)]] = True
-            usual = ~odd[numbers] & (stops > at) if many else stops > at
-            found_rows.append((numbers, at, stops, usual))
+            found_rows.append((numbers, at, stops))
         result_rows: list[Ints] = []
-        for numbers, at, stops, usual in found_rows:
-            usual = usual & ~odd[numbers]
+        for numbers, at, stops in found_rows:
+            usual = (stops > at) & ~odd[numbers]
             numbers, at, lengths = numbers[usual], at[usual], (stops - at)[usual]
             found.append(key_hashes(data, at, lengths, seeds[rows[numbers]]))
             result_rows.append(rows[numbers])
         for number in np.flatnonzero(odd).tolist():
-            keys = list(dict.fromkeys(index_keys(data[bounds[number] : bounds[number + 1]].tobytes())))
+            keys = list(dict.fromkeys(index_keys(data[bounds[number] + 1 : bounds[number + 1]].tobytes())))
             row = int(rows[number])
             topic = self._topic(places, row)
             result_rows.append(np.full(len(keys), row, np.int64))
@@ -516,11 +522,11 @@ class _Reader:
 
 
 class _Columns(NamedTuple):
-    """A part of `FileRows`."""
+    """A part of `FileRows`. ``queue_codes``: number of the topic, queue id, and 1 bit: it is a shadow."""
 
     starts: Ints
     sizes: Ints
-    queue: NDArray[np.int32]
+    queue_codes: Ints
     offsets: Ints
     counts: Ints
     stored_ms: Ints
@@ -546,18 +552,24 @@ class _Places(NamedTuple):
 
 
 _PADDING = np.zeros(2 * WORD_BYTES, np.uint8)
+_MARK = 2  # what ends a value
 _SPACE, _TAB, _RETURN = b" \t\r"  # the blanks of ASCII are a space, and from the tab to the return
 
 
-def _named(data: NDArray[np.uint8], bounds: Ints, name: str) -> tuple[Ints, Ints]:
-    """(rows, where the value begins) of the properties of this name, which has 4 or 8 bytes."""
+def _named(
+    data: NDArray[np.uint8], bounds: Ints, marks: Ints, words: NDArray[np.uint64], name: str
+) -> tuple[Ints, Ints, Ints]:
+    """(rows, where the value begins, where it ends) of the properties of this name, which has up to 8 bytes.
+
+    ``words``: what is after each of ``marks`` but the last.
+    """
     size = len(name)
-    words = np.ndarray(len(data) - size, f">u{size}", data, strides=(1,))
-    places = np.flatnonzero(words == int.from_bytes(name.encode(), "big"))
-    places = places[data[places + size] == 1]
-    rows = np.searchsorted(bounds, places, "right") - 1
-    begins = (places == bounds[rows]) | (data[places - 1] == 2)
-    return rows[begins], places[begins] + size + 1
+    is_named = words & np.uint64((1 << 8 * size) - 1) == np.uint64(int.from_bytes(name.encode(), "little"))
+    found = np.flatnonzero(is_named)
+    at = marks[found] + 1 + size
+    has_value = data[at] == 1
+    found, at = found[has_value], at[has_value]
+    return np.searchsorted(bounds, at, "right") - 1, at + 1, marks[found + 1]
 
 
 def _repeated(rows: Ints) -> Ints:

@@ -113,7 +113,7 @@ def gather(
     rank[in_order] = np.arange(len(in_order))
     ranks = rank[rows.queue]
     order = np.argsort(ranks, kind="stable")  # rows are in the order of the log
-    bounds = np.searchsorted(ranks[order], np.arange(len(in_order) + 1)).tolist()
+    bounds = [0, *np.cumsum(np.bincount(ranks, minlength=len(in_order))).tolist()]
     offsets, ends = rows.offsets[order], (rows.offsets + rows.counts)[order]
     goes_back = np.flatnonzero(offsets[1:] < ends[:-1]) + 1
     queues: list[QueueRows] = []
@@ -127,14 +127,15 @@ def gather(
     for queue, before in zip(queues[1:], queues, strict=False):
         if queue.retention_class != before.retention_class:
             positions[queue.first :] -= positions[queue.first]
-    classes, is_hidden = np.empty(len(order), np.int64), np.empty(len(order), np.bool_)
+    # The class of each row of the file, or -1 for a row that is hidden.
+    kinds, positions_of = np.empty(len(order), np.int64), np.empty(len(order), np.int64)
     for queue in queues:
-        classes[queue.first : queue.end], is_hidden[queue.first : queue.end] = queue.retention_class, queue.hidden
-    place_of = np.empty(len(order), np.int64)
-    place_of[order] = np.arange(len(order))
-    keyed = place_of[rows.key_rows]
-    is_shown = ~is_hidden[keyed]
-    keyed = keyed[is_shown]
+        kinds[order[queue.first : queue.end]] = -1 if queue.hidden else queue.retention_class
+    positions_of[order] = positions
+    key_classes, key_positions, key_hashes = kinds[rows.key_rows], positions_of[rows.key_rows], rows.key_hashes
+    if any(queue.hidden for queue in queues):
+        is_shown = key_classes >= 0
+        key_classes, key_positions, key_hashes = key_classes[is_shown], key_positions[is_shown], key_hashes[is_shown]
     # The array's elements are a record, what lies between it and the next, the next record, and so on.
     edges = np.empty(2 * len(order) + 1, np.int64)
     edges[0:-1:2], edges[1::2] = rows.starts, rows.starts + rows.sizes
@@ -149,9 +150,9 @@ def gather(
         rows.stored_ms[order],
         positions,
         tuple(queues),
-        rows.key_hashes[is_shown],
-        classes[keyed],
-        positions[keyed],
+        key_hashes,
+        key_classes,
+        key_positions,
         rows.rest,
         large_crc32(view),
         pa.LargeBinaryArray.from_buffers(pa.large_binary(), 2 * len(order), buffers),

@@ -41,7 +41,11 @@ def key_hashes(
 
     words = np.ndarray(len(data) - WORD_BYTES + 1, "<u8", data, strides=(1,))
     found = seeds.copy()
-    for at in range(0, int(lengths.max(initial=0)), WORD_BYTES):
+    most = int(lengths.max(initial=0))
+    whole = int(lengths.min(initial=most)) // WORD_BYTES * WORD_BYTES
+    for at in range(0, whole, WORD_BYTES):
+        found = _mixed_all(found ^ words[starts + at])
+    for at in range(whole, most, WORD_BYTES):
         rows = np.flatnonzero(lengths > at)
         left = np.minimum(lengths[rows] - at, WORD_BYTES).astype(np.uint64)
         # A shift by 64 bits is not defined; the whole word needs none.
@@ -60,4 +64,5 @@ def _mixed_all(values: "NDArray[np.uint64]") -> "NDArray[np.uint64]":
     import numpy as np
 
     values = values * np.uint64(_MULTIPLIER)
-    return values ^ values >> np.uint64(_SHIFT)
+    values ^= values >> np.uint64(_SHIFT)
+    return values
