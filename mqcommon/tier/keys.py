@@ -60,27 +60,22 @@ def _key_pages(hashes: Columns, places: Columns) -> tuple[KeyPages, bytes]:
     bounds = np.searchsorted(wanted, np.arange(pages, dtype=np.uint64) << np.uint64(32))
     counts = np.diff(bounds, append=count)
     page_rows = min(max(int(np.quantile(counts, 0.999, method="lower")), 1), _MAX_PAGE_KEYS)
-    numbers = np.repeat(np.arange(pages), counts)
-    column = np.arange(count) - bounds[numbers]
-    sorted_rows = np.empty(count, KEY)
-    sorted_rows["tail"] = wanted & _LOW
-    sorted_rows["place"] = places[order]
-    has_room = column < page_rows
-    rows = np.zeros((pages, page_rows), KEY)
-    rows[numbers[has_room], column[has_room]] = sorted_rows[has_room]
-    more: list[bytes] = []
-    more_at = dict.fromkeys(range(pages), 0)
-    at = pages * (_PAGE_HEAD.size + page_rows * KEY.itemsize)
-    for number in np.flatnonzero(counts > page_rows).tolist():
-        begin = int(bounds[number])
-        content = sorted_rows[begin + page_rows : begin + int(counts[number])].tobytes()
-        more_at[number] = at
-        more += [content, _CRC.pack(zlib.crc32(content))]
-        at += len(content) + _CRC.size
+    rows = np.empty(count, KEY)
+    rows["tail"] = wanted & _LOW
+    rows["place"] = places[order]
+    content = rows.view(np.uint8).data
+    room = page_rows * KEY.itemsize
     parts: list[bytes] = []
-    for number, (page, keys) in enumerate(zip(rows, counts.tolist(), strict=True)):
-        content = page.tobytes()
-        parts += [_PAGE_HEAD.pack(keys, more_at[number], _page_crc(keys, more_at[number], content)), content]
+    more: list[bytes] = []
+    at = pages * (_PAGE_HEAD.size + room)
+    for keys, begin in zip(counts.tolist(), (bounds * KEY.itemsize).tolist(), strict=True):
+        end, page_end = begin + keys * KEY.itemsize, begin + min(keys, page_rows) * KEY.itemsize
+        page = bytes(content[begin:page_end]).ljust(room, b"\0")
+        more_at = at if keys > page_rows else 0
+        parts += [_PAGE_HEAD.pack(keys, more_at, _page_crc(keys, more_at, page)), page]
+        if more_at:
+            more += [bytes(content[page_end:end]), _CRC.pack(large_crc32(content[page_end:end]))]
+            at += end - page_end + _CRC.size
     return KeyPages(page_rows, pages), b"".join((*parts, *more))
 
 
