@@ -66,6 +66,8 @@ class Replicated:
     small_files: Callable[[], list[SmallFile]]
     #: Called before a master registers.
     prepare: Callable[[RemotingClient], Awaitable[None]] | None
+    #: In which term, or epoch, this broker was elected; None where nobody is elected.
+    term: Callable[[], int | None]
 
 
 def wire_replication(
@@ -167,6 +169,7 @@ def wire_replication(
         is_following,
         link.small_files,
         link.prepare,
+        link.term,
     )
 
 
