@@ -1,16 +1,18 @@
 """This tree and another commit beside each other: a bench of both, alternately, in one run.
 
-    python -m bench.compare REVISION [--bench send_pull] [--rounds 5] [-- --n 20000]
+    python -m bench.compare REVISION [--bench send_pull] [--rounds 5] [--same-bench] [-- --n 20000]
 
 Prints the medians of both, their ratio (above 1: this tree is better), and the range of the ratios of single rounds: a
 difference that is smaller than the range means nothing. The other commit is checked out in a temporary directory. Each
 tree has a Python of its own with the same libraries, whose commands are defined in the tree's setup.cfg: commits before
-``skylark`` have another import root. What follows ``--`` goes to the bench.
+``skylark`` have another import root. With ``--same-bench`` this tree's bench runs on both products, as it may be newer
+than the other commit. What follows ``--`` goes to the bench.
 """
 
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -42,6 +44,13 @@ def checkout(revision: str) -> Iterator[Path]:
             yield tree
         finally:
             subprocess.run(["git", "worktree", "remove", "--force", str(tree)], cwd=ROOT, check=True)
+
+
+def give_benches(tree: Path) -> None:
+    """Replace the benches of ``tree``, another checkout, by those of this tree."""
+    for folder in ("bench", "scripts"):
+        shutil.rmtree(tree / folder)
+        shutil.copytree(ROOT / folder, tree / folder, ignore=shutil.ignore_patterns("__pycache__"))
 
 
 class Side:
@@ -133,11 +142,14 @@ def main() -> None:
     parser.add_argument("revision", help="the other commit")
     parser.add_argument("--bench", default="send_pull", help="a module of bench/ that has --json")
     parser.add_argument("--rounds", type=int, default=5, help="how often each tree runs it")
+    parser.add_argument("--same-bench", action="store_true", help="run this tree's bench on both products")
     parser.epilog = "What follows -- goes to the bench."
     given = sys.argv[1:]
     mine = given.index("--") if "--" in given else len(given)
     arguments = parser.parse_args(given[:mine])
     with checkout(arguments.revision) as other, tempfile.TemporaryDirectory() as home:
+        if arguments.same_bench:
+            give_benches(other)
         sides = Side(ROOT, Path(home) / "ours"), Side(other, Path(home) / "other")
         show(*compare(sides, arguments.bench, arguments.rounds, given[mine + 1 :]))
 

@@ -11,7 +11,6 @@ ratio above 1 is better than the limit, a gain above 1 than before. It takes som
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,7 +19,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from bench.compare import LESS_IS_BETTER, Side, checkout
+from bench.compare import LESS_IS_BETTER, Side, checkout, give_benches
 from scripts.daemons import ROOT
 
 #: The benches with their options.
@@ -83,9 +82,7 @@ def main() -> None:
             if not (other / "skylark").is_dir():
                 raise SystemExit(f"{arguments.before} has no import root skylark: use bench.compare")
             # The same measurement of both: the benches of this tree, on the other product.
-            for folder in ("bench", "scripts"):
-                shutil.rmtree(other / folder)
-                shutil.copytree(ROOT / folder, other / folder, ignore=shutil.ignore_patterns("__pycache__"))
+            give_benches(other)
             before = Side(other, home / "before")
         print(f"load before: {', '.join(f'{each:.2f}' for each in os.getloadavg())}\n")
         print("| bench | what | unit | ours | limit | ratio | before | gain |")

@@ -232,9 +232,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     for mark in metafunc.definition.iter_markers("histories"):
-        count = mark.kwargs.get("count", histories.KNOWN)
         nightly_seed = os.environ.get(NIGHTLY_SEED) if metafunc.config.getoption("--nightly") else None
-        metafunc.parametrize("seeds", histories.blocks(count, nightly_seed))
+        metafunc.parametrize("seeds", histories.blocks(nightly_seed, **mark.kwargs))
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ Neighbours: scrub.py (chooses the blocks, and acts on what was found); record_pa
 from collections.abc import Sequence
 from dataclasses import field
 from typing import NamedTuple
-from zlib import crc32
 
 from skylark.broker.healing.record_pass import RecordPass, Unsound
 from skylark.broker.store.sums.block_sums import Block, BlockSums
+from skylark.mqcommon.crc import large_crc32
 from skylark.mqcommon.disk.files import FileSystem
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
@@ -54,7 +54,7 @@ def read_blocks(
         else:
             if len(data) < block.size:
                 reason = f"the file ends within it, after {block.start - base + len(data):,} bytes"
-        crc = crc32(data)
+        crc = large_crc32(data)
         kept = sums.sum_of(block)
         if kept is not None and (reason or kept.crc != crc):
             found.wrong.append(WrongBlock(block, reason or "does not match its sum"))

@@ -11,7 +11,6 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 from typing import Protocol
-from zlib import crc32
 
 import trio
 
@@ -22,6 +21,7 @@ from skylark.broker.part import Part
 from skylark.broker.store.log.segment import Segment
 from skylark.broker.store.store import MessageStore
 from skylark.broker.store.sums.block_sums import Block, BlockSum
+from skylark.mqcommon.crc import large_crc32
 from skylark.mqcommon.errors import FileClosed, StoreError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
@@ -168,7 +168,7 @@ class LogHealer(Part):
             block, own_sum = tail
 
         def is_right(data: bytes) -> bool:
-            return own_sum is not None and crc32(data) == own_sum.crc
+            return own_sum is not None and large_crc32(data) == own_sum.crc
 
         now = await trio.to_thread.run_sync(self._blocks.read, segment, block, is_right)
         self._count(block, now)
@@ -187,7 +187,7 @@ class LogHealer(Part):
         if not await self._apply(segment, block, now, verdict, cuts):
             return False
         if is_sealed and verdict.is_whole and not is_right(verdict.right) and log.cuts == cuts:
-            log.sums.replace(whole, crc32(verdict.right), is_attested=False)
+            log.sums.replace(whole, large_crc32(verdict.right), is_attested=False)
         if verdict.is_whole:
             return True
         if verdict.undecided:

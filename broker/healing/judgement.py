@@ -17,10 +17,10 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
-from zlib import crc32
 
 from skylark.broker.store.log.valid_record import valid_record
 from skylark.broker.store.sums.block_sums import Block, BlockSum
+from skylark.mqcommon.crc import large_crc32
 from skylark.mqcommon.message.layout import (
     BLANK_BYTES,
     BLANK_MAGIC,
@@ -101,7 +101,7 @@ def judge(
     others = [copy for copy in copies if not copy.is_own]
     # This replica's bytes and its own sum are one witness: the block may have been sealed when it was wrong already.
     for copy in copies if known.is_proven else others or copies:
-        if crc32(copy.of(block)) == known.crc:
+        if large_crc32(copy.of(block)) == known.crc:
             return Verdict(copy.of(block), f"{copy.holder} matches the {known.name}", is_whole=True)
     if not known.is_proven and (of_entries := _entry_by_entry(block, copies, entries)):
         return Verdict(of_entries, f"the entries of the group match their CRCs, of {_names(copies)}", is_whole=True)
@@ -154,7 +154,7 @@ def _entry_by_entry(block: Block, copies: Sequence[Copy], entries: Sequence[Entr
             return b""
         end += size
         parts = (copy.part(start, start + size) for copy in copies if copy.start <= start)
-        part = next((part for part in parts if len(part) == size and crc32(part) == crc), None)
+        part = next((part for part in parts if len(part) == size and large_crc32(part) == crc), None)
         if part is None:
             return b""
         right += part[max(block.start - start, 0) : max(block.end - start, 0)]
@@ -187,7 +187,7 @@ def _put_together(crc: int, made: Verdict, disputes: Sequence[_Dispute]) -> byte
     for choice in itertools.product(*(dispute.parts for dispute in disputes)):
         for dispute, part in zip(disputes, choice, strict=True):
             right[dispute.at : dispute.at + len(part)] = part
-        if crc32(right) == crc:
+        if large_crc32(right) == crc:
             return bytes(right)
     return b""
 

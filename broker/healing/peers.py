@@ -5,13 +5,13 @@ Each replica is asked at the same time; a replica that does not answer holds nob
 
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from zlib import crc32
 
 import trio
 
 from skylark.broker.healing.judgement import Copy, sound_records
 from skylark.broker.store.log.valid_record import valid_record
 from skylark.broker.store.sums.block_sums import Block, BlockSum
+from skylark.mqcommon.crc import large_crc32
 from skylark.mqcommon.errors import BrokerError, ProtocolError, RemotingError
 from skylark.remoting.net.call import Remote, call
 from skylark.remoting.net.client import OpenClient, RemotingClient
@@ -76,7 +76,7 @@ class PeerLogs:
             if len(copy.of(block)) < block.size:
                 return
             found.append(copy)
-            if own_sum is not None and crc32(copy.of(block)) == own_sum.crc:
+            if own_sum is not None and large_crc32(copy.of(block)) == own_sum.crc:
                 nursery.cancel_scope.cancel()
 
         members = await self._members()

@@ -9,7 +9,6 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from random import Random
-from zlib import crc32
 
 import trio
 
@@ -25,6 +24,7 @@ from skylark.broker.store.sums.derived_sums import QueueRows
 from skylark.broker.store.sums.sum_files import path_in
 from skylark.broker.tasks.flush import Flusher
 from skylark.broker.tasks.persist import Persister
+from skylark.mqcommon.crc import large_crc32
 from skylark.mqcommon.disk.atomic import without_crc
 from skylark.mqcommon.disk.files import FileSystem
 from skylark.mqcommon.disk.small_file import SmallFile
@@ -116,7 +116,7 @@ class MetadataFiles:
         crc = 0
         try:
             for at in range(0, file.size, PIECE_BYTES):
-                crc = crc32(self._fs.read_direct(file.path, at, min(PIECE_BYTES, file.size - at)), crc)
+                crc = large_crc32(self._fs.read_direct(file.path, at, min(PIECE_BYTES, file.size - at)), crc)
         except OSError:
             return False
         return crc == file.crc

@@ -28,6 +28,7 @@ from skylark.broker.meta.journal_format import (
     encode_record,
     scan,
 )
+from skylark.mqcommon.crc import large_crc32
 from skylark.mqcommon.disk.files import AppendFile, FileSystem
 from skylark.mqcommon.disk.write_again import write_again
 from skylark.mqcommon.errors import NewerVersion, OutOfDescriptors, ProtocolError, StoreCorrupt, StoreError
@@ -261,7 +262,7 @@ class Journal:
             data = self._fs.read(path)
             found = scan(data, number)
             chain.append((number, found))
-            self._earlier[path] = KnownFile(path, found.good_bytes, crc32(data[: found.good_bytes]))
+            self._earlier[path] = KnownFile(path, found.good_bytes, large_crc32(data[: found.good_bytes]))
         for index, (number, found) in enumerate(chain):
             later = chain[index + 1 :]
             # A file that ends between two records looks whole. The header of the next journal has the full length of
@@ -532,7 +533,7 @@ def snapshot_records(fs: FileSystem, path: str, number: int) -> tuple[list[Journ
         raise StoreCorrupt(path, found.good_bytes, found.damage or "the file is empty")
     if not found.records or found.records[-1][1:] != (END, len(found.records) - 1):
         raise StoreCorrupt(path, found.good_bytes, "its end is missing")
-    return found.records[:-1], len(data), crc32(data)
+    return found.records[:-1], len(data), large_crc32(data)
 
 
 def check_journal(fs: FileSystem, directory: str) -> Iterator[JournalDamage]:

@@ -17,7 +17,6 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import islice
 from typing import NamedTuple
-from zlib import crc32
 
 from skylark.broker.store.begun import BegunAt
 from skylark.broker.store.checkpoint import (
@@ -62,6 +61,7 @@ from skylark.broker.store.truncation.intent import resume_truncation
 from skylark.broker.store.truncation.saved import Survey, prune, save
 from skylark.broker.store.visible import visible_end
 from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.crc import large_crc32
 from skylark.mqcommon.disk.files import FileSystem
 from skylark.mqcommon.errors import DiskFull, OutOfDescriptors, RequestRefused, StoreCorrupt, StoreError, StoreLocked
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
@@ -319,7 +319,7 @@ class MessageStore:
             data = log.chain.read_file(block.start, offset - block.start)
         except OSError:
             data = b""
-        if len(data) < offset - block.start or crc32(data) != tail.crc:
+        if len(data) < offset - block.start or large_crc32(data) != tail.crc:
             self.damaged_tail = DamagedTail(Block(block.start, offset - block.start), BlockSum(tail.crc, False))
             return
         # The recovery has read all records after ``offset``. After a kill the page cache has what the process wrote.
@@ -338,7 +338,7 @@ class MessageStore:
             if not segment.file.resident(start - segment.base, end - start):
                 return None  # the disk may have changed the bytes since they were written
             with memoryview(segment.file.view) as view:
-                return TailSum(sums.ours_from, crc32(view[start - segment.base : end - segment.base]))
+                return TailSum(sums.ours_from, large_crc32(view[start - segment.base : end - segment.base]))
         except (ValueError, OSError):  # the map is closed: the cleaner has removed the file
             return None
 

@@ -11,13 +11,13 @@ Neighbours: store/sums/ (the sums), flush.py (its checkpoints write them).
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
-from zlib import crc32
 
 import trio
 
 from skylark.broker.part import Part
 from skylark.broker.store.log.commitlog import CommitLog
 from skylark.broker.store.sums.block_sums import Block
+from skylark.mqcommon.crc import large_crc32
 
 INTERVAL_S = 1.0
 # The most that is sealed in one interval: a slave that catches up copies less in a second.
@@ -95,7 +95,7 @@ class BlockSealing(Part):
             # From the map, as sends have written them there: a copy would cost as much as the CRC.
             if file.resident(at, block.size):
                 with memoryview(file.view) as view:
-                    return crc32(view[at : at + block.size])
+                    return large_crc32(view[at : at + block.size])
         except ValueError:  # the cleaner has removed the file, and its map is closed
             pass
         return None

@@ -130,6 +130,6 @@ def group_link(core: Core, known: KnownMaster, listeners: list[Listener], delete
         (member,),
         lambda: member.problem,
         entries_of=entries_of,
-        small_files=disk.as_small_files,
         term=lambda: 0 if member.node is None else member.node.term,
+        small_files=disk.as_small_files,
     )

@@ -84,7 +84,7 @@ def test_the_wheel_of_the_sdist_is_the_same(sources: Path, wheel: Path, tmp_path
 
 #: Extras → a program that needs what they install.
 USES = {
-    "fast": "import numpy",
+    "fast": "import numpy, isal.isal_zlib",
     "arrow": "from skylark.sdk.arrow import check_arrow; check_arrow('it')",
     "spark": "import skylark.spark",
     "spark,formats": "from skylark.spark_connector.formats import avro_format, protobuf_format",

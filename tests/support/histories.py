@@ -1,6 +1,6 @@
 """Random histories from seeds: the same few in each run, more with ``--nightly``, or the seed in TEST_HISTORY_SEED.
 
-``@pytest.mark.histories()`` gives a test its ``seeds``.
+``@pytest.mark.histories()`` gives a test its ``seeds``, `BLOCK` at a time; ``count`` and ``in_ci`` as in `blocks`.
 A failure prints its seed, what happened and the command that runs it alone.
 """
 
@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 from tests.support.rounds import report
 
 BLOCK = 10
-# The seeds that a nightly run tries before its new ones. The first block of them is what CI tries.
+# The seeds that a nightly run tries before its new ones. CI tries the first block of them, if a test wants no more.
 KNOWN = 100
 NIGHTLY = 10_000
 SEED = "TEST_HISTORY_SEED"
@@ -40,13 +40,13 @@ class NewSeeds:
         return (random.randrange(1 << 32) for _ in range(BLOCK))
 
 
-def blocks(count: int, nightly_seed: str | None = None) -> Sequence[Iterable[int]]:
-    """The seeds of a test: a block; in a nightly run ``count`` in blocks, and new ones, which come from its seed."""
+def blocks(nightly_seed: str | None = None, count: int = KNOWN, in_ci: int = BLOCK) -> Sequence[Iterable[int]]:
+    """The seeds of a test in blocks: ``in_ci``; in a nightly run ``count``, and new ones, which come from its seed."""
     if SEED in os.environ:
         return [[int(os.environ[SEED])]]
+    known = [range(first, first + BLOCK) for first in range(0, in_ci if nightly_seed is None else count, BLOCK)]
     if nightly_seed is None:
-        return [range(BLOCK)]
-    known = [range(first, first + BLOCK) for first in range(0, count, BLOCK)]
+        return known
     return [*known, *[NewSeeds(f"{nightly_seed} {first}") for first in range(0, NIGHTLY, BLOCK)]]
 
 

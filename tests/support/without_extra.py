@@ -36,8 +36,8 @@ from skylark.remoting.net.tls.contexts import self_signed
 from skylark.sdk.admin.dead_letter_files import format_of
 
 ADDRESS = "127.0.0.1:1"
-#: Extras whose features users get without their packages, too: a broker without numpy is slower, and the types of
-#: msgspec and pydantic are the user's own.
+#: Extras whose features users get without their packages, too: a broker without numpy and isal is slower, and the types
+#: of msgspec and pydantic are the user's own.
 SILENT = ("fast", "values")
 #: Extras of those who work on Skylark itself.
 OF_DEVELOPERS = ("test", "test-fast", "lint", "bench", "docs", "release")

@@ -6,12 +6,12 @@ Neighbours: manifest.py, taking.py, broker/commands/restore.py.
 """
 
 from collections.abc import Callable
-from zlib import crc32
 
 from skylark.broker.store.backup.manifest import MARKER, BackupFile, Manifest, remove_tree
 from skylark.broker.store.backup.taking import PIECE_BYTES, SYNC_EVERY_BYTES, Progress
 from skylark.broker.store.store import MessageStore, StoreOptions
 from skylark.mqcommon.clock import SystemClock
+from skylark.mqcommon.crc import large_crc32
 from skylark.mqcommon.disk.atomic import write_atomic
 from skylark.mqcommon.disk.files import FileSystem
 from skylark.mqcommon.errors import DiskFull, StoreCorrupt, UserError
@@ -119,7 +119,7 @@ class Restore:
                 if not piece:
                     raise StoreCorrupt(source, at, "the file ends here: take another copy of the backup")
                 copy.write(piece)
-                crc, at = crc32(piece, crc), at + len(piece)
+                crc, at = large_crc32(piece, crc), at + len(piece)
                 progress(at)
                 if at % SYNC_EVERY_BYTES == 0:
                     copy.sync()

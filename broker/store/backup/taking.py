@@ -17,7 +17,6 @@ Neighbours: manifest.py, restoring.py, broker/admin/backup.py (the order of the 
 import errno
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
-from zlib import crc32
 
 from skylark.broker.store.backup.manifest import (
     DIRECTORY,
@@ -36,6 +35,7 @@ from skylark.broker.store.queue.consumequeue import ConsumeQueue
 from skylark.broker.store.queue.ends import FILE_NAME as QUEUE_ENDS
 from skylark.broker.store.store import MessageStore
 from skylark.broker.store.sums.sum_files import path_in
+from skylark.mqcommon.crc import large_crc32
 from skylark.mqcommon.disk.files import FileSystem
 from skylark.mqcommon.errors import DiskFull, UserError
 
@@ -255,7 +255,7 @@ class StoreBackup:
         inventory.note_metadata()
         for name in ("checkpoint", "inventory"):
             data = fs.read(f"{partial}/{name}")
-            self._files.append(BackupFile(name, len(data), len(data), crc32(data)))
+            self._files.append(BackupFile(name, len(data), len(data), large_crc32(data)))
         if together:
             fs.sync_all(partial)
         else:
@@ -297,7 +297,7 @@ class StoreBackup:
                 if not piece:
                     raise OSError(errno.EIO, f"the file ends after {at} of {limit} bytes", path)
                 copy.write(piece)
-                crc, at = crc32(piece, crc), at + len(piece)
+                crc, at = large_crc32(piece, crc), at + len(piece)
                 if at % SYNC_EVERY_BYTES == 0:
                     copy.sync()
                     progress(done + at, self.to_copy)

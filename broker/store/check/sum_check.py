@@ -4,11 +4,11 @@ Neighbours: verify.py (the records), store/sums/ (the sums).
 """
 
 from collections.abc import Callable, Iterator
-from zlib import crc32
 
 from skylark.broker.store.log.log_files import LogFiles
 from skylark.broker.store.sums.block_sums import BlockSums
 from skylark.broker.store.sums.sum_files import SumFiles, path_in
+from skylark.mqcommon.crc import large_crc32
 from skylark.mqcommon.disk.files import FileSystem
 
 WRONG_FILE = "it is damaged, or of another layout; the next start drops it"
@@ -43,6 +43,6 @@ class SumCheck:
                 if own is None or block.end > end:
                     continue
                 file.load(at, block.size)
-                if crc32(file.view[at : at + block.size]) != own.crc:
+                if large_crc32(file.view[at : at + block.size]) != own.crc:
                     yield file.path, at, at + block.size
                 on_progress(block.end)

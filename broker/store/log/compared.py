@@ -15,12 +15,12 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
-from zlib import crc32
 
 from skylark.broker.store.log.residency import Damaged, Hold
 from skylark.broker.store.log.segment import SegmentChain
 from skylark.broker.store.log.suspects import suspects
 from skylark.broker.store.sums.block_sums import BLOCK_BYTES, Block, BlockSums
+from skylark.mqcommon.crc import large_crc32
 from skylark.mqcommon.disk.files import MappedFile
 from skylark.mqcommon.disk.loading import LOST_ERRNOS, SECTOR_BYTES
 from skylark.mqcommon.errors import FileClosed
@@ -201,10 +201,10 @@ class ComparedBlocks:
             if block.start in self.given_up:
                 continue
             try:
-                crc = crc32(file.pread(block.start - base, start - block.start)) if block.start < start else 0
-                crc = crc32(view[max(block.start - start, 0) : block.end - start], crc)
+                crc = large_crc32(file.pread(block.start - base, start - block.start)) if block.start < start else 0
+                crc = large_crc32(view[max(block.start - start, 0) : block.end - start], crc)
                 if block.end > end:
-                    crc = crc32(file.pread(end - base, block.end - end), crc)
+                    crc = large_crc32(file.pread(end - base, block.end - end), crc)
             except OSError as error:
                 self._refuse_other(error)
                 crc = ~own.crc
@@ -219,7 +219,7 @@ class ComparedBlocks:
         if self.hold is not None and block.start not in self.given_up:
             own = self._sums.sum_of(block)
             data = self._as_it_is(file, base, block)
-            if own is not None and (crc := crc32(data)) != own.crc and not self._is_right_now(block, crc):
+            if own is not None and (crc := large_crc32(data)) != own.crc and not self._is_right_now(block, crc):
                 raise Damaged([block], self.hold)
 
     def suspects(self, block: Block) -> list[tuple[int, int]]:
@@ -268,7 +268,7 @@ class ComparedBlocks:
         if own is None:
             return data  # its sum was dropped meanwhile
         crc: int | None = own.crc
-        if (found := crc32(data)) != own.crc:
+        if (found := large_crc32(data)) != own.crc:
             if self._is_right_now(block, found):
                 return data
             if block.start not in self.given_up:

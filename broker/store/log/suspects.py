@@ -10,6 +10,7 @@ Neighbours: compared.py (reads the block), queue/entry_repair.py (skips the mess
 from zlib import crc32
 
 from skylark.broker.store.log.valid_record import valid_record
+from skylark.mqcommon.crc import large_crc32
 from skylark.mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, MIN_RECORD, SIZE_MAGIC
 
 # From a byte to its effect on a CRC register, and from the highest byte of such an effect back to the byte.
@@ -39,7 +40,7 @@ def suspects(data: bytes, base: int, start: int, wanted: int) -> list[tuple[int,
     ``data``: the log from ``base``, which is not after ``start``, to the end of the block. ``wanted``: its CRC-32.
     """
     block = memoryview(data)[start - base :]
-    places = changed_bytes(crc32(block), wanted, len(block))
+    places = changed_bytes(large_crc32(block), wanted, len(block))
     if 0 < len(places) <= _FEW:
         return [(start + place, start + place + 1) for place in places]
     return [] if _has_unsound(data, base, start) else [(start, base + len(data))]

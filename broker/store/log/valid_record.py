@@ -18,8 +18,9 @@ Neighbours: scan.py and verify.py (read the log), recovery.py (knows what is on 
 from typing import Protocol
 from zlib import crc32
 
+from skylark.mqcommon.crc import LARGE_BYTES, large_crc32
 from skylark.mqcommon.errors import ProtocolError
-from skylark.mqcommon.message.layout import BLANK_BYTES, SIZE_MAGIC, UNFINISHED_MAGIC
+from skylark.mqcommon.message.layout import BLANK_BYTES, CRC_MASK, SIZE_MAGIC, UNFINISHED_MAGIC
 from skylark.mqcommon.message.record import Record, decode_record
 
 # A disk writes a sector whole or not at all. A page of the page cache is a multiple of it.
@@ -58,9 +59,11 @@ def is_storable(topic: str, queue_id: int) -> bool:
 def valid_record(raw: bytes, physical: int, *, check_crc: bool = True) -> tuple[Record | None, str]:
     """(the record at ``physical``, ""), or (None, why the bytes are not a sound record)."""
     try:
-        record = decode_record(raw, check_crc=check_crc)
+        record = decode_record(raw, check_crc=False)
     except ProtocolError as error:
         return None, str(error)
+    if check_crc and (large_crc32 if len(raw) >= LARGE_BYTES else crc32)(record.body) & CRC_MASK != record.body_crc:
+        return None, "body does not match its CRC"
     if record.physical_offset != physical:
         return None, f"the record says it is at {record.physical_offset}"
     if record.queue_offset < 0 or not is_storable(record.topic, record.queue_id):

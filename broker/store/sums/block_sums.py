@@ -10,7 +10,8 @@ Neighbours: sum_files.py (on disk), tasks/block_sealing.py (seals what was appen
 from array import array
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
-from zlib import crc32
+
+from skylark.mqcommon.crc import large_crc32
 
 BLOCK_BYTES = 256 * 1024
 #: One CRC-32 in an array of them.
@@ -158,7 +159,7 @@ class BlockSums:
     def is_right(self, block: Block, data: bytes | memoryview) -> bool:
         """Whether ``data`` are the bytes of the block, as far as that is known. For any thread."""
         own = self.sum_of(block)
-        return own is None or crc32(data) == own.crc
+        return own is None or large_crc32(data) == own.crc
 
     def seal(self, block: Block, crc: int, *, is_attested: bool = False) -> bool:
         """Keep the sum of a block that has none; returns whether it was kept."""

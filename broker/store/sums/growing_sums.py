@@ -14,6 +14,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from skylark.broker.store.sums.block_sums import BLOCK_BYTES, Block
+from skylark.mqcommon.crc import large_crc32
 
 _ROW = struct.Struct(">II")
 _unpack, _pack_into = _ROW.unpack_from, _ROW.pack_into
@@ -31,11 +32,11 @@ class PrefixSum(NamedTuple):
     @classmethod
     def of(cls, data: bytes) -> "PrefixSum":
         """The sum of ``data``."""
-        return cls(len(data), crc32(data))
+        return cls(len(data), large_crc32(data))
 
     def fits(self, data: bytes) -> bool:
         """Whether ``data``, the bytes of the block, fit the sum as far as it goes."""
-        return self.size <= len(data) and crc32(memoryview(data)[: self.size]) == self.crc
+        return self.size <= len(data) and large_crc32(memoryview(data)[: self.size]) == self.crc
 
 
 class GrowingSums:

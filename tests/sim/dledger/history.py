@@ -321,13 +321,17 @@ class History:
             member.proposing.wake()
             await member.do()
             await member.take_role()
+        await self._drain()
+        self._check()
+
+    async def _drain(self) -> None:
+        """Let everything that is under way arrive."""
         while self._network or any(member.persist for member in self.alive.values()):
             for member in list(self.alive.values()):
                 await member.finish_write()
                 await member.take_role()
             if self._network:
                 await self._deliver()
-        self._check()
 
     async def _deliver(self) -> None:
         sender, to, body = self._network.pop(self.random.randrange(len(self._network)))

@@ -14,7 +14,7 @@ from skylark.broker.replication.dledger import log_disk
 from skylark.broker.replication.dledger.entry_index import EntryIndex
 from skylark.broker.store.sums.block_sums import Block, BlockSum
 from skylark.broker.tasks.block_sealing import BlockSealing, SealingWork
-from tests.sim.healing.history import HealingHistory, OtherLogs
+from tests.sim.healing.history import HealingHistory, OtherLogs, beginning
 from tests.support.histories import BLOCK, run
 from tests.support.rounds import report
 
@@ -35,9 +35,12 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a history takes less time: no threads, beside which nothing else would run, and small side files."""
     monkeypatch.setattr(trio.to_thread, "run_sync", _inline)
     monkeypatch.setattr(log_disk, "EntryIndex", partial(EntryIndex, slots=SLOTS))
+    # Before a mutant is in place: the beginnings are kept for all tests.
+    for size in set(HealingHistory.sizes):
+        beginning(size)
 
 
-@pytest.mark.histories(count=300)
+@pytest.mark.histories(count=300, in_ci=300)
 def test_damage_on_a_minority_is_mended_and_served_to_nobody(seeds: Iterable[int]) -> None:
     histories = run(HealingHistory, seeds)
     report(acknowledged=sum(len(history.acked) for history in histories))
@@ -77,11 +80,12 @@ def test_a_healer_that_trusts_the_master_is_noticed(monkeypatch: pytest.MonkeyPa
 def test_a_block_that_is_sealed_before_it_is_full_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     due = BlockSealing.due
 
-    def too_early(self: BlockSealing) -> SealingWork:
+    def too_early(self: BlockSealing) -> SealingWork | None:
         sums = self._log.sums
         blocks = work.blocks if (work := due(self)) is not None else []
         block = sums.block_at(blocks[-1].end if blocks else self.sealed_to)
-        return SealingWork([*blocks, block] if block.start < self._log.end else blocks, sums.cuts)
+        blocks = [*blocks, block] if block.start < self._log.end else blocks
+        return SealingWork(blocks, sums.cuts) if blocks else None
 
     monkeypatch.setattr(BlockSealing, "due", too_early)
     notices()
