@@ -1,18 +1,21 @@
-"""Requests that need bytes which are only on disk, or very many bytes, wait here until a thread has read the bytes.
+"""Requests that need bytes which are only on disk or in a bucket, or very many bytes, wait here for a thread's read.
 
 A handler runs in the event loop within `resident_only`. Where the handler would wait for the disk, it is stopped, a
 thread reads the bytes, and the handler runs again from its start. So sends are not held up. Clients take turns, however
 much each client asks for; a client that does not read its large answers gets no further answers.
 A thread that meets damage of the log raises Damaged. Then the request waits until the damage is mended, for 1 s at
 most: its client gets SYSTEM_BUSY and comes again.
+Reads of a bucket take longer, so they have threads of their own: they hold up no reads of the disk.
 Limits: threads, waiting requests, the time that a request may take, and how often its handler is run.
 Neighbours: store/log/residency.py, damage_hold.py (has damage mended). ``reads_disk`` of a part lists the handlers that
 wait here.
 """
 
+import math
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import field
 from functools import partial
 from typing import TypeVar
 
@@ -20,7 +23,7 @@ import trio
 
 from skylark.broker.damage_hold import DamageHold, Healer
 from skylark.broker.part import Part
-from skylark.broker.store.log.residency import Damaged, NotResident, Span, resident_only, warm
+from skylark.broker.store.log.residency import Damaged, Got, InBucket, NotResident, resident_only, warm
 from skylark.mqcommon.errors import OutOfDescriptors
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.remoting.net.channel import BULK_BYTES, Channel
@@ -31,9 +34,12 @@ from skylark.remoting.protocol.command import Command
 
 # Enough to keep a disk busy; more would only take CPU time from the event loop.
 THREADS = 4
+BUCKET_THREADS = 8
 MAX_WAITING = 1_000
 # RocketMQ's pull consumers give up after 10 s.
 TIMEOUT_S = 10.0
+# A bucket may be slow for seconds; RocketMQ's push consumers wait for 30 s.
+BUCKET_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 2.0
 # How long a request waits for the repair of damage, and how many requests do at the same time.
 MEND_TIMEOUT_S = 1.0
@@ -54,9 +60,47 @@ class _Waiting:
     request: Command
     attempt: Attempt
     cold: NotResident
-    deadline: float
+    begun: float
     after_disk: Attempt
     attempts: int = 1
+    got: Got | None = None
+    #: Whether the request has needed a bucket.
+    is_slow: bool = False
+
+    @property
+    def deadline(self) -> float:
+        return self.begun + (BUCKET_TIMEOUT_S if self.is_slow else TIMEOUT_S)
+
+
+@lazy_dataclass(slots=True, eq=False)
+class _Lane:
+    """The requests that wait for one kind of storage, and the threads that read it. Clients take turns."""
+
+    threads: trio.CapacityLimiter
+    by_channel: dict[Channel, deque[_Waiting]] = field(default_factory=dict)
+    count: int = 0
+    free: trio.lowlevel.ParkingLot = field(default_factory=trio.lowlevel.ParkingLot)
+
+    def add(self, waiting: _Waiting) -> None:
+        self.by_channel.setdefault(waiting.channel, deque()).append(waiting)
+        self.count += 1
+        self.free.unpark()
+
+    def pop_next(self, sending: set[Channel]) -> _Waiting | None:
+        """Remove and return the oldest request of the channel whose turn it is; None when no request can be served.
+
+        ``sending``: channels that have to read their answers first.
+        """
+        channel = next((channel for channel in self.by_channel if channel not in sending), None)
+        if channel is None:
+            return None
+        # A channel with more requests goes to the end of the dict: its next turn comes after every other channel's.
+        requests = self.by_channel.pop(channel)
+        waiting = requests.popleft()
+        if requests:
+            self.by_channel[channel] = requests
+        self.count -= 1
+        return waiting
 
 
 class ColdReads(Part):
@@ -68,19 +112,18 @@ class ColdReads(Part):
         # Requests that wait until damage is mended.
         self._mending: dict[_Waiting, trio.CancelScope] = {}
         self._nursery: trio.Nursery | None = None
-        self._by_channel: dict[Channel, deque[_Waiting]] = {}
-        self._count = 0
+        self._disk = _Lane(trio.CapacityLimiter(THREADS))
+        self._bucket = _Lane(trio.CapacityLimiter(BUCKET_THREADS))
+        self._lanes = self._disk, self._bucket
         self._running = 0
-        self._free = trio.lowlevel.ParkingLot()
         # Channels whose clients have not read their large answers yet: their next requests wait.
         self._sending: set[Channel] = set()
-        self._threads = trio.CapacityLimiter(THREADS)
         self._turn = trio.Lock()
         self._stopping = False
         self._idle = trio.Event()
 
     def __len__(self) -> int:
-        return self._count + self._running + len(self._mending)
+        return sum([lane.count for lane in self._lanes]) + self._running + len(self._mending)
 
     @property
     def healer(self) -> Healer | None:
@@ -94,9 +137,9 @@ class ColdReads(Part):
 
     @property
     def head_wait_s(self) -> float:
-        """How long the oldest request has waited for its turn."""
-        oldest = min((requests[0].deadline for requests in self._by_channel.values()), default=None)
-        return 0.0 if oldest is None else trio.current_time() + TIMEOUT_S - oldest
+        """How long the oldest request has waited for its turn to read the disk."""
+        oldest = min((requests[0].begun for requests in self._disk.by_channel.values()), default=None)
+        return 0.0 if oldest is None else trio.current_time() - oldest
 
     def handle(
         self, channel: Channel, request: Command, attempt: Attempt, after_disk: Attempt | None = None
@@ -110,12 +153,11 @@ class ColdReads(Part):
             with resident_only():
                 return attempt()
         except NotResident as cold:
-            deadline = trio.current_time() + TIMEOUT_S
-            return self._wait(_Waiting(channel, request, attempt, cold, deadline, after_disk or attempt))
+            begun = trio.current_time()
+            return self._wait(_Waiting(channel, request, attempt, cold, begun, after_disk or attempt))
         except Damaged as damaged:
-            deadline = trio.current_time() + TIMEOUT_S
-            nothing = NotResident([])
-            return self._mend(_Waiting(channel, request, attempt, nothing, deadline, after_disk or attempt), damaged)
+            begun, nothing = trio.current_time(), NotResident([])
+            return self._mend(_Waiting(channel, request, attempt, nothing, begun, after_disk or attempt), damaged)
         except OutOfDescriptors as error:
             return _no_descriptors(request, error)
 
@@ -125,7 +167,8 @@ class ColdReads(Part):
 
     def channel_closed(self, channel: Channel) -> None:
         """Drop the waiting requests of the channel."""
-        self._count -= len(self._by_channel.pop(channel, ()))
+        for lane in self._lanes:
+            lane.count -= len(lane.by_channel.pop(channel, ()))
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve waiting requests, until cancelled."""
@@ -133,16 +176,18 @@ class ColdReads(Part):
         async with trio.open_nursery() as self._nursery:
             if self.hold is not None:
                 self._nursery.start_soon(self.hold.run)
-            for _ in range(THREADS):
-                self._nursery.start_soon(self._work, self._nursery)
+            for lane in self._lanes:
+                for _ in range(int(lane.threads.total_tokens)):
+                    self._nursery.start_soon(self._work, lane, self._nursery)
 
     async def stop(self) -> None:
         """Refuse waiting and new requests; return when all reads have ended, or after `STOP_TIMEOUT_S`."""
         self._stopping = True
         # Refuse requests of clients that do not read their answers, too.
         self._sending.clear()
-        while waiting := self._pop_next():
-            self._answer(waiting, _refusal(waiting.request, stopping=True))
+        for lane in self._lanes:
+            while waiting := lane.pop_next(self._sending):
+                self._answer(waiting, _refusal(waiting.request, stopping=True))
         for scope in self._mending.values():
             scope.cancel()
         if self._running:
@@ -151,13 +196,14 @@ class ColdReads(Part):
 
     def _wait(self, waiting: _Waiting) -> Command | None:
         """Queue the request; returns the refusal when it cannot be queued."""
-        if self._stopping or self._count >= self.max_waiting:
+        is_in_bucket = isinstance(waiting.cold, InBucket)
+        waiting.is_slow |= is_in_bucket
+        lane = self._bucket if is_in_bucket else self._disk
+        if self._stopping or lane.count >= self.max_waiting:
             return _refusal(waiting.request, stopping=self._stopping)
         # The traceback would keep the attempt's frame, and so this request and its connection, in a cycle.
         waiting.cold.__traceback__ = None
-        self._by_channel.setdefault(waiting.channel, deque()).append(waiting)
-        self._count += 1
-        self._free.unpark()
+        lane.add(waiting)
         return None
 
     def _mend(self, waiting: _Waiting, damaged: Damaged) -> Command | None:
@@ -184,28 +230,15 @@ class ColdReads(Part):
         finally:
             del self._mending[waiting]
 
-    def _pop_next(self) -> _Waiting | None:
-        """Remove and return the oldest request of the channel whose turn it is; None when no request can be served."""
-        channel = next((channel for channel in self._by_channel if channel not in self._sending), None)
-        if channel is None:
-            return None
-        # A channel with more requests goes to the end of the dict: its next turn comes after every other channel's.
-        requests = self._by_channel.pop(channel)
-        waiting = requests.popleft()
-        if requests:
-            self._by_channel[channel] = requests
-        self._count -= 1
-        return waiting
-
-    async def _work(self, nursery: trio.Nursery) -> None:
+    async def _work(self, lane: _Lane, nursery: trio.Nursery) -> None:
         while True:
-            waiting = self._pop_next()
+            waiting = lane.pop_next(self._sending)
             if waiting is None:
-                await self._free.park()
+                await lane.free.park()
                 continue
             self._running += 1
             try:
-                self._answer(waiting, await self._serve(waiting))
+                self._answer(waiting, await self._serve(waiting, lane))
             finally:
                 self._running -= 1
             # If the client reads its answers more slowly than the disk delivers them, its other requests wait until the
@@ -222,27 +255,34 @@ class ColdReads(Part):
     async def _go_on_when_sent(self, channel: Channel) -> None:
         await channel.sent()
         self._sending.discard(channel)
-        self._free.unpark(count=THREADS)
+        for lane in self._lanes:
+            lane.free.unpark_all()
 
-    async def _serve(self, waiting: _Waiting) -> Command | None:
-        """Read from the disk in a thread, then make one more attempt."""
+    async def _serve(self, waiting: _Waiting, lane: _Lane) -> Command | None:
+        """Read in a thread, then make one more attempt."""
         if trio.current_time() > waiting.deadline:
             return _refusal(waiting.request, stopping=False)
         try:
-            # The thread may be abandoned when the broker stops; it keeps the files open as long as it needs them.
-            got = await trio.to_thread.run_sync(warm, waiting.cold, limiter=self._threads, abandon_on_cancel=True)
+            # A thread that reads a bucket is left alone at the deadline, and may be of use for the next request. All
+            # threads are when the broker stops; they keep files open as long as they need them.
+            with trio.move_on_at(waiting.deadline if lane is self._bucket else math.inf) as scope:
+                waiting.got = await trio.to_thread.run_sync(
+                    warm, waiting.cold, waiting.got, limiter=lane.threads, abandon_on_cancel=True
+                )
+            if scope.cancelled_caught:
+                return _refusal(waiting.request, stopping=False)
             waiting.attempts += 1
             if waiting.cold.on_disk:
                 waiting.attempt = waiting.after_disk
             async with self._turn:
                 # One answer per turn of the event loop: several answers would block the loop for too long.
                 await trio.lowlevel.checkpoint()
-                with resident_only(got) if waiting.attempts < MAX_ATTEMPTS else nullcontext():
+                with resident_only(waiting.got) if waiting.attempts < MAX_ATTEMPTS else nullcontext():
                     return waiting.attempt()
         except NotResident as cold:
             # The handler came further, and now lacks other bytes. If it lacks the same bytes again, memory is so short
             # that they were evicted at once: the next attempt is the last one, and may wait for the disk.
-            if cold.spans == waiting.cold.spans:
+            if cold.spans and cold.spans == waiting.cold.spans:
                 waiting.attempts = MAX_ATTEMPTS
             waiting.cold = cold
             return self._wait(waiting)
@@ -263,7 +303,7 @@ def reading(read: Callable[[], T]) -> Steps[T]:
 
     Damaged when damage is not mended in time.
     """
-    got: Mapping[Span, bytes] | None = None
+    got: Got | None = None
     for _ in range(MAX_ATTEMPTS):
         try:
             with resident_only(got):
@@ -274,7 +314,7 @@ def reading(read: Callable[[], T]) -> Steps[T]:
             yield partial(_wait_in_thread, damaged)
             continue
         try:
-            got = yield partial(warm, lacked)
+            got = yield partial(warm, lacked, got)
         except Damaged as damaged:
             yield partial(_wait_in_thread, damaged)
     return read()
@@ -285,14 +325,14 @@ async def from_disk(read: Callable[[], T]) -> T:
 
     Waits until damage is mended or given up.
     """
-    got: Mapping[Span, bytes] | None = None
+    got: Got | None = None
     while True:
         try:
             try:
                 with resident_only(got):
                     return read()
             except NotResident as cold:
-                got = await trio.to_thread.run_sync(warm, cold, abandon_on_cancel=True)
+                got = await trio.to_thread.run_sync(warm, cold, got, abandon_on_cancel=True)
         except Damaged as damaged:
             await damaged.wait()
 
@@ -314,7 +354,8 @@ def _refusal(request: Command, *, stopping: bool) -> Command:
     if stopping:
         return request.respond(ResponseCode.SERVICE_NOT_AVAILABLE, "the broker is stopping; try again")
     return request.respond(
-        ResponseCode.SYSTEM_BUSY, "[OVERLOAD]too many requests wait for the broker's disk; try again later"
+        ResponseCode.SYSTEM_BUSY,
+        "[OVERLOAD]too many requests wait for the broker's disk or bucket, or the bucket is slow; try again later",
     )
 
 

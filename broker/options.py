@@ -344,6 +344,52 @@ class BrokerOptions(
         120_000, "a file that could not be deleted is tried again after this time", unit="ms", minimum=1, mutable=True
     )
 
+    # --- tiered storage: files of the log in a bucket
+    tier_path: str = option(
+        "",
+        "a bucket that gets every full commit log file, which may then leave this disk: s3://BUCKET/PREFIX, gs://, az://"
+        " or file:///DIRECTORY; docs/operate/tiered.md",
+    )
+    tier_local_bytes: int = option(
+        0,
+        "tierPath: files beyond this much of the log leave this disk as soon as they are in the bucket; 0: only as"
+        " fileReservedTime and the limits of the disk say",
+        unit=BYTES,
+        minimum=0,
+        mutable=True,
+    )
+    tier_reserved_time_hours: int = option(
+        0,
+        "tierPath: a file leaves the bucket when its youngest message is older; a topic's attribute reserve.time goes"
+        " before; 0: never",
+        unit="hours",
+        minimum=0,
+        mutable=True,
+    )
+    tier_tail_interval_ms: int = option(
+        300_000,
+        "tierPath: how often the file that is being written, and the metadata, are copied to the bucket",
+        unit="ms",
+        minimum=1_000,
+        mutable=True,
+    )
+    tier_tail_bytes: int = option(
+        64 * MIB,
+        "tierPath: the file that is being written is copied after this many new bytes, too",
+        unit=BYTES,
+        minimum=4 * KIB,
+        mutable=True,
+    )
+    tier_cache_bytes: int = option(
+        256 * MIB, "tierPath: memory for what was read from the bucket", unit=BYTES, minimum=8 * MIB
+    )
+    tier_disk_cache_bytes: int = option(
+        0, "tierPath: disk for what was read from the bucket, in tiercache of the store; 0: none", unit=BYTES, minimum=0
+    )
+    tier_timeout_ms: int = option(
+        30_000, "tierPath: how long a request to the bucket may take", unit="ms", minimum=1_000
+    )
+
     # --- Controllers choose the master
     enable_controller_mode: bool = option(
         False, "Controllers choose the master of the set; brokerId and brokerRole are not used then"
@@ -564,6 +610,14 @@ class BrokerOptions(
         self.check_metrics()
         if not self.store_path_root_dir.strip():
             raise ConfigError("storePathRootDir: it is empty; give the directory of the store, or leave the key out")
+        if self.tier_path:
+            # Imported here: most brokers have no tier.
+            from skylark.mqcommon.tier.opening import check_url
+
+            try:
+                check_url(self.tier_path)
+            except ConfigError as error:
+                raise ConfigError(f"tierPath: {error}") from None
         self._check_controller_mode()
         self._check_dledger()
         if self.is_slave and self.broker_id == 0 and not self.elects_master:
@@ -778,6 +832,7 @@ class BrokerOptions(
             refuse_ratio=max(self.disk_space_warning_level_ratio, 35),
             force=self.clean_file_forcibly_enable,
             batch_max=self.delete_file_batch_max,
+            local_bytes=self.tier_local_bytes if self.tier_path else 0,
         )
 
     @property

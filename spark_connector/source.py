@@ -59,6 +59,10 @@ class RocketMQDataSource(DataSource):
                 raise UserError("option pushdown=true needs PySpark 4.1 or later")
             if options.store_path:
                 return PushDownStoreReader(options, schema) if options.pushdown else StoreReader(options, schema)
+            if options.tier_path:
+                from skylark.spark_connector.tier.reader import PushDownTierReader, TierReader
+
+                return PushDownTierReader(options, schema) if options.pushdown else TierReader(options, schema)
             kind = PushDownReader if options.pushdown else RocketMQBatchReader
             return kind(options, schema, local=local_rows if options.local_store_path else None)
 
@@ -66,13 +70,18 @@ class RocketMQDataSource(DataSource):
         """The reader for ``spark.readStream``; Spark asks when the query starts, on the driver and for workers."""
         try:
             options = ReadOptions.of_stream(self.options)
+            kind = RocketMQStreamReader
             if hasattr(DataSourceStreamReader, "getDefaultReadLimit"):
                 from skylark.spark_connector.stream.admitting_reader import AdmittingStreamReader
 
-                return AdmittingStreamReader(options, schema)
-            if options.has_limits:
+                kind = AdmittingStreamReader
+            elif options.has_limits:
                 raise UserError(f"options {_LIMITS} need PySpark 4.2 or later")
-            return RocketMQStreamReader(options, schema)
+            if options.tier_path:
+                from skylark.spark_connector.tier.reader import tier_stream_reader
+
+                return tier_stream_reader(kind, options, schema)
+            return kind(options, schema)
         except SkylarkError as error:
             return RefusedStreamReader(error)
 

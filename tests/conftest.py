@@ -30,6 +30,7 @@ from scripts.run_watcher import Watched
 from skylark.remoting.net import client
 from tests.support import histories, rounds
 from tests.support.amounts import NIGHTLY_SEED
+from tests.support.buckets import S3Server, moto_server
 from tests.support.checked import Checked
 from tests.support.clock import jumping_clock
 from tests.support.forked_processes import ForkedProcesses
@@ -49,8 +50,8 @@ STARTS_PROCESSES = re.compile(
     r"|from (pyspark|scripts\.(daemons|controller_set|rolling\.\w+)|tests\.support\.(daemons|spark\w*)) )",
     re.MULTILINE,
 )
-# A test with one of these fixtures starts a process, too: an official client of RocketMQ 5.
-STARTING_FIXTURES = frozenset({"language"})
+# A test with one of these fixtures starts a process, too: an official client of RocketMQ 5, an S3 server.
+STARTING_FIXTURES = frozenset({"language", "s3_server"})
 # Library, which brokers and most of the SDK do without → a file of tests that has one of these needs it.
 NEEDS = {
     "numpy": re.compile(
@@ -248,6 +249,23 @@ def each_module_is_loaded_once() -> Iterator[None]:
     yield
     tops = {place.name for place in (ROOT / "skylark").iterdir() if place.is_symlink()}
     assert [name for name in sys.modules if name.partition(".")[0] in tops] == []
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    """One for all tests of this process: each makes a bucket of its own."""
+    with moto_server() as server:
+        yield server
+
+
+@pytest.fixture
+def s3_url(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The URL of a new bucket, which this process and the processes that it starts can reach."""
+    for name in [each for each in os.environ if each.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name, value in s3_server.environment.items():
+        monkeypatch.setenv(name, value)
+    return s3_server.new_bucket()
 
 
 @pytest.fixture

@@ -228,7 +228,7 @@ def unread_queues(
     is_online = clients.consumer_group(group) is not None
     for queue in store.queues.of_topic(topic):
         if queue.queue_id >= first:
-            done = max(offsets.get(queue.queue_id, -1), queue.min_offset)
+            done = max(offsets.get(queue.queue_id, -1), store.shown_min_offset(topic, queue.queue_id))
             unread = store.visible_end(topic, queue.queue_id) - done
             if unread > 0:
                 yield UnreadQueue(topic, queue.queue_id, group, unread, is_online)

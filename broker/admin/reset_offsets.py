@@ -149,7 +149,8 @@ class ResetOffsetHandlers(Part):
     def _target(self, header: ResetOffsetRequestHeader, queue_id: int) -> Steps[int]:
         """The offset for a queue. Raises RequestRefused when the requested offset is not in the queue."""
         topic = header.topic
-        first, end = self._store.min_offset(topic, queue_id), self._store.visible_end(topic, queue_id)
+        first = yield from reading(partial(self._store.min_offset, topic, queue_id))
+        end = self._store.visible_end(topic, queue_id)
         if header.offset is not None and header.offset >= 0:
             target = header.offset
             if not first <= target <= end:

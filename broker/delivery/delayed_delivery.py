@@ -14,7 +14,6 @@ Neighbours: writing/deferred.py (into a level, and out of it), meta/delay_offset
 import logging
 from collections import deque
 from functools import partial
-from itertools import islice
 from typing import NamedTuple
 
 import trio
@@ -263,17 +262,16 @@ class DelayedDelivery(Part):
         """The messages of the next slice; None when nothing is due."""
         offset, now_ms = level.progress.next_offset, self._clock.now_ms()
         count = 0
-        if offset >= queue.min_offset:
-            for physical, size, due_ms in queue.entries(offset, SLICE):
-                if size != BLANK_SIZE and self._due_ms(level, physical, due_ms) > now_ms:
-                    if not count:
-                        level.head = offset, physical, due_ms
-                        return None
-                    break
-                count += 1
+        for physical, size, due_ms in self._store.entries(queue, offset, SLICE):
+            if size != BLANK_SIZE and self._due_ms(level, physical, due_ms) > now_ms:
+                if not count:
+                    level.head = offset, physical, due_ms
+                    return None
+                break
+            count += 1
         found = self._store.get(SCHEDULE_TOPIC, level.queue_id, offset, max(count, 1), SLICE_BYTES)
         # Read the entries only now: the read above mends damaged entries, and the records have the mended sizes.
-        sizes = [size for _, size, _ in islice(queue.entries(offset, count), count)] if count else []
+        sizes = [size for _, size, _ in self._store.entries(queue, offset, count)] if count else []
         return _Due(found, [(number, size) for number, size in enumerate(sizes, offset) if size != BLANK_SIZE])
 
     def _deliver_all(self, level: _Level, found: GetResult, places: list[tuple[int, int]]) -> None:

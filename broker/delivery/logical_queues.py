@@ -701,7 +701,7 @@ class _OwnPlace(NamedTuple):
     queue_id: int
 
     async def start(self) -> int:
-        return self.store.min_offset(self.topic, self.queue_id)
+        return await from_disk(lambda: self.store.min_offset(self.topic, self.queue_id))
 
     async def end(self) -> int:
         return await from_disk(lambda: self.store.visible_end(self.topic, self.queue_id))

@@ -252,7 +252,7 @@ class PullHandlers(Part):
             "suggestWhichBrokerId": MASTER_ID,
             "nextBeginOffset": offset,
             "maxOffset": self._store.visible_end(topic, queue_id),
-            "minOffset": self._store.min_offset(topic, queue_id),
+            "minOffset": self._store.shown_min_offset(topic, queue_id),
         }
         if (created_ms := self._topics.created_ms(topic)) is not None:
             fields["topicCreatedMs"] = created_ms
@@ -336,7 +336,9 @@ class PullHandlers(Part):
             "suggestWhichBrokerId": suggested,
             "nextBeginOffset": result.next_offset,
             "maxOffset": result.max_offset,
-            "minOffset": result.min_offset,
+            "minOffset": (
+                result.min_offset if self._store.log.older is None else self._store.shown_min_offset(topic, queue_id)
+            ),
         }
         # The stamp shows a reader whether the topic was deleted and made again since its last pull.
         if (created_ms := self._topics.created_ms(topic)) is not None:
@@ -393,6 +395,8 @@ class ReadAdvice:
             return False
         if result.status not in (GetStatus.FOUND, GetStatus.NO_MATCHED_MESSAGE):
             return False
+        if result.next_offset <= queue.min_offset:
+            return True  # in the bucket
         physical, _, _ = queue.entry(result.next_offset - 1)
         return log.end - physical > self._in_memory_bytes
 

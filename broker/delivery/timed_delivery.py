@@ -13,7 +13,6 @@ from array import array
 from collections.abc import Callable
 from functools import partial
 from heapq import heappop, heappush
-from itertools import islice
 from typing import NamedTuple
 
 import trio
@@ -143,7 +142,7 @@ PIECE_BYTES = 1 << 20
 async def last_checkpoint(store: MessageStore) -> TimerCheckpoint | None:
     """The last checkpoint in the log; None if there is none. ProtocolError when it cannot be read."""
     end = store.max_offset(TIMER_TOPIC, CHECKPOINT_QUEUE)
-    if not end or end <= store.min_offset(TIMER_TOPIC, CHECKPOINT_QUEUE):
+    if not end:
         return None
     found = await from_disk(lambda: store.get(TIMER_TOPIC, CHECKPOINT_QUEUE, end - 1, 1, PIECE_BYTES))
     return TimerCheckpoint.decode(decode_record(found.records).body) if found.count else None
@@ -479,8 +478,11 @@ class TimedDelivery(Part):
         if checkpoint is None and (data := self._read_java_checkpoint()) is not None:
             checkpoint = TimerCheckpoint.of_rocketmq(data)
         # Without any checkpoint the whole queue is read, and the whole log is searched for copies.
+        low = queue.min_offset
+        if checkpoint is not None and checkpoint.low < low:
+            low = max(checkpoint.low, await from_disk(lambda: self._store.min_offset(TIMER_TOPIC, 0)))
         checkpoint = checkpoint or TimerCheckpoint()
-        low = max(checkpoint.low, queue.min_offset)
+        low = max(checkpoint.low, low)
         end = queue.next_offset
         delivered: set[int] = set()
         if low < end:
@@ -500,11 +502,14 @@ class TimedDelivery(Part):
 
     async def _read_entries(self, state: _State, queue: ConsumeQueue, end: int) -> None:
         """Read the next entries of the queue, up to ``end`` at most."""
-        start = state.read_to = max(state.read_to, queue.min_offset)
+        if state.read_to < queue.min_offset:
+            first = await from_disk(lambda: self._store.min_offset(TIMER_TOPIC, 0))
+            state.read_to = max(state.read_to, first)
+        start = state.read_to
         count = min(ENTRIES_AT_ONCE, end - start)
         if count <= 0:
             return
-        entries = await from_disk(lambda: list(islice(queue.entries(start, count), count)))
+        entries = await from_disk(lambda: self._store.entries(queue, start, count))
         pending, history, offset = state.pending, state.history, start
         try:
             for physical, size, code in entries:
@@ -520,8 +525,10 @@ class TimedDelivery(Part):
             if history is None:
                 self._enqueued += offset - start
         if not entries:
-            logger.error("timed messages %d to %d are missing in their queue", start, end - 1)
-            state.read_to = end
+            # Those that only the bucket had may be gone, and later ones not.
+            after = queue.min_offset if start < queue.min_offset else end
+            logger.error("timed messages %d to %d are missing in their queue", start, after - 1)
+            state.read_to = after
 
     async def _add_unusual(self, state: _State, offset: int) -> None:
         """Add a recall, or a message of a Java broker, whose entry does not say when it is due."""
@@ -575,7 +582,7 @@ class TimedDelivery(Part):
         found, places = await from_disk(
             lambda: (
                 self._store.get(TIMER_TOPIC, 0, first, count, SLICE * BYTES_OF_ONE),
-                [] if queue is None else [size for _, size, _ in islice(queue.entries(first, count), count)],
+                [] if queue is None else [size for _, size, _ in self._store.entries(queue, first, count)],
             )
         )
         # The role may have changed while a thread read. Then there is a new state, which would not know of messages

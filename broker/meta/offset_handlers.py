@@ -43,6 +43,7 @@ class OffsetHandlers(Part):
     reads_disk = (
         QUERY_CONSUMER_OFFSET.code,
         SEARCH_OFFSET_BY_TIMESTAMP.code,
+        GET_MIN_OFFSET.code,
         GET_EARLIEST_MSG_STORETIME.code,
     )
 
@@ -143,7 +144,7 @@ class OffsetHandlers(Part):
         return GET_MAX_OFFSET.answer(request, self._of_topic(header.topic, offset))
 
     def get_min(self, channel: Channel, request: Command) -> Command:
-        """31: the first offset of a queue whose message is still stored."""
+        """31: the first offset of a queue whose message is still stored, here or in the bucket."""
         header = GET_MIN_OFFSET.header(request)
         offset = self._store.min_offset(header.topic, header.queue_id)
         return GET_MIN_OFFSET.answer(request, self._of_topic(header.topic, offset))

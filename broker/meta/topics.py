@@ -9,6 +9,7 @@ Neighbours: table.py, registrar.py (sends the table to NameServers), writing/sen
 """
 
 import logging
+import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -45,6 +46,8 @@ logger = logging.getLogger(__name__)
 BATCH_QUEUES = "BatchCQ"
 #: The type of a topic whose messages are popped by their priorities.
 PRIORITIES = "PRIORITY"
+#: How many hours the bucket of tierPath keeps a topic's messages; -1: as tierReservedTimeHours says.
+RESERVE_TIME = "reserve.time"
 # Attributes that say how a topic's messages are stored; they are fixed when the topic is made.
 UNCHANGEABLE = frozenset({"queue.type", "cleanup.policy"})
 
@@ -308,12 +311,14 @@ class Topics(JournalledTable[TopicConfig]):
         return TopicConfig(name, count, count, default.perm & ~PERM_INHERIT, default.topic_filter_type)
 
 
+_HOURS = re.compile(r"-1|[0-9]{1,18}")
 # The attribute values that this broker supports (None: any value).
 TOPIC_ATTRIBUTES: Mapping[str, frozenset[str] | None] = {
     "queue.type": frozenset({"SimpleCQ", BATCH_QUEUES}),
     "cleanup.policy": frozenset({"DELETE"}),
     "message.type": frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", PRIORITIES}),
     "max.message.size": None,
+    RESERVE_TIME: None,
 }
 
 
@@ -362,6 +367,8 @@ def changed_attributes(current: Mapping[str, str] | None, changes: Mapping[str, 
             del result[key]
             continue
         choices = TOPIC_ATTRIBUTES[key]
+        if key == RESERVE_TIME and not _HOURS.fullmatch(value):
+            raise ValueError(f"value is not supported: {key}={value}; give hours, or -1 for the broker's default")
         if choices is not None and value not in choices:
             raise ValueError(f"value is not supported: {key}={value}; give one of {', '.join(sorted(choices))}")
         result[key] = value

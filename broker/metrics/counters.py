@@ -13,6 +13,7 @@ from skylark.broker.meta.clients import Clients
 from skylark.broker.meta.metadata import Metadata
 from skylark.broker.metrics import table
 from skylark.broker.metrics.lag import is_system
+from skylark.broker.metrics.tier import TierFigures, oldest_age_ms, stored_rows, tier_columns
 from skylark.broker.observe.stats import BrokerStats, SizedStats
 from skylark.broker.options import BrokerOptions
 from skylark.broker.replication.role import RoleMachine
@@ -78,6 +79,7 @@ class Sources:
     tls: DaemonTls
     scrub: Scrub
     now: PresentValues
+    tier: TierFigures | None
 
 
 def message_columns(sources: Sources) -> Steps[list[Column]]:
@@ -195,6 +197,7 @@ def state_columns(sources: Sources) -> Steps[list[Column]]:
         *_transactions(sources),
         *_pops(sources),
         *_slaves(sources.replication),
+        *(tier_columns(sources.tier) if sources.tier else ()),
     ]
 
 
@@ -230,11 +233,12 @@ def _store(sources: Sources, oldest_ms: int) -> list[Column]:
     store = sources.store
     log = store.log
     age_ms = max(sources.clock.now_ms() - oldest_ms, 0) if oldest_ms >= 0 else 0
+    status = sources.tier.status() if sources.tier else None
     return [
-        Column(table.STORAGE_SIZE, _LOCAL_DISK, (log.end - log.start,)),
+        stored_rows(table.STORAGE_SIZE, log.end - log.start, status.stored_bytes if status else None),
         Column(table.FLUSH_BEHIND, _LOCAL_DISK, (log.end - log.flushed,)),
         Column(table.DISPATCH_BEHIND, _LOCAL_DISK, (store.index_behind,)),
-        Column(table.RESERVE_TIME, _LOCAL_DISK, (age_ms,)),
+        stored_rows(table.RESERVE_TIME, age_ms, oldest_age_ms(status, sources.clock) if status else None),
         single(table.WRITABLE, int(not sources.admission.no_room)),
         single(table.ENTRIES_MENDED, log.entries_mended),
         single(table.MESSAGES_SKIPPED, log.messages_skipped),

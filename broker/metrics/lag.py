@@ -22,6 +22,8 @@ from skylark.remoting.net.steps import Steps
 
 # Pairs that one step handles: about two milliseconds.
 PAIRS = 200
+# Store times that one collection asks a bucket for; a message in the bucket beyond that counts as the first in the log.
+MAX_ASKED = 16
 _SYSTEM_GROUP_PREFIX = SYSTEM_GROUP_PREFIX.lower()
 
 _Place = tuple[str, int, int]
@@ -67,6 +69,8 @@ class LagReader:
         self._labels: dict[str, tuple[str, ...]] = {}
         # Store times of messages that groups have to consume next.
         self._times: dict[_Place, int] = {}
+        # How many store times this collection has asked the bucket for.
+        self._asked = 0
 
     def read(self) -> Steps[Lags]:
         """The present lags."""
@@ -75,6 +79,7 @@ class LagReader:
         times: dict[_Place, int] = {}
         queues: dict[str, dict[int, ConsumeQueue | None]] = {}
         table, now_ms = self._offsets.table(), self._clock.now_ms()
+        self._asked = 0
         for number, key in enumerate(list(table), 1):
             if number % PAIRS == 0:
                 yield None
@@ -102,14 +107,14 @@ class LagReader:
                     continue
                 lag += end - offset
                 # Messages that retention has deleted do not count: the first remaining message counts.
-                stored_ms = yield from self._stored_ms(times, (topic, queue_id, max(offset, queue.min_offset)))
+                first = self._store.shown_min_offset(topic, queue_id)
+                stored_ms = yield from self._stored_ms(times, queue, max(offset, first))
                 if 0 < stored_ms < oldest_ms:
                     oldest_ms = stored_ms
                 if next_pull > offset:
                     stored_ms = now_ms
                     if next_pull < end:
-                        place = topic, queue_id, max(next_pull, queue.min_offset)
-                        stored_ms = yield from self._stored_ms(times, place)
+                        stored_ms = yield from self._stored_ms(times, queue, max(next_pull, first))
                 if 0 < stored_ms < queueing_ms:
                     queueing_ms = stored_ms
             lags.labels.append(row)
@@ -124,11 +129,18 @@ class LagReader:
         self._labels, self._times = labels, times
         return lags
 
-    def _stored_ms(self, times: dict[_Place, int], place: _Place) -> Steps[int]:
-        """When the message at ``place`` was stored; kept in ``times`` for the next collection."""
+    def _stored_ms(self, times: dict[_Place, int], queue: ConsumeQueue, offset: int) -> Steps[int]:
+        """When the message at ``offset`` was stored; kept in ``times`` for the next collection."""
+        place = queue.topic, queue.queue_id, offset
         stored_ms = times.get(place) or self._times.get(place, 0)
         if not stored_ms:
+            if is_older := offset < queue.min_offset:
+                self._asked += 1
+                if self._asked > MAX_ASKED:
+                    return (yield from self._stored_ms(times, queue, queue.min_offset))
             stored_ms = yield from reading(partial(self._store.store_time, *place))
+            if is_older and stored_ms < 0:
+                return stored_ms  # the next collection asks the bucket again
         times[place] = stored_ms
         return stored_ms
 

@@ -61,6 +61,8 @@ class RuntimeSources:
     slowest_flush_ms: Callable[[], int]
     #: The rows about damage of the disk.
     damage: Callable[[], Mapping[str, str]]
+    #: The rows about the bucket; none without one.
+    tier: Callable[[], Mapping[str, str]]
 
 
 class RuntimeInfo:
@@ -92,7 +94,7 @@ class RuntimeInfo:
             table[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = str(head_wait_ms)
         table |= sources.stats.put_times.table()
         table |= self._counters() | self._log() | self._machine() | self._disk()
-        return table | dict(sources.damage()) | sources.replication.table()
+        return table | dict(sources.damage()) | dict(sources.tier()) | sources.replication.table()
 
     def _counters(self) -> dict[str, str]:
         stats, store = self._sources.stats, self._sources.store

@@ -142,6 +142,39 @@ BLOCKS_IN_MEMORY = Metric(
 BLOCKS_UNSTABLE = Metric(
     "skylark_blocks_unstable_total", "counter", "", (), "Blocks whose bytes differed from read to read of the disk"
 )
+TIER_MESSAGES_UPLOADED = Metric(
+    "rocketmq_tiered_store_messages_dispatch_total",
+    "counter",
+    "",
+    (),
+    "Messages that this broker has put into the bucket",
+)
+TIER_MESSAGES_OUT = Metric(
+    "rocketmq_tiered_store_messages_out_total", "counter", "", (), "Messages read from the bucket; of all topics"
+)
+TIER_CACHE_LOOKUPS = Metric(
+    "rocketmq_tiered_store_read_ahead_cache_access_total", "counter", "", (), "Pieces of the bucket that reads needed"
+)
+TIER_CACHE_HITS = Metric(
+    "rocketmq_tiered_store_read_ahead_cache_hit_total", "counter", "", (), "Such pieces that were on this machine"
+)
+TIER_CACHE_BYTES = Metric(
+    "rocketmq_tiered_store_read_ahead_cache_bytes", "gauge", "bytes", (), "Memory of pieces of the bucket"
+)
+TIER_OWNER = Metric(
+    "skylark_tier_owner", "gauge", "", (), "Whether this broker writes to the bucket of its set: 0 or 1"
+)
+TIER_PROBLEM = Metric(
+    "skylark_tier_problem", "gauge", "", (), "Whether the bucket cannot be written, or by a slave read: 0 or 1"
+)
+TIER_BEHIND = Metric(
+    "skylark_tier_behind_bytes", "gauge", "bytes", (), "Full files of the log that are not in the bucket yet"
+)
+TIER_UPLOADED = Metric(
+    "skylark_tier_uploaded_bytes_total", "counter", "bytes", (), "Bytes of the log put into the bucket"
+)
+TIER_DOWNLOADED = Metric("skylark_tier_downloaded_bytes_total", "counter", "bytes", (), "Bytes read from the bucket")
+TIER_READ_FAILURES = Metric("skylark_tier_read_failures_total", "counter", "", (), "Reads of the bucket that failed")
 DROPPED = Metric(
     "skylark_dropped_messages_total",
     "counter",
@@ -168,6 +201,8 @@ BROKER_METRICS = (
     TLS_HANDSHAKES, REFUSALS, LIMITS, WRITABLE, DISK_USED, ENTRIES_MENDED, DIVIDED,
     MESSAGES_SKIPPED, SCRUB_CHECKED, SCRUB_SEALED, SCRUB_PROGRESS, SCRUB_AGE, SCRUB_PROBLEMS, BLOCKS_REPAIRED,
     BLOCKS_DAMAGED, BLOCKS_IN_MEMORY, BLOCKS_UNSTABLE, DROPPED, SET_BACK, TIME_AHEAD, ROLE, REGISTERED,
+    TIER_MESSAGES_UPLOADED, TIER_MESSAGES_OUT, TIER_CACHE_LOOKUPS, TIER_CACHE_HITS, TIER_CACHE_BYTES, TIER_OWNER,
+    TIER_PROBLEM, TIER_BEHIND, TIER_UPLOADED, TIER_DOWNLOADED, TIER_READ_FAILURES,
 )  # fmt: skip
 
 _BROKER = ("brokerIP", "broker")
@@ -196,6 +231,8 @@ OLD_METRICS = (
 LEFT_OUT = (
     "rocketmq_timer_message_snapshot", "rocketmq_delay_message_latency", "rocketmq_pop_revive_out_message_total",
     "rocketmq_pop_revive_lag", "rocketmq_pop_buffer_scan_time_consume", "rocketmq_pop_offset_buffer_size",
-    "rocketmq_controller_*", "rocketmq_tiered_store_*", "rocketmq_group_get_latency",
+    "rocketmq_controller_*", "rocketmq_group_get_latency", "rocketmq_tiered_store_api_latency",
+    "rocketmq_tiered_store_provider_*", "rocketmq_tiered_store_dispatch_*",
+    "rocketmq_tiered_store_get_message_fallback_total", "rocketmq_tiered_store_read_ahead_cache_count",
     "rocketmq_group_diff", "rocketmq_client_consume_*",
 )  # fmt: skip

@@ -249,7 +249,7 @@ class StatsHandlers(Part):
     def _lower(self, lowest: dict[int, int], topic: str, offsets: Mapping[int, int]) -> None:
         """Lower ``lowest`` to ``offsets``, ignoring offsets of messages that are no longer stored."""
         for queue_id, offset in offsets.items():
-            if offset >= self._store.min_offset(topic, queue_id):
+            if offset >= self._store.shown_min_offset(topic, queue_id):
                 lowest[queue_id] = min(offset, lowest.get(queue_id, offset))
 
     def _existing(self, topic: str) -> TopicConfig:

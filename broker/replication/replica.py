@@ -136,6 +136,7 @@ class Replica:
                 f"the master's log begins at {offset}, which is not a multiple of {log.chain.segment_bytes} bytes:"
                 " set mappedFileSizeCommitLog to the master's value"
             )
+        self._store.begun.note(offset)
         log.chain.remove_all()
         log.chain.extend(offset)
         log.open_at(offset, flushed=offset, clear=False)

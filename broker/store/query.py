@@ -3,7 +3,7 @@
 Store times never go back in a log that this broker wrote. They may go back in the log of a Java broker whose clock was
 set back, or of an older Skylark after a restart; see `first_at_least`. An entry of a queue may be blank (RocketMQ's
 filler, or a hole that a repair left): it counts as the next message after it. A message whose record was removed counts
-as older than any time.
+as older than any time, unless there is a bucket: then the messages before the queue's start are searched there.
 """
 
 from collections import deque
@@ -16,17 +16,19 @@ from skylark.broker.store.expanded import expanded
 from skylark.broker.store.filter import Filter
 from skylark.broker.store.index.index import Index
 from skylark.broker.store.index.index_file import IndexFile
-from skylark.broker.store.index.log_keys import index_keys
 from skylark.broker.store.log.commitlog import CommitLog
 from skylark.broker.store.log.log_files import HEAD_BYTES, stored_ms
-from skylark.broker.store.log.residency import AllNotResident, NotResident
+from skylark.broker.store.log.residency import AllNotResident, NotResident, ask, bytes_got
+from skylark.broker.store.older import OlderMessages, OlderQuery
 from skylark.broker.store.queue.consumequeue import ConsumeQueue
 from skylark.broker.store.queue.entry import BLANK_SIZE
+from skylark.broker.store.reader import first_offset
 from skylark.mqcommon.errors import DiskFull, ProtocolError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.message.flags import WRAPPED
 from skylark.mqcommon.message.properties import find_property
 from skylark.mqcommon.message.record import Record, decode_record
+from skylark.mqcommon.message.record_keys import index_keys
 
 _UNIQUE_KEY = b"UNIQ_KEY"
 # How many entries are read at once to get past blank ones.
@@ -98,6 +100,8 @@ class KeyQuery:
         self._key = key.encode()
         self._key_hash = index.key_hash(wanted.topic, key)
         self._confirmed = confirmed
+        # Whether the bucket, with messages before the log's start, is still to be searched.
+        self._has_older = log.older is not None
         # The index files left to search, newest last, and the entry of the last file to go on with (None: its first).
         self._files: list[IndexFile] | None = None
         self._at: int | None = None
@@ -126,13 +130,24 @@ class KeyQuery:
             return False
         if self._candidates:
             self._check()
-        else:
+        elif self._files:
             self._walk(self._files)
-        return bool(self._files or self._candidates) and not self.result.is_cut
+        elif self._has_older:
+            self._search_bucket()
+        return bool(self._files or self._candidates or self._has_older) and not self.result.is_cut
+
+    def _search_bucket(self) -> None:
+        older, result, begin = self._log.older, self.result, self._log.start
+        # A unique key has one message, as a rule.
+        if older is not None and begin and not (self._unique and result.records):
+            times, left = (self._begin_ms, self._end_ms), self._max_num - len(result.records)
+            query = OlderQuery(self._topic, self._key.decode(), *times, begin, left, unique=self._unique)
+            for raw in ask(older.with_key, query):
+                if len(result.records) < self._max_num and self._max_bytes > 0:
+                    self._take(raw)
+        self._has_older = False
 
     def _walk(self, files: list[IndexFile]) -> None:
-        if not files:
-            return
         file = files[-1]
         if all(each is not file for each in self._index.files):
             # The cleaner removed the file: its messages are gone.
@@ -161,19 +176,23 @@ class KeyQuery:
             physical = self._candidates.popleft()
             if raw is None or (self._confirmed is not None and physical + len(raw) > self._confirmed()):
                 continue
-            try:
-                record = decode_record(raw, check_crc=False)
-            except ProtocolError:
-                continue
-            if record.topic != self._topic or not self._begin_ms <= record.store_timestamp <= self._end_ms:
-                continue
-            is_batch = record.sys_flag & WRAPPED == WRAPPED
-            for found in self._of_batch(raw, record) if is_batch else [raw] if self._has_key(record.properties) else []:
-                result.records.append(found)
-                self._max_bytes -= len(found)
-            if is_batch:
+            if self._take(raw):
                 # An inner batch may have thousands of messages, so the step ends here.
                 return
+
+    def _take(self, raw: bytes) -> bool:
+        """Add the record to the result, or those messages of it that have the key; returns whether it is a batch."""
+        try:
+            record = decode_record(raw, check_crc=False)
+        except ProtocolError:
+            return False
+        if record.topic != self._topic or not self._begin_ms <= record.store_timestamp <= self._end_ms:
+            return False
+        is_batch = record.sys_flag & WRAPPED == WRAPPED
+        for found in self._of_batch(raw, record) if is_batch else [raw] if self._has_key(record.properties) else []:
+            self.result.records.append(found)
+            self._max_bytes -= len(found)
+        return is_batch
 
     def _of_batch(self, raw: bytes, batch: Record) -> list[bytes]:
         """The messages of an inner batch that have the key, newest first; the batch if only the batch has the key."""
@@ -193,10 +212,11 @@ class KeyQuery:
 def store_time(log: CommitLog, queue: ConsumeQueue, offset: int, *, is_figure: bool = True) -> int:
     """When message ``offset`` of ``queue`` was stored (ms); -1 when there is no such message.
 
-    ``is_figure``: nothing depends on it, so it is also there when the log is damaged, and may be wrong then.
+    ``is_figure``: nothing depends on it, so it is also there when the log is damaged, and may be wrong then. It is -1
+    for a message in a bucket that cannot be read now.
     """
     if not queue.min_offset <= offset < queue.next_offset:
-        return -1
+        return _older_time(log, queue, offset) if is_figure and 0 <= offset < queue.min_offset else -1
     physical, size, _ = queue.entry(offset)
     if size == BLANK_SIZE or physical < log.start or physical + max(size, HEAD_BYTES) > log.end:
         return -1
@@ -204,8 +224,17 @@ def store_time(log: CommitLog, queue: ConsumeQueue, offset: int, *, is_figure: b
     return -1 if time_ms is None else time_ms
 
 
+def _older_time(log: CommitLog, queue: ConsumeQueue, offset: int) -> int:
+    if log.older is None or bytes_got() is None:
+        return -1
+    return ask(log.older.store_time, queue.topic, queue.queue_id, offset)
+
+
 def first_store_time(log: CommitLog, queue: ConsumeQueue) -> int:
     """When the oldest message of ``queue`` was stored (ms); -1 when it has none."""
+    first = first_offset(log, queue)
+    if first < queue.min_offset:
+        return _older_time(log, queue, first)
     return store_time(log, queue, _next_message(queue, queue.min_offset, queue.next_offset))
 
 
@@ -215,6 +244,10 @@ def offset_by_time(log: CommitLog, queue: ConsumeQueue, high: int, timestamp_ms:
     Returns ``high`` if all messages before ``high`` are older (with ``upper`` the queue's start if all are newer).
     """
     low = queue.min_offset
+    if log.older is not None and low:
+        found = _older_by_time(log, log.older, queue, high, timestamp_ms, upper=upper)
+        if found is not None:
+            return found
 
     def time_at(offset: int) -> int:
         at = _next_message(queue, offset, high)
@@ -225,6 +258,20 @@ def offset_by_time(log: CommitLog, queue: ConsumeQueue, high: int, timestamp_ms:
     # The same search from the other end, where times fall.
     back = first_at_least(lambda place: -time_at(high - 1 - place), 0, high - low, -timestamp_ms)
     return max(high - 1 - back, low)
+
+
+def _older_by_time(
+    log: CommitLog, older: OlderMessages, queue: ConsumeQueue, high: int, timestamp_ms: int, *, upper: bool
+) -> int | None:
+    """As `offset_by_time` among the messages in the bucket; None if the messages in the log have to be searched."""
+    low = queue.min_offset
+    first = _next_message(queue, low, high)
+    first_ms = store_time(log, queue, first, is_figure=False) if first < high else _NEVER
+    # Times do not go back, as a rule: the first message in the log tells where to search.
+    if first_ms <= timestamp_ms if upper else first_ms < timestamp_ms:
+        return None
+    found = ask(older.offset_by_time, queue.topic, queue.queue_id, low, timestamp_ms, upper)
+    return first if found >= low and not upper else found
 
 
 def first_at_least(time_at: Callable[[int], int], low: int, high: int, wanted: int) -> int:

@@ -2,6 +2,7 @@
 
 Messages that are adjacent in the commit log are copied in one piece. Blank entries, which point to no message, are
 skipped. A batch queue is read batch by batch; readers that cannot take batches apart get records of the messages.
+Messages before the log's start are read from the bucket, if there is one.
 
 For a read of thousands of messages, as bulk readers request, a loop over the entries would cost more than copying the
 messages. So `long_runs` finds adjacent messages without a loop over the entries in Python. Its work for each entry is
@@ -23,7 +24,7 @@ from typing import Protocol
 from skylark.broker.store.expanded import expanded
 from skylark.broker.store.filter import ALL, Filter, Matches
 from skylark.broker.store.log.commitlog import CommitLog
-from skylark.broker.store.log.residency import NotResident, Span, bytes_got
+from skylark.broker.store.log.residency import NotResident, Span, ask, bytes_got
 from skylark.broker.store.queue.batch_queue import BatchAt, BatchConsumeQueue
 from skylark.broker.store.queue.bounds_search import first_where
 from skylark.broker.store.queue.consumequeue import ConsumeQueue
@@ -154,7 +155,7 @@ def read_queue(
     if high == 0:
         return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, low, low, high)
     if offset < low:
-        return GetResult(GetStatus.OFFSET_TOO_SMALL, low, low, high)
+        return _read_older(log, queue, offset, high, max_count, max_bytes, wanted, unwraps)
     if offset == high:
         return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
     if offset > high:
@@ -170,6 +171,10 @@ def read_queue(
             if wanted.matches is not None:
                 return _read_matching(log, queue, part, offset, max_count, max_bytes, wanted, wanted.matches)
             return _read_plain(log, queue, part, offset, max_count, max_bytes, wanted)
+        except _Removed:
+            # The message's log file was removed before the cleaner has come to this queue.
+            part.min_offset = queue.bounds_search().run(log.start)
+            return _read_older(log, queue, offset, high, max_count, max_bytes, wanted, unwraps)
         except EntriesDamaged as error:
             # The traceback would keep this frame, and so the request and its connection, in a cycle.
             damaged = error.with_traceback(None)
@@ -179,6 +184,53 @@ def read_queue(
                 "cannot be made again from the commit log. Stop the broker and run: broker verifyStore"
             )
         is_mended = damaged.mend()
+
+
+class _Removed(Exception):
+    """The log file of the message was removed."""
+
+
+def _read_older(
+    log: CommitLog,
+    queue: ConsumeQueue,
+    offset: int,
+    high: int,
+    max_count: int,
+    max_bytes: int,
+    wanted: Filter,
+    unwraps: bool,
+) -> GetResult:
+    """As `read_queue`, for an offset before the queue's start; ``high``: the end of what the reader sees."""
+    low = queue.min_offset
+    if log.older is None or offset >= low:
+        return GetResult(GetStatus.OFFSET_TOO_SMALL, low, low, high)
+    if offset < 0:
+        first = first_offset(log, queue)
+        return GetResult(GetStatus.OFFSET_TOO_SMALL, first, first, high)
+    found = ask(
+        log.older.read, queue.topic, queue.queue_id, offset, min(low, high), max_count, max_bytes, wanted, unwraps
+    )
+    status = GetStatus.FOUND if found.messages else GetStatus.NO_MATCHED_MESSAGE
+    if found.is_gone:
+        status = GetStatus.OFFSET_TOO_SMALL
+    first = shown_first_offset(log, queue)
+    return GetResult(status, found.next_offset, first, high, found.records, found.messages)
+
+
+def first_offset(log: CommitLog, queue: ConsumeQueue) -> int:
+    """The offset of the oldest message of ``queue`` in the store or in the bucket. InBucket as in `ask`."""
+    low, older = queue.min_offset, log.older
+    if older is None or not low:
+        return low
+    first = older.known_first(queue.topic, queue.queue_id)
+    return min(low, ask(older.first_offset, queue.topic, queue.queue_id, low) if first is None else first)
+
+
+def shown_first_offset(log: CommitLog, queue: ConsumeQueue) -> int:
+    """As `first_offset`, for figures: the queue's start in the store as long as the bucket's is not known."""
+    low, older = queue.min_offset, log.older
+    first = None if older is None or not low else older.known_first(queue.topic, queue.queue_id)
+    return low if first is None else min(low, first)
 
 
 def _read_plain(
@@ -194,7 +246,7 @@ def _read_plain(
     # work, and in memory. All others came from a disk, which may return other bytes than were written.
     is_trusted = _is_trusted(log, queue, offset, ranges[0][0])
     if ranges[0][0] < log.start and (is_trusted or _is_removed(log, queue)):
-        return _removed(log, part)
+        raise _Removed
     if not is_trusted and not _are_in_log(log, ranges):
         raise EntriesDamaged(log, queue, offset, offset + scanned)
     got = bytes_got()
@@ -254,12 +306,6 @@ def _is_removed(log: CommitLog, queue: ConsumeQueue) -> bool:
     return log.was_cleaned and queue.entry(queue.min_offset)[0] < log.start
 
 
-def _removed(log: CommitLog, queue: Part) -> GetResult:
-    """The answer for a message whose log file was removed before the cleaner has come to this queue."""
-    low = queue.min_offset = queue.bounds_search().run(log.start)
-    return GetResult(GetStatus.OFFSET_TOO_SMALL, low, low, queue.next_offset)
-
-
 def _read_matching(
     log: CommitLog,
     queue: ConsumeQueue,
@@ -283,7 +329,7 @@ def _read_matching(
         return GetResult(GetStatus.NO_MATCHED_MESSAGE, offset + len(entries), low, high)
     is_trusted = _is_trusted(log, queue, offset, first)
     if first < log.start and (is_trusted or _is_removed(log, queue)):
-        return _removed(log, part)
+        raise _Removed
     got = bytes_got()
     is_near = got is None or is_trusted
     entries, end = _together(entries, first, log.chain.segment_bytes, None if is_near else COLD_MATCHING_BYTES)
@@ -344,7 +390,7 @@ def _read_batches(
         return GetResult(GetStatus.NO_MATCHED_MESSAGE, reached, low, high)
     is_trusted = _is_trusted(log, queue, offset, batches[0].physical)
     if batches[0].physical < log.start and (is_trusted or _is_removed(log, queue)):
-        return _removed(log, part)
+        raise _Removed
     got, (ranges, size) = bytes_got(), _ranges(batches, log.chain.segment_bytes)
     if not is_trusted and not _are_in_log(log, ranges):
         raise EntriesDamaged(log, queue, queue.place_of(offset), queue.stored_end)

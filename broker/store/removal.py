@@ -8,6 +8,7 @@ start adapts queues and index.
 Neighbours: retention.py (which files), tasks/clean.py (when, and the threads), segment.py (how a file goes).
 """
 
+import math
 from collections.abc import Iterator, Sequence
 
 from skylark.broker.store.index.index_file import IndexFile
@@ -28,22 +29,28 @@ class Removal:
         self._store = store
         self._index_files: list[IndexFile] = []
 
-    def decide(self, rules: RetentionRules, now_ms: int, hour: int, *, asked: bool) -> CleanDecision:
+    def decide(
+        self, rules: RetentionRules, now_ms: int, hour: int, *, asked: bool, before: float = math.inf
+    ) -> CleanDecision:
         """Decide what to do now. Blocks: asks for the disk usage, and reads the heads of files.
 
-        ``hour``: the hour of the day. ``asked``: an administrator wants expired files removed at any hour.
+        ``hour``: the hour of the day. ``asked``: an administrator wants expired files removed at any hour. ``before``:
+        no file that ends after this offset may go.
         """
         segments = list(self._store.log.chain.segments)
+        segment_bytes = self._store.log.chain.segment_bytes
+        beyond = len(segments) * segment_bytes - rules.local_bytes if rules.local_bytes else 0
         usage = self._fs.disk_usage(self._directory)
         return decide(
             self._youngest_ms(segments, now_ms),
-            len(segments) - 1,
-            self._store.log.chain.segment_bytes,
+            sum([segment.end <= before for segment in segments[:-1]]),
+            segment_bytes,
             Disk(usage.used, max(usage.used + usage.free, 1)),
             rules,
             now_ms,
             hour,
             asked=asked,
+            surplus=max(-(-beyond // segment_bytes), 0),
         )
 
     def retire_log_file(self, before: float) -> Segment | None:

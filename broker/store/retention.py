@@ -5,6 +5,7 @@ Files go oldest first, at most one batch per round, and never the last one (the 
   than diskMaxUsedSpaceRatio, or when an admin asks;
 - any files, when the disk is fuller than diskSpaceCleanForciblyRatio and cleanFileForciblyEnable is on, but only as
   many as bring the disk back to that ratio. (RocketMQ removes a whole batch, up to 10 GiB more than needed.)
+- at any hour the files that are beyond tierLocalBytes of log. With a tier only files that are in the bucket may go.
 Messages are refused while the disk is fuller than diskSpaceWarningLevelRatio.
 Neighbours: removal.py (removes the files), tasks/clean.py (says when).
 """
@@ -28,6 +29,8 @@ class RetentionRules:
     refuse_ratio: int
     force: bool
     batch_max: int
+    #: How much of the log stays on this disk; 0: no limit.
+    local_bytes: int = 0
 
 
 @lazy_dataclass(frozen=True)
@@ -47,20 +50,29 @@ class Disk:
 
 @lazy_dataclass(frozen=True)
 class CleanDecision:
-    """Remove ``expired`` files, and then ``forced`` more; ``refuse``: take no messages.
+    """Remove ``expired`` files, then ``forced`` more, then ``surplus`` ones; ``refuse``: take no messages.
 
     ``too_full``: files go at any hour. ``used`` is the share of the disk in use, for log lines.
     """
 
     expired: int = 0
     forced: int = 0
+    surplus: int = 0
     refuse: bool = False
     too_full: bool = False
     used: float = field(default=0.0, compare=False)
 
     @property
     def files(self) -> int:
-        return self.expired + self.forced
+        return self.expired + self.forced + self.surplus
+
+    def why(self, number: int) -> str:
+        """Why file ``number`` goes, the oldest being 0."""
+        if number < self.expired:
+            return "its messages are expired"
+        if number < self.expired + self.forced:
+            return f"{self.used:.1%} of the disk in use"
+        return "it is in the bucket, and beyond tierLocalBytes"
 
 
 def delete_hours(delete_when: str) -> frozenset[int]:
@@ -81,25 +93,25 @@ def decide(
     hour: int,
     *,
     asked: bool = False,
+    surplus: int = 0,
 ) -> CleanDecision:
     """What to do now.
 
     ``youngest_ms``: when the youngest message of each file was stored, oldest file first; None if unknown. It is read
-    only as far as needed. ``files``: the most that may go. ``hour``: the hour of the day. ``asked``: an administrator
-    wants expired files removed at any hour.
+    only as far as needed. ``files``: the most that may go. ``surplus``: how many are beyond ``rules.local_bytes``.
+    ``hour``: the hour of the day. ``asked``: an administrator wants expired files removed at any hour.
     """
     refuse = disk.is_fuller_than(rules.refuse_ratio)
     too_full = disk.is_fuller_than(min(rules.clean_ratio, rules.force_ratio, rules.refuse_ratio))
-    if not (asked or too_full or hour in rules.hours):
-        return CleanDecision(used=disk.used / disk.capacity)
     # Remove the oldest first, and no file after a file that stays: the log has no gaps.
     files = min(files, rules.batch_max)
-    expired = 0
-    for youngest in youngest_ms:
-        if expired == files or youngest is None or now_ms - youngest < rules.reserved_ms:
-            break
-        expired += 1
-    forced = 0
+    expired = forced = 0
+    if asked or too_full or hour in rules.hours:
+        for youngest in youngest_ms:
+            if expired == files or youngest is None or now_ms - youngest < rules.reserved_ms:
+                break
+            expired += 1
     if rules.force and disk.is_fuller_than(rules.force_ratio):
         forced = max(min(-(-disk.excess(rules.force_ratio) // segment_bytes), files) - expired, 0)
-    return CleanDecision(expired, forced, refuse, too_full, disk.used / disk.capacity)
+    surplus = max(min(surplus, files) - expired - forced, 0)
+    return CleanDecision(expired, forced, surplus, refuse, too_full, disk.used / disk.capacity)

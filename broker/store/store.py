@@ -15,8 +15,10 @@ and in which thread).
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import islice
 from typing import NamedTuple
 
+from skylark.broker.store.begun import BegunAt
 from skylark.broker.store.checkpoint import (
     CheckpointMark,
     CheckpointState,
@@ -37,18 +39,20 @@ from skylark.broker.store.inventory import FILE_NAME as INVENTORY
 from skylark.broker.store.inventory import Inventory
 from skylark.broker.store.log.commitlog import CommitLog, refuse_other_size
 from skylark.broker.store.log.log_files import HEAD_BYTES, stored_ms
+from skylark.broker.store.log.residency import ask
 from skylark.broker.store.log.segment import file_path
 from skylark.broker.store.query import KeyQuery, QueryResult, WantedKey, first_store_time, offset_by_time, store_time
 from skylark.broker.store.queue.batch_records import Batch, RecordPlace
 from skylark.broker.store.queue.consumequeue import ConsumeQueue, QueueWrite
 from skylark.broker.store.queue.delay_levels import DEFAULT, DelayLevels
 from skylark.broker.store.queue.ends import EndsTable, QueueEnds, read_queue_ends, remove_since, write_queue_ends
-from skylark.broker.store.queue.entry import BATCH_ENTRY_BYTES, ENTRY_BYTES
+from skylark.broker.store.queue.entry import BATCH_ENTRY_BYTES, BLANK_SIZE, ENTRY_BYTES
 from skylark.broker.store.queue.entry_repair import mend_block
 from skylark.broker.store.queue.queues import Queues
 from skylark.broker.store.queue.tags import TagCodes
-from skylark.broker.store.reader import GetResult, read_queue
+from skylark.broker.store.reader import Entry, GetResult, GetStatus, first_offset, read_queue, shown_first_offset
 from skylark.broker.store.recovery import PagesLost, Progress, Recovery, RecoveryReport, StoreFiles
+from skylark.broker.store.restored import RestoredFrom
 from skylark.broker.store.sums.block_sums import Block
 from skylark.broker.store.sums.derived_sums import DerivedRows, IndexRows, QueueRows, read_sums, write_sums
 from skylark.broker.store.sums.sum_files import SumFiles
@@ -59,9 +63,10 @@ from skylark.mqcommon.clock import Clock
 from skylark.mqcommon.disk.files import FileSystem
 from skylark.mqcommon.errors import DiskFull, OutOfDescriptors, RequestRefused, StoreCorrupt, StoreError, StoreLocked
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.message.columns import record_starts
 from skylark.mqcommon.message.flags import WRAPPED
 from skylark.mqcommon.message.layout import MAX_PROPERTIES
-from skylark.mqcommon.message.record import BatchHead, encode_record, record_physical_offset
+from skylark.mqcommon.message.record import BatchHead, decode_record, encode_record, record_physical_offset
 
 
 class PutResult(NamedTuple):
@@ -100,6 +105,10 @@ REMEDY = (
     " one copy them again: broker resyncSlave {directory} (in a DLedger group: docs/operate/dledger.md). Otherwise keep"
     " every sound message, and save the damaged bytes: broker verifyStore --repair {directory}"
 )
+
+# The most bytes of messages in the bucket of which entries are made at once.
+OLDER_BYTES = 1 << 20
+_BLANK_ENTRY: Entry = (0, BLANK_SIZE, 0)
 
 QueueStep = tuple[ConsumeQueue, QueueWrite]
 _ILLEGAL = 13
@@ -140,6 +149,10 @@ class MessageStore:
         self.puts = 0
         self.put_bytes = 0
         self.copies = 0
+        #: Whether the store lacks queues whose messages all came before its log.
+        self.begun = BegunAt(fs, directory)
+        #: Which manifest of a bucket the store was made of.
+        self.restored = RestoredFrom(fs, directory)
         #: How the clock was set while this store is open; `check_clock` notes that.
         self.clock_steps = ClockSteps()
         # --- how far the store is on disk. The first two are set when the store is opened.
@@ -204,6 +217,8 @@ class MessageStore:
 
     def _recover(self, progress: Progress) -> RecoveryReport:
         fs, directory = self._fs, self.options.directory
+        self.begun.load()
+        self.restored.load()
         self._checkpoint = StoreCheckpoint(fs, f"{directory}/checkpoint")
         state = self._checkpoint.state
         ours = state.log_offset is not None
@@ -578,6 +593,23 @@ class MessageStore:
         """Messages of a queue; see `read_queue`."""
         return read_queue(self.log, self.queues.find(topic, queue_id), offset, max_count, max_bytes, wanted)
 
+    def entries(self, queue: ConsumeQueue, offset: int, count: int) -> list[Entry]:
+        """Up to ``count`` entries of a queue whose messages wait, from ``offset`` on; none if the messages are gone.
+
+        Entries of messages in the bucket are made from the messages, blank ones where there is none. InBucket as in
+        `ask`.
+        """
+        if offset >= queue.min_offset:
+            return list(islice(queue.entries(offset, count), count))
+        found = read_queue(self.log, queue, offset, count, OLDER_BYTES)
+        made: list[Entry] = []
+        if found.status is GetStatus.FOUND:
+            for at in record_starts(found.records):
+                record = decode_record(found.records, at, check_crc=False)
+                made += [_BLANK_ENTRY] * (record.queue_offset - offset - len(made))
+                made.append((record.physical_offset, record.size, self.tag_codes.of_record(record)))
+        return made
+
     def max_offset(self, topic: str, queue_id: int) -> int:
         """The offset that the next message will get."""
         queue = self.queues.find(topic, queue_id)
@@ -596,9 +628,14 @@ class MessageStore:
         return min(visible_end(self.log, queue, self.confirmed()), self.readable_end(topic, queue_id))
 
     def min_offset(self, topic: str, queue_id: int) -> int:
-        """The offset of the oldest message that is still stored."""
+        """The offset of the oldest message that is still stored, or in the bucket. InBucket as in `ask`."""
         queue = self.queues.find(topic, queue_id)
-        return 0 if queue is None else queue.min_offset
+        return 0 if queue is None else first_offset(self.log, queue)
+
+    def shown_min_offset(self, topic: str, queue_id: int) -> int:
+        """As `min_offset`, for figures: the queue's start in the store as long as the bucket's is not known."""
+        queue = self.queues.find(topic, queue_id)
+        return 0 if queue is None else shown_first_offset(self.log, queue)
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, boundary: str = "LOWER") -> int:
         """The first visible offset stored at or after a time, or (UPPER) the last one stored at or before it."""
@@ -619,14 +656,19 @@ class MessageStore:
         return -1 if queue is None else first_store_time(self.log, queue)
 
     def earliest_store_time(self) -> int:
-        """When the oldest message of the log was stored (ms); -1 when there is none."""
+        """When the oldest message of the log, or of the bucket, was stored (ms); -1 when there is none."""
         log = self.log
+        if log.older is not None and (older_ms := log.older.earliest_ms) > 0:
+            return older_ms
         time_ms = stored_ms(log.glance(log.start, HEAD_BYTES)) if log.end - log.start >= HEAD_BYTES else None
         return -1 if time_ms is None else time_ms
 
     def record_at(self, physical_offset: int) -> bytes | None:
-        """The stored message that starts at ``physical_offset``; None when none does."""
-        raw = self.log.record_at(physical_offset)
+        """The stored message that starts at ``physical_offset``; None when none does. It may be in the bucket."""
+        log = self.log
+        if log.older is not None and 0 <= physical_offset < log.start:
+            return ask(log.older.record_at, physical_offset)
+        raw = log.record_at(physical_offset)
         # The bytes of a message's body may look like a record.
         return raw if raw is not None and record_physical_offset(raw) == physical_offset else None
 

@@ -49,12 +49,17 @@ class Cleaner(Part):
         options: BrokerOptions,
         clock: Clock,
         needed: Callable[[], float] = lambda: math.inf,
+        uploaded_to: Callable[[], float] = lambda: math.inf,
+        why_kept: Callable[[], str] = str,
     ) -> None:
         """``needed`` returns the offset from which other members need the log.
 
-        Later files are removed only when the disk is full.
+        Later files are removed only when the disk is full. ``uploaded_to``: the offset from which only this disk has
+        the log: later files are never removed. ``why_kept``: why files are not in the bucket yet; "" if none wait.
         """
         self._needed = needed
+        self._uploaded_to = uploaded_to
+        self._why_kept = why_kept
         self._store = store
         self._removal = removal
         self._flusher = flusher
@@ -129,7 +134,8 @@ class Cleaner(Part):
         now_ms = self._clock.now_ms()
         # deleteWhen is in the machine's local time, as RocketMQ's is.
         hour = datetime.fromtimestamp(now_ms / 1000).hour
-        decide = partial(self._removal.decide, self._options.retention_rules, now_ms, hour, asked=asked)
+        rules, before = self._options.retention_rules, self._uploaded_to()
+        decide = partial(self._removal.decide, rules, now_ms, hour, asked=asked, before=before)
         try:
             decision = await trio.to_thread.run_sync(decide)
         except OSError as error:
@@ -143,6 +149,8 @@ class Cleaner(Part):
         if decision.refuse:
             most = self._options.retention_rules.refuse_ratio
             why = f"{decision.used:.1%} in use, at most {most}%: make room"
+            if kept := self._why_kept():
+                why += f". {kept}"
             self._admission.refuse(Reason.DISK_FULL, why)
             if not refused_before:
                 logger.error("sends are refused: the disk is too full: %s", why)
@@ -192,11 +200,10 @@ class Cleaner(Part):
             if number:
                 await trio.sleep(self._options.delete_commit_log_files_interval / 1000)
             # A member that still copies these files would have to begin anew. A full disk cannot wait for that member.
-            before = durable if is_full else min(durable, self._needed())
+            before = min(durable, self._uploaded_to(), math.inf if is_full else self._needed())
             segment = self._removal.retire_log_file(before)
             if segment is None:
                 return number
             await trio.to_thread.run_sync(remove)
-            why = "its messages are expired" if number < decision.expired else f"{decision.used:.1%} of the disk in use"
-            logger.info("removed %s: %s", segment.path, why)
+            logger.info("removed %s: %s", segment.path, decision.why(number))
         return decision.files

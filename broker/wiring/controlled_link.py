@@ -122,4 +122,5 @@ def controlled_link(
         (membership, EpochHandlers(identity, epochs, log), requests, promised),
         is_in_sync=None if options.async_learner else lambda: membership.is_in_sync,
         small_files=lambda: [epochs.as_small_file(), promised.as_small_file(), *enrolment.as_small_files()],
+        term=lambda: max(epochs.last, 0),
     )

@@ -129,4 +129,5 @@ def group_link(core: Core, known: KnownMaster, listeners: list[Listener], delete
         (member,),
         lambda: member.problem,
         entries_of=entries_of,
+        term=lambda: 0 if member.node is None else member.node.term,
     )

@@ -64,6 +64,8 @@ class Link:
     entries_of: EntriesOf = no_entries
     #: Files of this kind of set that the scrub checks.
     small_files: Callable[[], list[SmallFile]] = list
+    #: In which term, or epoch, this broker was elected; None where nobody is elected.
+    term: Callable[[], int | None] = lambda: None
 
 
 def copied_log(core: Core, replica: Replica) -> CopiedLog:

@@ -63,6 +63,8 @@ class Replicated:
     small_files: Callable[[], list[SmallFile]]
     #: Called before a master registers.
     prepare: Callable[[RemotingClient], Awaitable[None]] | None
+    #: In which term, or epoch, this broker was elected; None where nobody is elected.
+    term: Callable[[], int | None]
 
 
 def wire_replication(
@@ -164,6 +166,7 @@ def wire_replication(
         is_following,
         link.small_files,
         link.prepare,
+        link.term,
     )
 
 

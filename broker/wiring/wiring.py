@@ -80,8 +80,9 @@ from skylark.broker.tasks.flush import PopulatePages
 from skylark.broker.tasks.watch_clock import WatchClock
 from skylark.broker.unsupported_requests import RefusedHandlers
 from skylark.broker.wiring.core import Core
-from skylark.broker.wiring.healing import wire_healing
+from skylark.broker.wiring.healing import Healing, wire_healing
 from skylark.broker.wiring.replication import Replicated, wire_replication
+from skylark.broker.wiring.tiered import Tiered
 from skylark.broker.writing.send_handlers import SendHandlers
 from skylark.mqcommon.daemons.memory import memory_limit
 from skylark.mqcommon.daemons.open_files import open_files_limit
@@ -130,8 +131,6 @@ def wire(
     """Make the parts of the broker around ``core``, on open sockets."""
     options, store = core.options, core.store
     replicated = wire_replication(core, ha_listeners, listen_ha)
-    removal = Removal(core.fs, options.store_path_root_dir, store)
-    cleaner = Cleaner(store, removal, core.flusher, core.admission, options, core.clock, lambda: _needed_from(core))
     access = _wire_access(core)
 
     def delivers_delayed() -> bool:
@@ -141,6 +140,18 @@ def wire(
     sealing = BlockSealing(store.log, lambda: store.safe_end)
     peers = Peers(lambda: core.namesrvs.addrs, core.open_client)
     healing = wire_healing(core, replicated, peers, sealing)
+    tiered = _tiered(core, replicated, healing)
+    cleaner = Cleaner(
+        store,
+        Removal(core.fs, options.store_path_root_dir, store),
+        core.flusher,
+        core.admission,
+        options,
+        core.clock,
+        lambda: _needed_from(core),
+        uploaded_to=tiered.uploaded_to,
+        why_kept=tiered.why_kept,
+    )
     runtime_sources = RuntimeSources(
         store,
         core.stats,
@@ -152,11 +163,12 @@ def wire(
         timers=lambda: _timers(timed),
         slowest_flush_ms=lambda: core.flusher.slowest_ms,
         damage=healing.scrub.rows,
+        tier=tiered.rows,
     )
     runtime = RuntimeInfo(options.store_path_root_dir, runtime_sources)
     delayed = DelayedDelivery(core.background(delivers_delayed), options.delay_levels, core.metadata.delay_offsets)
     core.role.observe(lambda before, now: delayed.forget())
-    others = (*replicated.others, *healing.answering)
+    others = (*replicated.others, *healing.answering, *tiered.answering)
     answering = (
         access.guard,
         core.cold,
@@ -204,6 +216,7 @@ def wire(
             core.tls,
             healing.scrub,
             now,
+            tiered.figures,
         )
         metrics = Metrics(sources, health.health, core.stepper)
     static_topics = core.metadata.topics.static
@@ -255,6 +268,7 @@ def wire(
         healing.healer,
         healing.index_files,
         healing.attesting,
+        *tiered.parts,
         logical,
         OpenConnections(server),
         *answering,
@@ -267,6 +281,15 @@ def wire(
     )
     core.turn_end.serve(parts)
     return Wiring(parts, core.identity.addr, connections)
+
+
+def _tiered(core: Core, replicated: Replicated, healing: Healing) -> Tiered:
+    if not core.options.tier_path:
+        return Tiered()
+    # Imported here: most brokers have no tier.
+    from skylark.broker.wiring.tier import wire_tier
+
+    return wire_tier(core, replicated, healing, lambda: _safe_end(core))
 
 
 def _log_open_files(store: MessageStore, connections: int) -> None:

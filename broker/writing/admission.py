@@ -34,6 +34,8 @@ class Reason(Enum):
     NOT_MASTER        wiring/core.py: the role is not MASTER     wiring/core.py: the role is MASTER
     TOPIC_DELETION    wiring/replication.py: a new master has    wiring/replication.py: tasks/delete_topics.py has
                       deletions of topics to finish              tried all of them; or a new master has none
+    BUCKET            tier/guard.py: the store does not fit the  tier/guard.py: it fits, or this broker is no master
+                      bucket of the set
     DRAIN             admin/draining.py: the time that clients   admin/draining.py: the drain was ended
                       have to find other brokers is over
     DISK_FULL         tasks/clean.py: the disk is too full       tasks/clean.py: the disk has room
@@ -48,6 +50,8 @@ class Reason(Enum):
     NOT_MASTER = auto()
     #: Refuses every message: a new message in a queue of the deleted topic would keep the queue's old messages alive.
     TOPIC_DELETION = auto()
+    #: Refuses every message: it would get the offsets of messages that the bucket has.
+    BUCKET = auto()
     #: Refuses sends of producers. The broker still stores what it delivers itself.
     DRAIN = auto()
     # The last three refuse every message that nothing else refuses. The producer gets the oldest of the three.
@@ -56,11 +60,12 @@ class Reason(Enum):
     ENTRIES_WAITING = auto()
 
 
-_OF_ROLE = (Reason.NOT_MASTER, Reason.TOPIC_DELETION)
+_OF_ROLE = (Reason.NOT_MASTER, Reason.TOPIC_DELETION, Reason.BUCKET)
 _OF_ROOM = (Reason.DISK_FULL, Reason.ENTRIES_UNWRITTEN, Reason.ENTRIES_WAITING)
 _ANSWERS = {
     Reason.NOT_MASTER: (NO_MESSAGES.code, NO_MESSAGES.remark),
     Reason.TOPIC_DELETION: (NO_MESSAGES.code, "the deletion of a topic is finished first, a moment only"),
+    Reason.BUCKET: (NO_MESSAGES.code, "the store lacks messages that its bucket has: see the log of the broker"),
     Reason.DRAIN: (
         ResponseCode.SERVICE_NOT_AVAILABLE,
         "this broker is drained and takes no messages: refresh the route",

@@ -10,7 +10,7 @@ stats                     counters of topics and groups, test messages, what is 
 namesrvs, controllers     options and key-value store of NameServers; write permission of brokers; Controllers
 shrinking, static_topics  draining brokers, fewer queues of a topic; topics with a fixed number of queues
 clone, topology           a broker's topics on another broker; sets, topics and groups as a table and a picture
-route_diff, securing      differences between NameServers; the files of a guarded cluster
-users, accounts           who may do what: users of brokers with their policies, accounts in files
+tier, route_diff          what brokers have in buckets, and the way back from there; differences between NameServers
+users, accounts, securing who may do what: users with policies, accounts in files; the files of a guarded cluster
 logs, doctor, export      levels of loggers; a check of the whole cluster; topics and groups written to files
 """

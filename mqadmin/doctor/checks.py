@@ -32,6 +32,8 @@ FEW_OPEN_FILES = 8_192
 SHORT_MEMORY_PERCENT = 90
 SLOW_FLUSH_MS = 1_000
 STUCK_FLUSH_MS = 10_000
+# A bucket that did not answer for so long does not come back by itself.
+BUCKET_AWAY_MINUTES = 15
 # scrubCycleDays of a broker whose options are not known.
 SCRUB_DAYS = 14
 MIB = 1024 * 1024
@@ -390,6 +392,42 @@ def _last_scrub(broker: BrokerFacts, now_ms: int) -> Finding:
     return Finding(OK, broker.where, text)
 
 
+def buckets_take_files(facts: Facts) -> Iterator[Finding]:
+    """Each set with tiered storage has one broker that writes to its bucket, and can."""
+    sets: dict[str, list[BrokerFacts]] = {}
+    for broker in facts.answering:
+        if broker.info.get("tierRole"):
+            sets.setdefault(broker.name, []).append(broker)
+        if broker.info.get("tierProblem"):
+            yield _bucket_problem(broker, facts.now_ms)
+        elif broker.info.get("tierRole"):
+            behind = (_number(broker.info.get("tierBehindBytes")) or 0) // MIB
+            stored = (_number(broker.info.get("tierStoredBytes")) or 0) // MIB
+            text = f"its bucket has {stored:,} MiB, {behind:,} MiB of full files are not there yet"
+            yield Finding(OK, broker.where, text)
+    for broker in facts.answering:
+        if broker.name in sets and "tierRole" not in broker.info and "blocksDamaged" in broker.info:
+            text = "it has no tierPath, and others of its set have: as the master it would upload nothing"
+            yield Finding(WARN, broker.where, text, "give all brokers of the set the same tierPath")
+    for name, brokers in sets.items():
+        paths = {broker.info.get("tierPath", "") for broker in brokers}
+        if len(paths) > 1:
+            text = f"its brokers have different buckets: {few(sorted(paths))}"
+            yield Finding(FAIL, name, text, "give all brokers of the set the same tierPath")
+
+
+def _bucket_problem(broker: BrokerFacts, now_ms: int) -> Finding:
+    since_ms = _number(broker.info.get("tierProblemSinceMs")) or now_ms
+    minutes = max(now_ms - since_ms, 0) // 60_000
+    text = f"nothing goes to its bucket for {minutes:,} minutes: {broker.info.get('tierProblem')}"
+    remedy = (
+        "docs/operate/tiered.md says what to do; no message is lost, but files that are not in the bucket stay on the"
+        " disk until it is full, and then sends are refused"
+    )
+    must_act = broker.info.get("tierRole") == "STOPPED" or broker.info.get("tierRetryInMs", "").startswith("-")
+    return Finding(FAIL if must_act or minutes >= BUCKET_AWAY_MINUTES else WARN, broker.where, text, remedy)
+
+
 def settings_are_safe(facts: Facts) -> Iterator[Finding]:
     """Settings that may lose messages, as INFO: they may be intended. Brokers with the same setting share a finding."""
     found: dict[tuple[str, str, str], list[str]] = {}
@@ -711,6 +749,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("disk", disks_have_space),
     ("slow-disk", disks_are_fast),
     ("damage", stores_are_sound),
+    ("bucket", buckets_take_files),
     ("files", open_files_suffice),
     ("memory", memory_suffices),
     ("master", sets_have_masters),

@@ -1,6 +1,7 @@
 """The interface of a bucket: objects under one path of an object store, or of a directory.
 
-Every call blocks, and may be made from any thread. A call ends within the deadline with which the bucket was opened.
+Every call blocks, and may be made from any thread. A call ends within the deadline with which the bucket was opened;
+`Bucket.put` makes several requests, and each of them has that deadline.
 Correctness never depends on `Bucket.list`, whose answers may be old. It depends on `Bucket.create`: of several callers
 that create an object at most one succeeds.
 Neighbours: layout.py (the names of objects).
@@ -9,7 +10,7 @@ Neighbours: layout.py (the names of objects).
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
-from skylark.mqcommon.errors import SkylarkError
+from skylark.mqcommon.errors import InvalidArgument, SkylarkError
 
 
 class BucketError(SkylarkError):
@@ -35,12 +36,22 @@ class BucketRefused(BucketError):
     """The bucket lacks a right, or the credentials have ended: an administrator has to act. Nothing was changed."""
 
 
+class DamagedObject(BucketError):
+    """The bytes of an object are not those that were written, or a newer version of Skylark wrote them."""
+
+
 class ObjectInfo(NamedTuple):
     """``size`` in bytes; ``modified_ms``: when the object was written, by the clock of the bucket."""
 
     name: str
     size: int
     modified_ms: int
+
+
+def check_name(name: str) -> None:
+    """Raise InvalidArgument if no object may have this name: its parts must not be empty, nor begin with a dot."""
+    if not all(part and not part.startswith(".") for part in name.split("/")) or not name.isprintable():
+        raise InvalidArgument(f"{name!r} cannot be the name of an object: parts are not empty and begin with no dot")
 
 
 class Bucket(Protocol):
@@ -74,7 +85,10 @@ class Bucket(Protocol):
         """Remove objects; one that is not there is no error."""
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Objects whose names begin with ``prefix``, in the order of their names. New objects may be missing."""
+        """Objects whose names begin with ``prefix``, in no certain order. New objects may be missing."""
+
+    def folders(self, prefix: str) -> Sequence[str]:
+        """The folders directly below the folder ``prefix`` ("": the bucket itself), sorted. New ones may be missing."""
 
     def close(self) -> None:
         """Let connections go. Calls of other threads may fail then."""

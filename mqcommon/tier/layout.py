@@ -12,6 +12,7 @@ B is the physical offset at which the bytes begin. Numbers have 20 digits, so th
 """
 
 from typing import Final
+from urllib.parse import quote
 
 MANIFESTS: Final = "manifest"
 SPANS: Final = "spans"
@@ -21,6 +22,12 @@ METADATA: Final = "meta"
 INDEX: Final = "index"
 KEYS: Final = "keys"
 DIGITS: Final = 20
+
+
+def set_name(broker_name: str) -> str:
+    """The set of the brokers called ``broker_name``, whose logs are one."""
+    quoted = quote(broker_name, safe="")
+    return f"%2E{quoted[1:]}" if quoted.startswith(".") else quoted
 
 
 def manifest_name(broker_set: str, number: int) -> str:

@@ -24,8 +24,10 @@ from skylark.remoting.protocol.requests.topics import TopicConfigTable
 from skylark.sdk.admin.reports.broker_load import (
     BrokerLoad,
     BrokerTotals,
+    BucketUse,
     SlaveLag,
     StoreScrubs,
+    bucket_of,
     lag_of,
     load_of,
     scrubs_of,
@@ -117,6 +119,7 @@ class BrokerRow:
     boot_timestamp_ms: int | None = field(default=None, metadata=named("bootTimestamp"))
     in_sync: bool | None = None
     scrubs: StoreScrubs = field(default_factory=StoreScrubs, metadata=FLAT)
+    bucket: BucketUse = field(default_factory=BucketUse, metadata=FLAT)
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -250,6 +253,7 @@ def _brokers(found: Found) -> list[BrokerRow]:
                 boot_timestamp_ms=_number(table.get("bootTimestamp")),
                 in_sync=None if in_sync is None else target.addr in in_sync,
                 scrubs=scrubs_of(table),
+                bucket=bucket_of(table),
             )
         )
     return rows + [_unlisted_row(one) for one in found.away if one.addr and not one.is_listed]

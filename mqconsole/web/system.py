@@ -22,7 +22,7 @@ from skylark.remoting.protocol.requests.raft import RaftMembers
 from skylark.remoting.protocol.requests.shrinking import DrainStatus
 from skylark.sdk.admin.failures import explain
 from skylark.sdk.admin.reports.accounts import BrokerAccounts, accounts_at, explain_access, request_code
-from skylark.sdk.admin.reports.broker_load import SlaveLag, StoreScrubs
+from skylark.sdk.admin.reports.broker_load import BucketUse, SlaveLag, StoreScrubs
 from skylark.sdk.admin.reports.controllers import (
     ControllerMetadata,
     ReplicaSet,
@@ -81,6 +81,18 @@ REPLICAS = (
     Column("blocksRepaired", "Repaired", texts.count, is_number=True, hint="damaged blocks repaired since its start"),
     Column("suspects", "Suspects", texts.count, is_number=True, hint="damaged blocks that could not be repaired"),
     Column("awaySince", "Away since", lambda value: texts.moment(value) if value else texts.NONE),
+)
+_ROLES = {"OWNER": "writes", "FOLLOWER": "reads", "STOPPED": "stopped", "STARTING": "starts"}
+BUCKETS = (
+    Column("brokerName", "Set"),
+    Column("brokerAddr", "Address"),
+    Column("state", "State", lambda value: {"ok": "works", "warn": "waits for the bucket", "fail": "stopped"}[value]),
+    Column("tierRole", "Role", lambda value: _ROLES.get(value, value)),
+    Column("tierStoredBytes", "In the bucket", texts.size, is_number=True),
+    Column("tierBehindBytes", "Not there yet", texts.size, is_number=True, hint="full files that are not uploaded"),
+    Column("tierOldest", "Oldest message", lambda value: texts.moment(value) if value else texts.NONE),
+    Column("tierProblem", "Problem", lambda value: value or texts.NONE),
+    Column("tierProblemSince", "Since", lambda value: texts.moment(value) if value else texts.NONE),
 )
 FINDINGS = (
     Column("state", "State"),
@@ -185,6 +197,26 @@ def replica_rows(brokers: Iterable[BrokerRow]) -> list[ReplicaRow]:
 
 
 @lazy_dataclass(frozen=True, slots=True)
+class BucketRow:
+    """A broker with a bucket; ``state``: ok, warn (the bucket does not answer) or fail (an administrator must act)."""
+
+    state: str
+    broker_name: str
+    broker_addr: str
+    bucket: BucketUse = field(metadata=FLAT)
+
+
+def bucket_rows(brokers: Iterable[BrokerRow]) -> list[BucketRow]:
+    """A row for each broker that has a bucket. Pure."""
+    rows = []
+    for one in brokers:
+        if one.bucket.role is not None:
+            state = "fail" if one.bucket.role == "STOPPED" else "warn" if one.bucket.problem else "ok"
+            rows.append(BucketRow(state, one.broker_name, one.broker_addr, one.bucket))
+    return sorted(rows, key=lambda row: (row.broker_name, row.bucket.role != "OWNER", row.broker_addr))
+
+
+@lazy_dataclass(frozen=True, slots=True)
 class WaitingRow:
     """The messages that wait at a master: delayed messages, open transactions, and popped messages."""
 
@@ -248,7 +280,10 @@ async def replicas(ask: Asked) -> View:
         "dledger": found.groups,
         "masterless": masterless,
     }
-    return View("Replicas", data, {"replicas": shown}, problems=list(found.problems))
+    tables = {"replicas": shown}
+    if buckets := bucket_rows(ask.snapshot.brokers):
+        tables["buckets"] = table(buckets, BUCKETS, wanted({"size": "500"}), searched=(), sort="brokerName")
+    return View("Replicas", data, tables, problems=list(found.problems))
 
 
 @lazy_dataclass(slots=True)

@@ -39,6 +39,7 @@ from skylark.remoting.protocol.requests import (
     routes,
     scrubs,
     shrinking,
+    tier,
     topics,
 )
 from skylark.remoting.protocol.requests.acl import (
@@ -703,6 +704,20 @@ class Admin(AsyncOnly):
     async def scrub_status(self, addr: str) -> scrubs.ScrubStatus:
         """How far the broker's scrub is, and what it has found."""
         return (await self._ask.call(addr, scrubs.SCRUB_STATUS)).body()
+
+    # --- tiered storage
+
+    async def tier_status(self, addr: str) -> tier.TierStatus:
+        """What a Skylark broker has in its bucket, and whether it can use the bucket."""
+        return (await self._ask.call(addr, tier.TIER_STATUS)).body()
+
+    async def begin_tier_purge(self, addr: str) -> tier.TierStatus:
+        """Have a Skylark master remove the bytes of deleted topics from its bucket; see `tier_status`."""
+        return (await self._ask.call(addr, tier.TIER_PURGE)).body()
+
+    async def take_tier_over(self, addr: str) -> tier.TierStatus:
+        """Have a Skylark master own its set in the bucket, whatever term the last owner had; see `tier_status`."""
+        return (await self._ask.call(addr, tier.TIER_TAKE_OVER)).body()
 
     # --- draining brokers, removing queues
 

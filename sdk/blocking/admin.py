@@ -104,6 +104,12 @@ class Admin(Facade[TrioAdmin], of=TrioAdmin):
     begin_scrub = call_of(TrioAdmin.begin_scrub)
     scrub_status = call_of(TrioAdmin.scrub_status)
 
+    # --- tiered storage
+
+    tier_status = call_of(TrioAdmin.tier_status)
+    begin_tier_purge = call_of(TrioAdmin.begin_tier_purge)
+    take_tier_over = call_of(TrioAdmin.take_tier_over)
+
     # --- brokers and topics that become smaller
 
     drain_broker = call_of(TrioAdmin.drain_broker)

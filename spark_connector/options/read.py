@@ -9,7 +9,7 @@ from here), reading/planning.py (topics, queues and times), stream/offsets.py (l
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
@@ -63,6 +63,8 @@ _ASKING = (
     *("missingbrokers", "brokers", "localstorepath"),
     *("pullbatchsize", "pulltimeoutms", "numretries", "retryintervalms", "consumergroup"),
 )
+# Besides the options of connections: how brokers are asked, and not how a bucket is asked.
+_ASKING_BROKERS = tuple(name for name in _ASKING if name != "pulltimeoutms")
 # The options that only streams have, besides options whose name ends with PerTrigger.
 _OF_STREAMS = ("maxtriggerdelay", "commitoffsets", "discoveryintervalms", "onbrokeraway", "brokerawayholdms")
 _UNITS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -110,7 +112,7 @@ class ReadOptions(ConnectionOptions):
     min_rows_per_task: int = option(
         0,
         "split queues that have more rows than a task's share, into parts of at least this many rows (0: a queue is"
-        " read by one task)",
+        " read by one task; default with `tierPath`: 100000)",
         minimum=0,
     )
     min_partitions: int = option(
@@ -126,7 +128,10 @@ class ReadOptions(ConnectionOptions):
         8_192, "messages per pull; brokers may have lower limits", minimum=1, maximum=1_000_000
     )
     pull_timeout_ms: int = option(
-        10_000, "how long to wait for an answer, and for a message that should be there", unit="ms", minimum=1
+        10_000,
+        "how long to wait for an answer, and for a message that should be there (default with `tierPath`: 30000)",
+        unit="ms",
+        minimum=1,
     )
     num_retries: int = option(3, "retries when a broker does not answer", minimum=0, maximum=100)
     retry_interval_ms: int = option(
@@ -134,8 +139,8 @@ class ReadOptions(ConnectionOptions):
     )
     broker_wait_ms: int = option(
         0,
-        "how long planning and tasks wait for brokers and NameServers that are away, before they fail (default of"
-        " streams: 600000)",
+        "how long planning and tasks wait for brokers and NameServers, or a bucket, that are away, before they fail"
+        " (default of streams: 600000; with `tierPath` otherwise 60000)",
         unit="ms",
         minimum=0,
     )
@@ -211,6 +216,18 @@ class ReadOptions(ConnectionOptions):
         "", "with `storePath`: the broker's name, for `brokerName` and JSON options; else the directory's name"
     )
 
+    # --- old segments in object storage, in place of brokers
+    tier_path: str = option(
+        "",
+        "instead of asking brokers: read the segments that they have uploaded, by their `tierPath`: `s3://bucket/prefix`,"
+        " `gs://bucket/prefix`, `az://container/prefix` or `file:///directory`",
+    )
+    tier_set: str = option(
+        "",
+        "with `tierPath`: names, separated by commas, of the brokers whose segments are read; without it all that are"
+        " there",
+    )
+
     # --- streams only: limits of micro-batches, discovery, commits
     max_offsets_per_trigger: int = option(0, "streams: most messages of a micro-batch (0: no limit)", minimum=0)
     min_offsets_per_trigger: int = option(
@@ -252,6 +269,10 @@ class ReadOptions(ConnectionOptions):
     stream_defaults: ClassVar[Mapping[str, str]] = MappingProxyType(
         {"startingoffsets": "latest", "brokerwaitms": "600000"}
     )
+    #: Defaults with `tierPath`. A bucket answers later than a broker, and a queue may have years of messages.
+    tier_defaults: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {"pulltimeoutms": "30000", "brokerwaitms": "60000", "minrowspertask": "100000"}
+    )
     path_hint: ClassVar[str] = (
         'use .option("topic", ...).load() without a path; a store directory is given by .option("storePath", ...)'
     )
@@ -286,9 +307,11 @@ class ReadOptions(ConnectionOptions):
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Self:
-        """Parse the user's options; with a store directory, options of connections are refused."""
-        options = super().parse(given)
-        options.check_store(cls.aliases.get(name.lower(), name.lower()) for name in given)
+        """Parse the user's options; with a store directory or a bucket, options of connections are refused."""
+        names = {cls.aliases.get(name.lower(), name.lower()): text for name, text in given.items()}
+        defaults = cls.tier_defaults if names.get("tierpath") else {}
+        options = super().parse({**{name: text for name, text in defaults.items() if name not in names}, **given})
+        options.check_source(names)
         return options
 
     @property
@@ -348,10 +371,9 @@ class ReadOptions(ConnectionOptions):
             raise UserError("option badRowsTopic needs badRows=deadLetter")
         if self.bad_rows != DEAD_LETTER:
             return
-        if self.store_path:
+        if files := "storePath" if self.store_path else "tierPath" if self.tier_path else "":
             raise UserError(
-                "option badRows: deadLetter sends messages, and storePath reads a directory without a broker; give"
-                " null or fail"
+                f"option badRows: deadLetter sends messages, and {files} reads without a broker; give null or fail"
             )
         if self.bad_rows_topic:
             try:
@@ -461,30 +483,45 @@ class ReadOptions(ConnectionOptions):
         """The name of the broker whose store it is."""
         return self.broker_name or os.path.basename(self.directory)
 
-    def check_store(self, given: Iterable[str]) -> None:
-        """Raise UserError if the options ``given`` (lower-case keys) do not fit reading with, or without, a store."""
+    @property
+    def tier_sets(self) -> tuple[str, ...]:
+        """The brokers whose segments are read, each once; empty: all that are there."""
+        return tuple(dict.fromkeys(name.strip() for name in self.tier_set.split(",") if name.strip()))
+
+    def check_source(self, given: Iterable[str]) -> None:
+        """Raise UserError if the options ``given`` (lower-case keys) do not fit what is read: brokers or files."""
         names = set(given)
-        if not self.store_path:
-            if self.broker_name:
-                raise UserError("option brokerName is for storePath only; read single brokers with option assign")
-            return
+        if self.store_path and self.tier_path:
+            raise UserError("options storePath and tierPath exclude each other; give one of them")
+        if self.broker_name and not self.store_path:
+            raise UserError("option brokerName is for storePath only; read single brokers with option assign")
+        if self.tier_set and not self.tier_path:
+            raise UserError("option tierSet is for tierPath only; read single brokers with option assign")
         if "://" in self.store_path:
             raise UserError(
-                f"option storePath: {self.store_path!r} is a URL; give the path of a local or mounted directory"
+                f"option storePath: {self.store_path!r} is a URL; give the path of a local or mounted directory, or"
+                " give the tierPath of brokers as tierPath"
             )
+        if self.store_path:
+            self._check_without_brokers(names, "storePath reads a directory without one", "storePath", _ASKING)
+        elif self.tier_path:
+            why = "tierPath reads a bucket without one"
+            self._check_without_brokers(names, why, "tierPath", (*_ASKING_BROKERS, "commitoffsets"))
+
+    def _check_without_brokers(self, given: Collection[str], why: str, source: str, asking: Collection[str]) -> None:
         # Options that would have no effect are refused: their user expects an effect.
-        asking = {one.key.lower(): one.key for one in options_of(ConnectionOptions)}
-        asking |= {one.key.lower(): one.key for one in options_of(type(self)) if one.key.lower() in _ASKING}
-        useless = [key for name, key in asking.items() if name in names]
+        refused = {one.key.lower(): one.key for one in options_of(ConnectionOptions)}
+        refused |= {one.key.lower(): one.key for one in options_of(type(self)) if one.key.lower() in asking}
+        useless = [key for name, key in refused.items() if name in given]
         if useless:
             raise UserError(
-                f"option {useless[0]} is for brokers, and storePath reads a directory without one; leave out"
-                f" {' and '.join(useless)}, or leave out storePath to read from brokers"
+                f"option {useless[0]} is for brokers, and {why}; leave out {' and '.join(useless)}, or leave out"
+                f" {source} to read from brokers"
             )
-        if "expressiontype" in names and self.expression_type == SQL92:
+        if "expressiontype" in given and self.expression_type == SQL92:
             raise UserError(
-                "option expressionType: SQL92 conditions are evaluated by brokers, and storePath reads without one;"
-                " give tags, or filter the DataFrame by its columns with where(...)"
+                f"option expressionType: SQL92 conditions are evaluated by brokers, and {why}; give tags, or filter the"
+                " DataFrame by its columns with where(...)"
             )
 
     @property

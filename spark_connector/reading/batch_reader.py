@@ -146,7 +146,14 @@ def _pulled_rows(
                 for buffer in joined(pulls(reader, wanted, options, lambda lost: report_lost([lost], options))):
                     yield Piece(wanted, buffer)
 
-    for some in ahead(together(pieces(), options.max_records_per_batch)):
+    yield from decode_pieces(ahead(together(pieces(), options.max_records_per_batch)), schema, options)
+
+
+def decode_pieces(
+    pieces: "Iterable[Sequence[Piece]]", schema: pa.Schema, options: ReadOptions
+) -> Iterator[pa.RecordBatch]:
+    """The rows of ``pieces``, which `together` has put in lists."""
+    for some in pieces:
         batch = decode_together(some, schema, options) if len(some) > 1 else None
         if batch is not None:
             yield batch
@@ -220,7 +227,7 @@ def decode_buffer(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of ``buffer`` that are in ``wanted``, in batches of about equal size."""
     try:
-        records = Records(buffer.data)
+        records = Records(buffer.data, buffer.starts)
     except DamagedRecord as error:
         raise _cannot_decode(error, buffer.offset + error.row, buffer, wanted) from error
     # A stack of row ranges. A range that holds too much is halved, the first half on top, so rows come in order.

@@ -17,6 +17,8 @@ from skylark.mqcommon.backoff import Backoff
 from skylark.mqcommon.errors import BrokerError, RemotingError, RouteNotFound, SendFailed, SkylarkError
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.mqcommon.names import MASTER_ID
+from skylark.mqcommon.tier.bucket import BucketAway
+from skylark.sdk.arrow.records import Ints
 from skylark.sdk.consumer.expression import Sql
 from skylark.sdk.retry import is_refusal
 from skylark.spark_connector.offsets import MADE_AGAIN, LostRange, OffsetRange
@@ -53,8 +55,8 @@ class BrokersMissing(SkylarkError):
     """Brokers that have queues of a topic, or may have, are in no route now; see whole.py."""
 
 
-# Errors of brokers or NameServers that may answer later, except refusals, see `is_final`.
-AWAY = (RemotingError, BrokerError, RouteNotFound, SlaveBehind, ReadFailed, BrokersMissing)
+# Errors of brokers, NameServers or buckets that may answer later, except refusals, see `is_final`.
+AWAY = (RemotingError, BrokerError, RouteNotFound, SlaveBehind, ReadFailed, BrokersMissing, BucketAway)
 
 
 def is_final(error: SkylarkError) -> bool:
@@ -189,10 +191,14 @@ def at_once(ranges: Iterable[OffsetRange], max_rows: int) -> Iterator[list[Offse
 
 
 class Buffer(NamedTuple):
-    """Records; the first one has queue offset ``offset`` (or a higher one, if the log was compacted)."""
+    """Records; the first one has queue offset ``offset`` (or a higher one, if the log was compacted).
+
+    ``starts``: where each begins, if that is known.
+    """
 
     offset: int
     data: bytes
+    starts: Ints | None = None
 
 
 def pulls(
@@ -236,7 +242,7 @@ def joined(buffers: Iterator[Buffer], min_bytes: int = JOIN_BYTES) -> Iterator[B
     """The same bytes in buffers of at least ``min_bytes``."""
     parts: list[bytes] = []
     first = size = 0
-    for offset, data in buffers:
+    for offset, data, _ in buffers:
         first = first if parts else offset
         parts.append(data)
         size += len(data)

@@ -17,7 +17,7 @@ from skylark.mqcommon.message.queue import MessageQueue
 from skylark.sdk.position import Position
 from skylark.sdk.retry import is_refusal
 from skylark.sdk.routes import away_because
-from skylark.spark_connector.offsets import QueueBounds
+from skylark.spark_connector.offsets import OffsetRange, QueueBounds
 from skylark.spark_connector.options.read import FAIL, HOLD, ReadOptions
 from skylark.spark_connector.reading.data_loss import report_lost
 from skylark.spark_connector.reading.planning import (
@@ -260,8 +260,9 @@ class StreamDriver:
         now: Callable[[], float],
         idle_s: float = IDLE_S,
     ) -> None:
-        self._consumer = consumer
-        self._options = options
+        #: Who is asked for queues and messages.
+        self.consumer = consumer
+        self.options = options
         self._list_topics = list_topics
         self._list_clusters = list_clusters
         self._idle_s = idle_s
@@ -294,8 +295,8 @@ class StreamDriver:
         """Where a new query starts, the same however often Spark asks; all listed brokers must answer."""
         if self._initial is not None:
             return self._initial
-        options = with_topics(self._options, self._list_topics)
-        directory = PatientDirectory(self._consumer, options.broker_wait_ms)
+        options = with_topics(self.options, self._list_topics)
+        directory = PatientDirectory(self.consumer, options.broker_wait_ms)
         bounds = bounds_of(directory, options)
         starts = starting(directory, options, bounds)
         if self._frozen is not None:
@@ -318,15 +319,15 @@ class StreamDriver:
 
     def unknown(self) -> StreamOffsets:
         """A start in which all queues are new, for versions of Spark that do not tell the start."""
-        return StreamOffsets(",".join(self._list_clusters(with_topics(self._options, self._list_topics))), {})
+        return StreamOffsets(",".join(self._list_clusters(with_topics(self.options, self._list_topics))), {})
 
     def freeze(self) -> None:
         """Read only messages that exist now, from now on; all brokers must be present, see whole.py."""
         # Raises when a broker is missing, or does not answer: otherwise a run would end as if it had read everything.
-        options = self._options
+        options = self.options
         wanted: Collection[MessageQueue] = ()
         if options.missing_brokers == FAIL:
-            directory = PatientDirectory(self._consumer, options.broker_wait_ms)
+            directory = PatientDirectory(self.consumer, options.broker_wait_ms)
             wanted = bounds_of(directory, with_topics(options, self._list_topics))
         self._frozen = self._queues.bounds(discover=True)
         if lacking := sorted({queue.broker_name for queue in wanted if queue not in self._frozen}):
@@ -347,7 +348,7 @@ class StreamDriver:
         if end is not start:
             # The number of tasks is decided once, and kept in the checkpoint: after a restart the cluster may have
             # another size.
-            end = replace(end, tasks=count_of(between(start, end)[0], self._options, sampled(self._consumer)))
+            end = replace(end, tasks=count_of(between(start, end)[0], self.options, sampled(self.consumer)))
         return first_end(start, end) if start == self._initial else end
 
     def report(self) -> StreamReport:
@@ -370,23 +371,27 @@ class StreamDriver:
         # With a limit, most waiting messages are in these queues, and the queues advance alike.
         largest = sorted(rows, key=lambda queue: -rows[queue])[:SAMPLE_QUEUES]
         starts = {queue: max(self._reached.get(queue, 0), self._seen[queue].minimum) for queue in largest}
-        samples = ask_all(lambda queue: next_messages(self._consumer, queue, starts[queue]), largest)
+        samples = ask_all(lambda queue: next_messages(self.consumer, queue, starts[queue]), largest)
         self._next = dict(zip(largest, samples, strict=True))
         self._sampled_s = self._now()
 
-    def tasks(self, start: StreamOffsets, end: StreamOffsets) -> list[ReadTask]:
-        """The tasks of a micro-batch, the same ones when it is run again: sinks may know rows by their task."""
+    def ranges(self, start: StreamOffsets, end: StreamOffsets) -> list[OffsetRange]:
+        """The messages of a micro-batch, the same ones when it is run again."""
         self._check(end)
         ranges, lost = between(start, end)
         if lost:
-            report_lost(lost, self._options)
-        splitting = self._options.splitting
+            report_lost(lost, self.options)
+        return ranges
+
+    def tasks(self, start: StreamOffsets, end: StreamOffsets) -> list[ReadTask]:
+        """The tasks of a micro-batch, the same ones when it is run again: sinks may know rows by their task."""
+        ranges, splitting = self.ranges(start, end), self.options.splitting
         # Offsets that an older version has written have no number of tasks: it had a task for each queue.
         return grouped(ranges, end.tasks, splitting) if end.tasks else single(ranges, splitting)
 
     def commit(self, end: StreamOffsets) -> None:
         """Commit the offsets of the group, if the options want that; never moves them back, and never raises."""
-        if not self._options.commit_offsets:
+        if not self.options.commit_offsets:
             return
         # Only changed offsets: a query without new messages commits nothing.
         late = [queue for queue, offset in end.at.items() if self._committed.get(queue) != offset]
@@ -421,7 +426,7 @@ class StreamDriver:
             self._arrivals.wait({queue: one.maximum for queue, one in self._seen.items()}, left_s)
 
     def _end(self, start: StreamOffsets, *, is_limited: bool) -> StreamOffsets:
-        options = self._options
+        options = self.options
         max_rows = options.max_offsets_per_trigger if is_limited else 0
         min_rows = options.min_offsets_per_trigger if is_limited else 0
         max_bytes = options.max_bytes_per_trigger if is_limited else 0
@@ -467,7 +472,7 @@ class StreamDriver:
         if not self._queues.away:
             self._away_since_s, self._is_without_them = None, False
             return False
-        options, hold_s = self._options, self._options.broker_away_hold_ms / 1000
+        options, hold_s = self.options, self.options.broker_away_hold_ms / 1000
         self._away_since_s = self._now() if self._away_since_s is None else self._away_since_s
         if options.on_broker_away == HOLD and self._now() - self._away_since_s < hold_s:
             return True
@@ -483,22 +488,22 @@ class StreamDriver:
 
     def _commit(self, queue: MessageQueue, offset: int) -> Exception | None:
         try:
-            committed = self._consumer.committed_offset(queue)
+            committed = self.consumer.committed_offset(queue)
             if committed is None or committed < offset:
-                self._consumer.commit_offset(queue, offset)
+                self.consumer.commit_offset(queue, offset)
         except AWAY as error:
             return error
         self._committed[queue] = offset
         return None
 
     def _has_waited_long(self) -> bool:
-        return (self._now() - self._last_batch_s) * 1000 >= self._options.max_trigger_delay_ms
+        return (self._now() - self._last_batch_s) * 1000 >= self.options.max_trigger_delay_ms
 
     def _check(self, kept: StreamOffsets) -> None:
         """Raise UserError when ``kept`` is of another cluster or topic; once, when brokers of the topics are there."""
         if self._are_offsets_checked:
             return
-        check_chosen(kept, lambda queue: is_chosen(queue, self._options))
+        check_chosen(kept, lambda queue: is_chosen(queue, self.options))
         if not self._queues.found:
             self._queues.bounds(discover=True)
         found = self._queues.found
@@ -506,7 +511,7 @@ class StreamDriver:
         if not topics:
             return
         try:
-            clusters = self._list_clusters(replace(self._options, topic=topics, topic_pattern="", assign=""))
+            clusters = self._list_clusters(replace(self.options, topic=topics, topic_pattern="", assign=""))
         except AWAY as error:
             _raise_refusal(error)
             return

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -34,6 +34,22 @@ logger = logging.getLogger(__name__)
 ASK_TIMEOUT_MS = 3_000
 
 
+class MicroBatches(NamedTuple):
+    """How micro-batches are read, besides the offsets at which they begin and end.
+
+    ``tasks`` of a micro-batch are made on the driver, the ``rows`` of one of them in a worker.
+    """
+
+    tasks: Callable[[StreamDriver, StreamOffsets, StreamOffsets], Sequence[Any]]
+    rows: Callable[[InputPartition, ReadOptions, ReadColumns, Connect], Iterator[pa.RecordBatch]]
+
+
+def _rows_of_brokers(
+    partition: InputPartition, options: ReadOptions, columns: ReadColumns, connect: Connect
+) -> Iterator[pa.RecordBatch]:
+    return rows_of(partition, options, columns, connect, local_rows if options.local_store_path else None)
+
+
 class RocketMQStreamReader(DataSourceStreamReader):
     """A micro-batch has all messages that exist; one partition is a task: ranges of one or more queues."""
 
@@ -46,12 +62,14 @@ class RocketMQStreamReader(DataSourceStreamReader):
         clusters: ListTopics = list_clusters,
         now: Callable[[], float] = time.monotonic,
         idle_s: float = IDLE_S,
+        reading: "MicroBatches | None" = None,
     ) -> None:
         self._options = options
         self._columns = ReadColumns(options, schema)  # raises for an unusable schema before anything is planned
         self._connect = connect or open_consumer
         self._asking = replace(options, pull_timeout_ms=min(options.pull_timeout_ms, ASK_TIMEOUT_MS))
         self._driver_args = (topics, clusters, now, idle_s)
+        self._reading = reading or MicroBatches(StreamDriver.tasks, _rows_of_brokers)
         self._driver: StreamDriver | None = None
         self._opened: ExitStack | None = None
         self._reached: StreamOffsets | None = None
@@ -85,12 +103,11 @@ class RocketMQStreamReader(DataSourceStreamReader):
                     " 4.2 and later go on where they were)",
                     ", ".join(sorted({queue.broker_name for queue in forgotten})),
                 )
-            return [InputPartition(one) for one in self._driving().tasks(first, last)]
+            return [InputPartition(one) for one in self._reading.tasks(self._driving(), first, last)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
-        local = local_rows if self._options.local_store_path else None
-        return rows_of(partition, self._options, self._columns, self._connect, local)
+        return self._reading.rows(partition, self._options, self._columns, self._connect)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Called when the micro-batch up to ``end`` is done."""

@@ -75,6 +75,7 @@ class Desk:
             timers=lambda: NO_TIMERS,
             slowest_flush_ms=lambda: 0,
             damage=dict,
+            tier=dict,
         )
         self.runtime = RuntimeInfo("/store", sources)
         identity = Identity("DefaultCluster", "broker-a", 0, "127.0.0.1:10911", "127.0.0.1:10912")

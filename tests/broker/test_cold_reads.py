@@ -17,13 +17,13 @@ import trio
 import trio.testing
 
 from skylark.broker import cold_reads as cold_module
-from skylark.broker.cold_reads import THREADS, ColdReads, from_disk, reading
-from skylark.broker.store.log.residency import Damaged, NotResident, Span, bytes_got, check_resident
+from skylark.broker.cold_reads import BUCKET_THREADS, BUCKET_TIMEOUT_S, THREADS, ColdReads, from_disk, reading
+from skylark.broker.store.log.residency import Damaged, NotResident, Span, ask, bytes_got, check_resident
 from skylark.broker.store.reader import GetStatus, read_queue
 from skylark.broker.store.store import MessageStore
 from skylark.broker.store.sums.block_sums import Block
 from skylark.mqcommon.disk.files import MappedFile
-from skylark.mqcommon.errors import OutOfDescriptors
+from skylark.mqcommon.errors import OutOfDescriptors, RequestRefused
 from skylark.remoting.net.steps import Stepper
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.command import CBOR, FLAG_RESPONSE, Command
@@ -38,7 +38,7 @@ from tests.broker.store.support import open_store, put
 from tests.broker.test_send_pull import messages
 from tests.support.caller import Caller
 from tests.support.memory_files import MemoryFiles
-from tests.support.waiting import until
+from tests.support.waiting import DEADLINE_S, until
 
 LOG = "/store/commitlog/00000000000000000000"
 
@@ -608,3 +608,73 @@ async def test_the_index_waits_for_a_disk_that_cannot_read(
             return (await client.invoke(addr, Command(QUERY_MESSAGE.code, query))).code == 0
 
         await until(finds, "the index has it")
+
+
+class SlowBucket:
+    """What a bucket answers: a number and how often it was asked. ``gate``: opened by the test."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.asked: list[int] = []
+
+    def answer(self, number: int) -> str:
+        self.asked.append(number)
+        assert self.gate.wait(DEADLINE_S)
+        return f"answer {number}"
+
+    def ask(self, reads: ColdReads, peer: Caller, *numbers: int) -> Command | None:
+        """A request that needs the answers to several questions, one after the other."""
+        request = Command(1, opaque=numbers[0])
+
+        def attempt(waited_for_disk: bool) -> Command:
+            answers = [ask(self.answer, number) for number in numbers]
+            return request.respond(remark=f"{answers} {waited_for_disk}")
+
+        return reads.handle(peer.channel, request, partial(attempt, False), partial(attempt, True))
+
+
+async def test_each_answer_of_a_bucket_is_got_once_though_the_request_begins_anew() -> None:
+    async with serving() as disk:
+        bucket, peer = SlowBucket(), Caller()
+        bucket.gate.set()
+        assert bucket.ask(disk.reads, peer, 1, 2, 3) is None
+        await until(lambda: bool(peer.received()), "an answer")
+        # It counts as in memory: RocketMQ's clients get as many messages as from there.
+        assert peer.received()[0].remark == "['answer 1', 'answer 2', 'answer 3'] False"
+        assert bucket.asked == [1, 2, 3]
+        assert await from_disk(lambda: ask(bucket.answer, 4) + ask(bucket.answer, 5)) == "answer 4answer 5"
+        assert await Stepper().run(reading(lambda: ask(bucket.answer, 6) + ask(bucket.answer, 7))) == (
+            "answer 6answer 7"
+        )
+
+
+async def test_reads_of_the_disk_go_on_while_a_bucket_hangs() -> None:
+    async with serving() as disk:
+        bucket, peer = SlowBucket(), Caller()
+        for number in range(BUCKET_THREADS + 2):
+            assert bucket.ask(disk.reads, peer, number) is None
+        await until(lambda: len(bucket.asked) == BUCKET_THREADS, "reads of the bucket")
+        disk.ask(Caller(), 1)
+        await until(lambda: disk.served == [1], "a read of the disk")
+        assert disk.reads.head_wait_s == 0, "nobody waits for the disk"
+        bucket.gate.set()
+        await until(lambda: len(peer.received()) == BUCKET_THREADS + 2, "answers")
+
+
+async def test_a_request_waits_for_a_bucket_for_a_bounded_time(mock_clock: trio.testing.MockClock) -> None:
+    mock_clock.rate = 1
+    async with serving() as disk:
+        bucket, peer = SlowBucket(), Caller()
+        bucket.ask(disk.reads, peer, 1)
+        await until(lambda: bucket.asked == [1], "a read of the bucket")
+        mock_clock.jump(BUCKET_TIMEOUT_S + 1)
+        await until(lambda: bool(peer.received()), "a refusal")
+        assert peer.received()[0].code == ResponseCode.SYSTEM_BUSY
+        bucket.gate.set()
+
+
+def test_nothing_waits_for_a_bucket_where_nothing_may_wait_for_the_disk() -> None:
+    bucket = SlowBucket()
+    with pytest.raises(RequestRefused) as refused:
+        ask(bucket.answer, 1)
+    assert refused.value.code == ResponseCode.SYSTEM_BUSY and not bucket.asked

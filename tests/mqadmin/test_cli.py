@@ -27,6 +27,7 @@ OWN_NAMES = [
     "searchOffset", "setLogLevel", "doctor", "explainAcl", "controllerMembers", "dledgerMembers", "help", "completion",
     "drain", "undrain", "shrinkTopic", "rebalanceTopic", "forgetBroker", "cloneTopics", "routeDiff", "clusterTopology",
     "resendDlq", "exportDlq", "secureCluster", "backup", "scrub",
+    "tierStatus", "tierVerify", "tierRestore", "tierPurge", "tierTakeOver",
 ]  # fmt: skip
 
 

@@ -8,9 +8,17 @@ import pytest
 from skylark.mqconsole.showing.findings import FAIL, WARN, counts, with_away
 from skylark.mqconsole.watching.roll import KEEP_MS, MOST_UNLISTED, UNLISTED, AwayBroker, Roll
 from skylark.mqconsole.watching.snapshot import BrokerRow
-from skylark.mqconsole.web.system import replica_rows
+from skylark.mqconsole.web.system import bucket_rows, replica_rows
 from skylark.remoting.protocol.requests.routes import LOST, UNHEARD, AbsentBroker
-from skylark.sdk.admin.reports.broker_load import SlaveLag, StoreScrubs, load_of, scrubs_of, totals_of
+from skylark.sdk.admin.reports.broker_load import (
+    BucketUse,
+    SlaveLag,
+    StoreScrubs,
+    bucket_of,
+    load_of,
+    scrubs_of,
+    totals_of,
+)
 from skylark.sdk.admin.reports.findings import DoctorFinding
 from skylark.sdk.admin.targets import Target
 
@@ -128,6 +136,23 @@ def test_replicas_are_shown_by_set_with_the_master_first() -> None:
         ("a", "master", "ok", None), ("a", "former master", "fail", None), ("a", "slave 1", "warn", None),
         ("a", "slave 2", "ok", 7), ("b", "master", "ok", None),
     ]  # fmt: skip
+
+
+def test_buckets_are_shown_of_brokers_that_have_one_the_writer_first() -> None:
+    def broker(name: str, broker_id: int, table: dict[str, str]) -> BrokerRow:
+        addr = f"{name}{broker_id}"
+        return BrokerRow("c", name, broker_id, addr, load_of({}, 0), SlaveLag(), totals_of({}), bucket=bucket_of(table))
+
+    owner = {"tierRole": "OWNER", "tierStoredBytes": "7", "tierBehindBytes": "3", "tierOldestMs": "5"}
+    away = {"tierRole": "OWNER", "tierProblem": "no answer", "tierProblemSinceMs": "9"}
+    rows = bucket_rows([
+        broker("c", 0, {}), broker("b", 0, {"tierRole": "STOPPED", "tierProblem": "two owners"}),
+        broker("a", 1, {"tierRole": "FOLLOWER"}), broker("a", 0, owner), broker("d", 0, away),
+    ])  # fmt: skip
+    assert [(row.broker_addr, row.state) for row in rows] == [
+        ("a0", "ok"), ("a1", "ok"), ("b0", "fail"), ("d0", "warn"),
+    ]  # fmt: skip
+    assert rows[0].bucket == BucketUse("OWNER", 7, 3, 5, "", 0)
 
 
 def test_what_scrubs_have_found_is_read_from_the_runtime_info() -> None:

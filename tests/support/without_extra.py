@@ -25,6 +25,7 @@ from scripts.demo.flights import flight_messages
 from skylark import MessageQueue, Producer, PullConsumer, PushConsumer
 from skylark.broker.cli import main as broker
 from skylark.mqcommon.metrics.options import HealthOptions, MetricsOptions
+from skylark.mqcommon.tier.opening import open_bucket
 from skylark.mqcommon.yaml_documents import parse_yaml
 from skylark.mqconsole.cli import main as mqconsole
 from skylark.mqproxy.cli import main as mqproxy
@@ -103,6 +104,7 @@ FEATURES: Mapping[str, Mapping[str, Callable[[], object]]] = MappingProxyType(
             ),
         },
         "console": {"mqconsole": command(mqconsole, "-n", ADDRESS)},
+        "tier": {"bucket": lambda: open_bucket("s3://bucket", timeout_s=1)},
         "health": {"pages": lambda: trio.run(health(HealthOptions(health_port=0)).run)},
         "metrics": {"pages": metrics("PROM"), "push": metrics("OTLP_GRPC")},
     }

@@ -32,6 +32,7 @@ ONE_SUBCLASS: Mapping[str, str] = {
     "RocketMQBatchReader": "Spark takes filters only from a reader that has pushFilters",
     "RocketMQStreamReader": "PySpark 4.2 and newer take limits only from a reader of their own class",
     "StoreReader": "Spark takes filters only from a reader that has pushFilters",
+    "TierReader": "Spark takes filters only from a reader that has pushFilters",
     "TopicConfig": "RocketMQ's answer to 351 has the fields of a topic and its mapping side by side",
     "_Fields": "a NamedTuple cannot have slots and methods of its own at once",
 }

@@ -123,7 +123,9 @@ class AckHandlers(Part):
 
     def _check_offset(self, topic: str, queue_id: int, offset: int) -> None:
         self._checks.queue(topic, queue_id)
-        low, high = self._store.min_offset(topic, queue_id), self._store.max_offset(topic, queue_id)
+        # A message that was read from the bucket may be before all that the store has.
+        low = 0 if self._store.log.older is not None else self._store.min_offset(topic, queue_id)
+        high = self._store.max_offset(topic, queue_id)
         if not low <= offset < high:
             text = f"request offset[{offset}] not in queue offset range[{low}, {high}], topic:{topic} queue:{queue_id}"
             raise RequestRefused(ResponseCode.NO_MESSAGE, text)

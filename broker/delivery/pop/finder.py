@@ -16,6 +16,7 @@ from skylark.broker.delivery.pop.records import Queue
 from skylark.broker.delivery.unconfirmed import Unconfirmed
 from skylark.broker.meta.topics import Topics
 from skylark.broker.store.filter import Filter
+from skylark.broker.store.older import OlderAway, OlderDamaged
 from skylark.broker.store.queue.consumequeue import ConsumeQueue
 from skylark.broker.store.reader import GetResult, GetStatus, read_queue
 from skylark.broker.store.store import MessageStore
@@ -107,7 +108,7 @@ class Finder:
 
     def find(self, query: PopQuery, now_ms: int) -> PopResult:
         """The messages to pop now: the group's next messages or, in order, its unacknowledged messages again."""
-        found = PopResult()
+        found, unread = PopResult(), None
         for queue, place in self._queues(query):
             if found.count >= query.max_count or found.size >= query.max_bytes:
                 break
@@ -125,7 +126,13 @@ class Finder:
                 if offset == queue.next_offset:
                     break
                 count, size = query.max_count - found.count, query.max_bytes - found.size
-                result = read_queue(self._store.log, queue, offset, count, size, query.wanted, self._store.confirmed)
+                try:
+                    result = read_queue(
+                        self._store.log, queue, offset, count, size, query.wanted, self._store.confirmed
+                    )
+                except (OlderAway, OlderDamaged) as error:
+                    unread = error  # the group goes on with its other queues
+                    break
                 if result.status is GetStatus.FOUND:
                     _add(found, place, result, offset, result.next_offset)
                     break
@@ -140,6 +147,8 @@ class Finder:
             else:
                 found.unseen = True
         self._turn += 1
+        if unread is not None and not found.count:
+            raise unread
         return found
 
     def has_messages(self, query: PopQuery, now_ms: int) -> bool:
@@ -164,9 +173,12 @@ class Finder:
         """The messages that a pop would return; changes nothing."""
         found = PopResult()
         for queue, place in self._queues(query):
-            offset = max(self._positions.peek(place, query.init_mode), queue.min_offset)
+            offset = self._positions.peek(place, query.init_mode)
             count, size = query.max_count - found.count, query.max_bytes - found.size
             result = read_queue(self._store.log, queue, offset, count, size, query.wanted, self._store.confirmed)
+            if result.status is GetStatus.OFFSET_TOO_SMALL:
+                offset = result.next_offset
+                result = read_queue(self._store.log, queue, offset, count, size, query.wanted, self._store.confirmed)
             if result.status is GetStatus.FOUND:
                 _add(found, place, result, offset, None)
         return found

@@ -11,7 +11,9 @@ records alone then).
 """
 
 import logging
+from functools import partial
 
+from skylark.broker.cold_reads import from_disk
 from skylark.broker.delivery.pop.java import EARLIER_MS, JavaPops, is_from_java, messages_of
 from skylark.broker.delivery.pop.log import QUEUE_ID, ReviveLog, each_record
 from skylark.broker.delivery.pop.records import CHECKPOINT, Ack, decode
@@ -107,7 +109,7 @@ class JavaTakeover:
         for queue_id in queue_ids:
             end = self._offsets.query(REVIVE_GROUP, topic, queue_id)
             if end > 0 and due_ms < self._clock.now_ms():
-                start = self._store.offset_by_time(topic, queue_id, due_ms - _MARGIN_MS)
+                start = await from_disk(partial(self._store.offset_by_time, topic, queue_id, due_ms - _MARGIN_MS))
                 await each_record(self._store, topic, queue_id, start, end, done)
 
     def _write(self, java: JavaPops) -> None:

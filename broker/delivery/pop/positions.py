@@ -72,7 +72,7 @@ class Positions:
         stored = self._offsets.query(*queue)
         if self._is_own(queue, stored):
             return self._log.inflight.positions[queue]
-        return stored if stored >= 0 else self._first(queue, init_mode)
+        return stored if stored >= 0 else self._first(queue, init_mode, self._store.shown_min_offset)
 
     def next(self, queue: Queue, init_mode: int) -> int:
         """Where the group reads next. Adopts an offset that an administrator or a pull has committed.
@@ -88,7 +88,7 @@ class Positions:
             self._committed[queue] = positions[queue] = stored
             return stored
         # Another offset was committed meanwhile, or the group is new.
-        return self.move(queue, stored if stored >= 0 else self._first(queue, init_mode))
+        return self.move(queue, stored if stored >= 0 else self._first(queue, init_mode, self._store.min_offset))
 
     def set_by_others(self) -> Iterator[list[Queue]]:
         """Queues whose offset was set or removed by others, and is not in the revive log yet; in slices."""
@@ -144,8 +144,8 @@ class Positions:
             else:
                 self._log.commits.forget(queue)
 
-    def _first(self, queue: Queue, init_mode: int) -> int:
+    def _first(self, queue: Queue, init_mode: int, min_offset: Callable[[str, int], int]) -> int:
         _, topic, queue_id = queue
         if init_mode == INIT_MIN or is_retry_topic(topic):
-            return self._store.min_offset(topic, queue_id)
+            return min_offset(topic, queue_id)
         return 0 if self._all_in_memory(topic, queue_id) else self._store.visible_end(topic, queue_id)

@@ -179,7 +179,7 @@ class Reviving(Part):
         if self._log.is_ready:
             return len(self._log.inflight)
         topic = self._log.topic
-        return self._store.max_offset(topic, QUEUE_ID) - self._store.min_offset(topic, QUEUE_ID)
+        return self._store.max_offset(topic, QUEUE_ID) - self._store.shown_min_offset(topic, QUEUE_ID)
 
     def open_in(self, topic: str, first: int) -> int:
         """How many check points are open of the queues of ``topic`` from number ``first`` on; as `undelivered`."""

@@ -293,7 +293,8 @@ class Ledger:
         self.forget()
         era, end = self.era, self.half_end
         self._lower_saved()
-        base = min(max(self._saved[0], self._store.min_offset(TRANS_HALF_TOPIC, 0)), end)
+        first = yield from reading(lambda: self._store.min_offset(TRANS_HALF_TOPIC, 0))
+        base = min(max(self._saved[0], first), end)
         self._window = window = EndedHalves(base)
         # The order matters: op messages say which halves are over. Halves that they leave open are linked to their
         # copies. Last, the end of the log is searched for commits whose op message a kill has prevented.
@@ -369,7 +370,7 @@ class Ledger:
         log = self._store.log
         end, count = log.end, 0
         near = yield from reading(lambda: self._record_near(end - TAIL_BYTES))
-        at = max(start, near)
+        at = max(start, near, log.start)
         while at + BLANK_BYTES <= end:
             place = at
             size, half = yield from reading(lambda: self._committed_at(place))  # noqa: B023  called at once

@@ -190,7 +190,7 @@ class Transactions(Part):
         """As `open_halves`; while this broker does not know them, all messages of the topic of halves count."""
         if self._ledger.is_ready:
             return self._ledger.open_count
-        return self._ledger.half_end - self._store.min_offset(TRANS_HALF_TOPIC, 0)
+        return self._ledger.half_end - self._store.shown_min_offset(TRANS_HALF_TOPIC, 0)
 
     def resume(self, channel: Channel, request: Command) -> Command:
         """323: make a given-up message a half again."""

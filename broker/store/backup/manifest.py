@@ -18,7 +18,7 @@ DIRECTORY = "backup"
 FILE_NAME = "backup.json"
 PARTIAL = ".partial"
 FORMAT = 1
-#: In a store that is a part of a backup only, until its restore is done.
+#: In a store that is not whole, until its restore is done: the command that restores it.
 MARKER = "unfinishedRestore"
 # Files whose rows are encoded at once: JSON holds the GIL meanwhile.
 _ROWS = 500
@@ -122,13 +122,11 @@ def read_manifest(fs: FileSystem, directory: str) -> Manifest:
 
 
 def refuse_unfinished(fs: FileSystem, directory: str) -> None:
-    """StoreError when the store in ``directory`` is a part of a backup only."""
+    """StoreError when the store in ``directory`` is not whole."""
     path = f"{directory}/{MARKER}"
     if fs.exists(path):
-        backup = fs.read(path).decode("utf-8", "replace").strip()
-        raise StoreError(
-            f"{directory} is not whole: a restore was interrupted. Run again: broker restore {backup} {directory}"
-        )
+        again = fs.read(path).decode("utf-8", "replace").strip()
+        raise StoreError(f"{directory} is not whole: a restore was interrupted. Run again: {again}")
 
 
 def remove_tree(fs: FileSystem, path: str, *, but: frozenset[str] = frozenset()) -> None:

@@ -17,8 +17,8 @@ from skylark.mqcommon.disk.files import FileSystem
 from skylark.mqcommon.errors import DiskFull, StoreCorrupt, UserError
 from skylark.mqcommon.message.ids import encode_host
 
-# What may be in the directory of a new store: a mount point has this.
-_MAY_STAY = frozenset({"lost+found", "lock"})
+#: What may be in the directory of a new store: a mount point has this.
+MAY_STAY = frozenset({"lost+found", "lock"})
 # From this many files on, the whole file system is synced instead.
 _SYNC_TOGETHER = 100
 
@@ -46,6 +46,32 @@ def check_files(fs: FileSystem, backup: str, manifest: Manifest) -> None:
             raise StoreCorrupt(path, max(size, 0), f"{what}: take another copy of the backup")
 
 
+def claim(fs: FileSystem, directory: str, needed: int, again: str) -> bool:
+    """Mark ``directory`` as a store that is being made by the command ``again``; returns whether it was marked before.
+
+    UserError when it has something else, DiskFull when it has no room for ``needed`` more bytes.
+    """
+    marker = f"{directory}/{MARKER}"
+    is_again = fs.exists(marker)
+    found = [name for name in fs.listdir(directory) if name not in MAY_STAY]
+    if found and not is_again:
+        raise UserError(
+            f"{directory} is not empty ({', '.join(found[:3])}{', ...' if len(found) > 3 else ''}): give a new"
+            f" directory, or move this one away: mv {directory} {directory}.old"
+        )
+    fs.mkdirs(directory)
+    free = fs.disk_usage(directory).free
+    if needed > free:
+        raise DiskFull(f"{directory}: the new store needs {needed:,} bytes, {free:,} are free")
+    write_atomic(fs, marker, f"{again}\n".encode())
+    return is_again
+
+
+def new_store(fs: FileSystem, options: StoreOptions) -> MessageStore:
+    """A store for a command that has no broker."""
+    return MessageStore(fs, options, SystemClock(), encode_host("127.0.0.1", 0))
+
+
 class Restore:
     """Restores the backup in ``backup`` to ``directory``. Steps: `prepare`, `copy`, `recover`, `finish`. All block."""
 
@@ -60,20 +86,9 @@ class Restore:
         """Check both sides, and mark the new store as unfinished. Errors change nothing."""
         fs, directory = self._fs, self._directory
         check_files(fs, self._backup, self._manifest)
-        is_again = fs.exists(self._marker)
-        found = [name for name in fs.listdir(directory) if name not in _MAY_STAY]
-        if found and not is_again:
-            raise UserError(
-                f"{directory} is not empty ({', '.join(found[:3])}{', ...' if len(found) > 3 else ''}): give a new"
-                f" directory, or move this one away: mv {directory} {directory}.old"
-            )
-        fs.mkdirs(directory)
-        free = fs.disk_usage(directory).free + sum(fs.size(path) for path in self._leftovers())
-        if self._manifest.written > free:
-            raise DiskFull(f"{directory}: the backup needs {self._manifest.written:,} bytes, {free:,} are free")
-        write_atomic(fs, self._marker, f"{self._backup}\n".encode())
-        if is_again:
-            remove_tree(fs, directory, but=_MAY_STAY | {MARKER})
+        needed = self._manifest.written - sum(fs.size(path) for path in self._leftovers())
+        if claim(fs, directory, needed, f"broker restore {self._backup} {directory}"):
+            remove_tree(fs, directory, but=MAY_STAY | {MARKER})
 
     def _leftovers(self) -> list[str]:
         paths = [f"{self._directory}/{file.path}" for file in self._manifest.files]
@@ -123,9 +138,7 @@ class Restore:
 
         StoreCorrupt when the log is damaged.
         """
-        store = MessageStore(
-            self._fs, options_of(self._manifest, self._directory), SystemClock(), encode_host("127.0.0.1", 0)
-        )
+        store = new_store(self._fs, options_of(self._manifest, self._directory))
         store.open(say)
         return store
 

@@ -17,7 +17,6 @@ from skylark.broker.store.checkpoint import read_abort, read_checkpoint
 from skylark.broker.store.index.index_file import ENTRY as INDEX_ENTRY
 from skylark.broker.store.index.index_file import ENTRY_BYTES as INDEX_ENTRY_BYTES
 from skylark.broker.store.index.index_file import MAX_SECONDS, SLOT_BYTES, SLOTS_AT, IndexFile, index_file_bytes
-from skylark.broker.store.index.log_keys import record_keys
 from skylark.broker.store.inventory import read_inventory
 from skylark.broker.store.log.commitlog import PROGRESS_RECORDS
 from skylark.broker.store.log.log_files import LogFile, LogFiles
@@ -38,6 +37,7 @@ from skylark.mqcommon.message.javahash import KeyHasher
 from skylark.mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, SIZE_MAGIC
 from skylark.mqcommon.message.light import in_each_queue
 from skylark.mqcommon.message.record import Record
+from skylark.mqcommon.message.record_keys import record_keys
 from skylark.mqcommon.names import SCHEDULE_TOPIC, TIMER_TOPIC
 
 # How many entries are read at once.

@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 
 from skylark.broker.store.queue.entry import uniform_rows
 from skylark.mqcommon.errors import ProtocolError
-from skylark.mqcommon.message.batch import BODY_AT, BODY_LENGTH_AT, OVERHEAD, decode_batch
+from skylark.mqcommon.message.batch import BODY_AT, BODY_LENGTH_AT, OVERHEAD
 from skylark.mqcommon.message.columns import MIN_RUN, Fixed, RunReader, Shape
-from skylark.mqcommon.message.compression import decompressed
 from skylark.mqcommon.message.flags import (
     COMPRESSED,
     HOSTS_V6,
@@ -25,11 +24,10 @@ from skylark.mqcommon.message.flags import (
     TRANSACTION_ROLLBACK,
     WRAPPED,
 )
-from skylark.mqcommon.message.inner import MAX_INNER
 from skylark.mqcommon.message.javahash import TAIL, KeyHasher, head_hash, java_hash, powers_of_31
 from skylark.mqcommon.message.layout import HEAD_V4, MAGIC_V1, MAGIC_V2, MIN_RECORD, TAIL_BYTES_V1, TOPIC_LENGTH_V1
-from skylark.mqcommon.message.properties import find_property
-from skylark.mqcommon.message.record import Record, decode_record
+from skylark.mqcommon.message.record import decode_record
+from skylark.mqcommon.message.record_keys import index_keys, record_keys
 
 _HEAD = HEAD_V4.reader("size", "magic", "sys_flag", "store_timestamp", "body_length")
 _BODY_AT = HEAD_V4.size
@@ -319,27 +317,3 @@ def _unique_key_at(tail: bytes) -> int:
     first = tail[0] + TAIL_BYTES_V1
     at = tail.rfind(_UNIQ_KEY, first)
     return at + len(_UNIQ_KEY) if at == first or (at > first and tail[at - 1] == 2) else -1
-
-
-def record_keys(record: Record) -> list[bytes]:
-    """The keys of a record, each once: an inner batch has its own keys and its messages' keys."""
-    keys = index_keys(record.properties)
-    if record.sys_flag & WRAPPED != WRAPPED:
-        return keys
-    # A batch that cannot be taken apart is found by its own key only.
-    with suppress(ProtocolError):
-        body = decompressed(record.body, record.sys_flag) if record.sys_flag & COMPRESSED else record.body
-        rows, _ = decode_batch(body, 0, MAX_INNER)
-        for _, _, properties in rows:
-            keys += index_keys(properties)
-    return list(dict.fromkeys(keys))
-
-
-def index_keys(properties: bytes) -> list[bytes]:
-    """The unique key and the words of KEYS in encoded properties."""
-    keys: list[bytes] = []
-    for name, many in ((b"UNIQ_KEY", False), (b"KEYS", True)):
-        value = find_property(properties, name)
-        if value:
-            keys += value.split() if many else [value]
-    return keys

@@ -12,6 +12,7 @@ from skylark.broker.store.log.compared import ComparedBlocks, ComparedFile
 from skylark.broker.store.log.residency import NotResident, Span, bytes_got, check_resident
 from skylark.broker.store.log.segment import Segment, SegmentChain, file_names
 from skylark.broker.store.log.valid_record import valid_record
+from skylark.broker.store.older import OlderMessages
 from skylark.broker.store.sums.block_sums import BlockSums
 from skylark.mqcommon.disk.files import FileSystem, MappedFile
 from skylark.mqcommon.disk.write_again import write_again
@@ -65,6 +66,8 @@ class CommitLog:
         self.tail_damage = ""
         #: How many times bytes were cut from the end of the open log.
         self.cuts = 0
+        #: The messages before `start`; None if there is no bucket for them.
+        self.older: OlderMessages | None = None
         # Where the damaged batches are that were logged.
         self.damaged_batches: set[int] = set()
         self._view: mmap.mmap | None = None

@@ -3,18 +3,24 @@
 Within `resident_only`, a read of bytes that are not in memory raises NotResident, which names the bytes. The caller has
 a thread read the bytes (`warm`) and repeats the operation with them. So code that reads the store stays plain, and no
 page fault blocks the event loop. Reads outside of `resident_only` are not checked.
+`ask` does the same for what only a bucket has (older.py).
 Neighbours: compared.py (spans of the log, compared with their sums), cold_reads.py (repeats the operation).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
+from skylark.broker.store.older import OlderAway, OlderDamaged
 from skylark.broker.store.sums.block_sums import BLOCK_BYTES, Block
 from skylark.broker.store.sums.growing_sums import GrowingSums
 from skylark.mqcommon.disk.files import MappedFile
 from skylark.mqcommon.errors import FileClosed, RequestRefused, SkylarkError
+
+T = TypeVar("T")
+# A blocking function, and its arguments.
+_Question = tuple[Callable[..., Any], tuple[Hashable, ...]]
 
 
 class ColdFile(Protocol):
@@ -61,6 +67,36 @@ class NotResident(SkylarkError):
             with suppress(FileClosed):  # the file was removed: the repeated read will see that
                 got[span] = span.file.pread(span.at, span.size)
         return got
+
+
+class Got(dict[Span, bytes]):
+    """Bytes that a thread has read for an operation, and the answers to what the operation has asked so far."""
+
+    __slots__ = ("answers",)
+
+    def __init__(self, spans: Mapping[Span, bytes] = {}, answers: Mapping[_Question, Any] = {}) -> None:
+        super().__init__(spans)
+        self.answers = answers
+
+
+class InBucket(NotResident):
+    """The operation needs the result of ``call``, which reads a bucket."""
+
+    def __init__(self, call: Callable[..., Any], args: tuple[Hashable, ...]) -> None:
+        super().__init__([], on_disk=False)
+        self._question = call, args
+        self.answers: dict[_Question, Any] = {}
+
+    def read(self) -> dict[Span, bytes]:
+        """Get the answer. Blocks, until the bucket answers or its deadline is over; for a thread."""
+        call, args = self._question
+        try:
+            answer = call(*args)
+        except (OlderAway, OlderDamaged) as error:
+            # Raised where the operation asks, which may go on without the answer.
+            answer = error.with_traceback(None)
+        self.answers = {self._question: answer}
+        return {}
 
 
 class Hold(Protocol):
@@ -155,7 +191,7 @@ class resident_only:
     __slots__ = ("_got", "_token")
 
     def __init__(self, got: Mapping[Span, bytes] | None = None) -> None:
-        self._got = got or {}
+        self._got = {} if got is None else got
 
     def __enter__(self) -> None:
         self._token = _GOT.set(self._got)
@@ -181,9 +217,31 @@ def check_resident(file: ColdFile, at: int, size: int, *, around: int = 0) -> No
         raise NotResident([Span(file, at, size)])
 
 
-def warm(cold: NotResident) -> dict[Span, bytes]:
+def ask(call: Callable[..., T], *args: Hashable) -> T:
+    """The result of ``call(*args)``, which reads a bucket and blocks.
+
+    Within `resident_only` InBucket, until a thread has got the result. Elsewhere OlderAway: nothing waits for a bucket
+    in the event loop. Raises OlderAway and OlderDamaged as ``call`` does.
+    """
+    got = _GOT.get()
+    if got is None:
+        raise OlderAway
+    answers = got.answers if isinstance(got, Got) else {}
+    if (call, args) not in answers:
+        raise InBucket(call, args)
+    answer = answers[call, args]
+    if isinstance(answer, OlderAway | OlderDamaged):
+        raise answer
+    found: T = answer
+    return found
+
+
+def warm(cold: NotResident, before: Mapping[Span, bytes] | None = None) -> Got:
     """Read the bytes into memory and return them. Blocks; for a thread. Raises Damaged.
 
+    ``before``: what was read for the same operation before; its answers are returned, too.
     The kernel reads ahead by itself: posix_fadvise(WILLNEED) for the bytes that follow halved the rate (measured).
     """
-    return cold.read()
+    answers = before.answers if isinstance(before, Got) else {}
+    got = cold.read()
+    return Got(got, {**answers, **cold.answers} if isinstance(cold, InBucket) else answers)

@@ -29,6 +29,7 @@ from skylark.remoting.protocol.requests import (
     scrubs,
     sends,
     shrinking,
+    tier,
     topics,
     transactions,
 )
@@ -37,7 +38,7 @@ AnyRequest = Request[Any, Any, Any, Any]
 
 FAMILIES: Final = (
     acl, auth, backups, brokers, clients, consuming, controller, groups, healing, offsets, pops, proxied, pulls, query,
-    raft, registrations, replication, routes, scrubs, sends, shrinking, topics, transactions,
+    raft, registrations, replication, routes, scrubs, sends, shrinking, tier, topics, transactions,
 )  # fmt: skip
 #: Each description is a constant whose name is RocketMQ's name of the code.
 BY_NAME: Final[Mapping[str, AnyRequest]] = {

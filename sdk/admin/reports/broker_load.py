@@ -1,4 +1,4 @@
-"""The load of one broker, the damage of its disk, and the lag of one slave, from brokers' runtime infos. Pure."""
+"""The load of a broker, its disk's damage, its bucket, and the lag of a slave, from brokers' runtime infos. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import field
@@ -71,6 +71,23 @@ class StoreScrubs:
     suspects: int | None = None
 
 
+@lazy_dataclass(frozen=True, slots=True)
+class BucketUse:
+    """A broker's bucket. All values are None for a broker without one.
+
+    ``role``: OWNER, FOLLOWER, STARTING or STOPPED. ``stored_bytes``: of the set in the bucket; ``behind_bytes``: of
+    full files of the log that are not there yet. ``oldest_ms``: the oldest message there, 0: none. ``problem``: why
+    nothing is written, "" if it is; ``problem_since_ms``.
+    """
+
+    role: str | None = field(default=None, metadata=named("tierRole"))
+    stored_bytes: int | None = field(default=None, metadata=named("tierStoredBytes"))
+    behind_bytes: int | None = field(default=None, metadata=named("tierBehindBytes"))
+    oldest_ms: int | None = field(default=None, metadata=named("tierOldest"))
+    problem: str | None = field(default=None, metadata=named("tierProblem"))
+    problem_since_ms: int | None = field(default=None, metadata=named("tierProblemSince"))
+
+
 class _Info:
     """A broker's runtime info, whose values are text; a value that is missing or not a number is read as 0."""
 
@@ -125,6 +142,21 @@ def scrubs_of(table: Mapping[str, str]) -> StoreScrubs:
         info.as_int("scrubPercent"),
         info.as_int("blocksRepaired"),
         info.as_int("blocksDamaged"),
+    )
+
+
+def bucket_of(table: Mapping[str, str]) -> BucketUse:
+    """What a broker's runtime info says of its bucket."""
+    info = _Info(table)
+    if "tierRole" not in table:
+        return BucketUse()
+    return BucketUse(
+        table["tierRole"],
+        info.as_int("tierStoredBytes"),
+        info.as_int("tierBehindBytes"),
+        info.as_int("tierOldestMs"),
+        table.get("tierProblem", ""),
+        info.as_int("tierProblemSinceMs"),
     )
 
 

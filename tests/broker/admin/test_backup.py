@@ -183,7 +183,7 @@ async def test_a_broker_does_not_start_on_a_store_whose_restore_was_interrupted(
         await client.invoke(addr, send_request("t", b"x"))
         await begin(client, addr)
         assert (await ended(client, addr)).state == DONE
-    fs.overwrite("/new/unfinishedRestore", b"/store/backup/b\n")
+    fs.overwrite("/new/unfinishedRestore", b"broker restore /store/backup/b /new\n")
     with pytest.raises(BaseExceptionGroup) as caught:
         async with running(fs, store_path_root_dir="/new"):
             raise AssertionError("it started")

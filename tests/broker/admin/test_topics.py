@@ -105,6 +105,9 @@ async def test_a_wrong_topic_is_refused(ext: dict[str, Any], remark: str) -> Non
         ("+queue.type=BatchCQ", "attempt to update an unchangeable attribute. key: queue.type"),
         ("-queue.type", "attempt to delete a nonexistent key: queue.type"),
         ("+message.type=FIFO,+max.message.size=5", ""),
+        ("+reserve.time=72", ""),
+        ("+reserve.time=-1", ""),
+        ("+reserve.time=3d", "value is not supported: reserve.time=3d; give hours, or -1 for the broker's default"),
     ],
 )
 async def test_some_attributes_are_settled_when_a_topic_is_made(changes: str, remark: str) -> None:

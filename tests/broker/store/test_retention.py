@@ -88,6 +88,15 @@ def test_nothing_young_goes_when_that_is_not_wanted() -> None:
     assert (found.files, found.refuse) == (0, True)
 
 
+def test_surplus_files_go_at_any_hour_besides_those_that_would_go_anyway() -> None:
+    found = decide([NOW] * 5, 5, GIB, EMPTY, RULES, NOW, 12, surplus=3)
+    assert found == CleanDecision(surplus=3)
+    assert "tierLocalBytes" in found.why(0)
+    found = decide([*old(2), NOW], 3, GIB, EMPTY, RULES, NOW, 4, surplus=9)
+    assert (found.expired, found.surplus) == (2, 1)
+    assert "expired" in found.why(1) and "tierLocalBytes" in found.why(2)
+
+
 @given(AGES, ANY_DISK, ANY_RULES, st.integers(0, 23), st.booleans())
 def test_decisions(youngest: list[int | None], disk: Disk, rules: RetentionRules, hour: int, asked: bool) -> None:
     found = decide(youngest, len(youngest), GIB, disk, rules, NOW, hour, asked=asked)

@@ -55,9 +55,18 @@ class Parts:
         self.admission = Admission()
         self.flusher = Flusher(self.store, LogWaits(), self.admission, self.options, settled)
         self.removal = CountingRemoval(self.fs, "/store", self.store)
-        self.needed = math.inf
+        self.needed = self.uploaded_to = math.inf
+        self.why_kept = ""
         self.cleaner = Cleaner(
-            self.store, self.removal, self.flusher, self.admission, self.options, self.clock, lambda: self.needed
+            self.store,
+            self.removal,
+            self.flusher,
+            self.admission,
+            self.options,
+            self.clock,
+            lambda: self.needed,
+            lambda: self.uploaded_to,
+            lambda: self.why_kept,
         )
 
     def log_files(self) -> list[str]:
@@ -128,6 +137,40 @@ async def test_old_files_that_others_need_stay_until_the_disk_is_full() -> None:
         assert len(parts.log_files()) == FILES - 3
         parts.fill_to(90)
         await until(lambda: len(parts.log_files()) < FILES - 3)
+
+
+async def test_files_that_are_not_in_the_bucket_stay_however_full_the_disk_is() -> None:
+    parts = Parts(delete_when=";".join(str(hour) for hour in range(24)))
+    parts.clock.advance(100 * HOUR_MS)
+    segment = parts.store.log.chain.segment_bytes
+    parts.uploaded_to, parts.why_kept = 3 * segment - 1, "12 bytes are not in s3://b yet: 403"
+    async with parts.running():
+        await until(lambda: len(parts.log_files()) == FILES - 2)
+        parts.cleaner.ask()
+        parts.fill_to(99)
+        await parts.rounds()
+        assert len(parts.log_files()) == FILES - 2
+        with pytest.raises(RequestRefused, match=r"make room. 12 bytes are not in s3://b yet: 403"):
+            parts.admission.check_room()
+        parts.uploaded_to = 5 * segment
+        await until(lambda: len(parts.log_files()) == FILES - 5)
+
+
+async def test_uploaded_files_beyond_the_local_bytes_leave_at_any_hour(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    parts = Parts(tier_path="s3://bucket", tier_local_bytes=5 * 4096, delete_when="03")
+    parts.go_to_hour(12)
+    parts.uploaded_to = 0
+    async with parts.running():
+        await parts.rounds()
+        assert len(parts.log_files()) == FILES
+        parts.uploaded_to = 4 * 4096
+        await until(lambda: len(parts.log_files()) == FILES - 4)
+        parts.uploaded_to = FILES * 4096
+        await until(lambda: len(parts.log_files()) == 5)
+        await parts.rounds()
+    assert len(parts.log_files()) == 5
+    assert "it is in the bucket, and beyond tierLocalBytes" in caplog.text
 
 
 async def test_who_asks_waits_for_no_hour_and_for_no_interval() -> None:

@@ -34,12 +34,13 @@ FULL = (2, "[REJECTREQUEST]system busy, start flow control for a while: 5 sends 
 ANSWERS = {
     Reason.NOT_MASTER: (14, NOT_AVAILABLE + "messages are put to the slave"),
     Reason.TOPIC_DELETION: (14, "the deletion of a topic is finished first, a moment only"),
+    Reason.BUCKET: (14, "the store lacks messages that its bucket has: see the log of the broker"),
     Reason.DRAIN: (14, "this broker is drained and takes no messages: refresh the route"),
     Reason.DISK_FULL: (14, NOT_AVAILABLE + "the broker's disk is full: why"),
     Reason.ENTRIES_UNWRITTEN: (14, NOT_AVAILABLE + "the broker's disk is full: why"),
     Reason.ENTRIES_WAITING: (14, NOT_AVAILABLE + "the broker's disk is full: why"),
 }
-OF_ROLE = [Reason.NOT_MASTER, Reason.TOPIC_DELETION]
+OF_ROLE = [Reason.NOT_MASTER, Reason.TOPIC_DELETION, Reason.BUCKET]
 OF_ROOM = [Reason.DISK_FULL, Reason.ENTRIES_UNWRITTEN, Reason.ENTRIES_WAITING]
 WAITS_NOT = b"WAIT\x01false\x02"
 

@@ -15,6 +15,7 @@ from skylark.mqadmin.doctor.checks import (
     addresses_are_usable,
     brokers_answer,
     brokers_are_here,
+    buckets_take_files,
     clock_skew_ms,
     clocks_agree,
     controllers_answer,
@@ -243,6 +244,44 @@ def test_damage_of_the_disk_is_named(info: dict[str, str], config: dict[str, str
     (found,) = stores_are_sound(Facts(brokers=(one,), now_ms=NOW_MS))
     assert found.state == state and found.text.startswith(text)
     assert bool(found.remedy) == (state in (WARN, FAIL))
+
+
+@pytest.mark.parametrize(
+    ("info", "state", "text"),
+    [
+        ({}, OK, "its bucket has 3 MiB, 1 MiB of full files are not there yet"),
+        (
+            {"tierProblem": "no answer", "tierProblemSinceMs": str(NOW_MS - 120_000)},
+            WARN,
+            "nothing goes to its bucket for 2",
+        ),
+        ({"tierProblem": "no answer", "tierProblemSinceMs": str(NOW_MS - 900_000)}, FAIL, "nothing goes to its bucket"),
+        (
+            {"tierProblem": "no right", "tierRetryInMs": "-1"},
+            FAIL,
+            "nothing goes to its bucket for 0 minutes: no right",
+        ),
+        ({"tierProblem": "two owners", "tierRole": "STOPPED"}, FAIL, "nothing goes to its bucket"),
+    ],
+)
+def test_a_bucket_that_takes_nothing_is_named(info: dict[str, str], state: str, text: str) -> None:
+    usual = {
+        "tierRole": "OWNER",
+        "tierPath": "s3://b",
+        "tierStoredBytes": str(3 << 20),
+        "tierBehindBytes": str(1 << 20),
+    }
+    (found,) = buckets_take_files(Facts(brokers=(broker(info={**usual, "tierRetryInMs": "5", **info}),), now_ms=NOW_MS))
+    assert found.state == state and found.text.startswith(text)
+    assert bool(found.remedy) == (state in (WARN, FAIL))
+
+
+def test_all_brokers_of_a_set_have_the_same_bucket() -> None:
+    one = broker(info={"tierRole": "OWNER", "tierPath": "s3://b", "blocksDamaged": "0"})
+    other = broker(1, info={"tierRole": "FOLLOWER", "tierPath": "s3://c", "blocksDamaged": "0"})
+    assert states(buckets_take_files, one, other) == [OK, OK, FAIL]
+    assert states(buckets_take_files, one, broker(1, info={"blocksDamaged": "0"})) == [OK, WARN]
+    assert states(buckets_take_files, broker(info={"blocksDamaged": "0"})) == []
 
 
 def test_disks_have_the_brokers_own_limits() -> None:

@@ -329,9 +329,38 @@ def test_options_of_formats_that_exclude_each_other_are_refused(given: dict[str,
     assert said in str(caught.value)
 
 
-def test_a_directory_has_no_dead_letters() -> None:
-    with pytest.raises(UserError, match="storePath reads a directory without a broker; give null or fail"):
-        ReadOptions.parse({"topic": "t", "storePath": "/store", **LETTERS})
+@pytest.mark.parametrize("files", [{"storePath": "/store"}, {"tierPath": "file:///bucket"}])
+def test_files_have_no_dead_letters(files: dict[str, str]) -> None:
+    with pytest.raises(UserError, match="Path reads without a broker; give null or fail"):
+        ReadOptions.parse({"topic": "t", **files, **LETTERS})
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"storePath": "/store"}, "options storePath and tierPath exclude each other"),
+        ({"nameserver": "h:1"}, "option nameserver is for brokers, and tierPath reads a bucket without one; leave out"),
+        ({"numRetries": "1", "secretKey": "s", "accessKey": "a"}, "leave out accessKey and secretKey and numRetries"),
+        (
+            {"expressionType": "SQL92", "subExpression": "a = 1"},
+            "SQL92 conditions are evaluated by brokers, and tierPath",
+        ),
+        ({"tierPath": ""}, "option tierSet is for tierPath only"),
+    ],
+)
+def test_options_that_a_bucket_does_not_need_are_refused(given: dict[str, str], said: str) -> None:
+    with pytest.raises(UserError) as caught:
+        ReadOptions.parse({"tierPath": "s3://bucket/x", "tierSet": "a, b,a", "topic": "t", **given})
+    assert said in str(caught.value)
+
+
+def test_a_bucket_has_other_defaults() -> None:
+    options = ReadOptions.parse({"TierPath": "s3://bucket/x", "tierSet": "a, b,a", "topic": "t"})
+    assert options.tier_sets == ("a", "b")
+    assert (options.pull_timeout_ms, options.broker_wait_ms, options.min_rows_per_task) == (30_000, 60_000, 100_000)
+    given = ReadOptions.parse({"tierPath": "s3://bucket/x", "topic": "t", "MINROWSPERTASK": "0"})
+    assert given.min_rows_per_task == 0
+    assert ReadOptions.of_stream({"tierPath": "s3://bucket/x", "topic": "t"}).broker_wait_ms == 600_000
 
 
 def test_dead_letters_have_a_topic_for_each_topic_or_one_for_all() -> None:

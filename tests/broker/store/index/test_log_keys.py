@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skylark.broker.store.index.log_keys import LogKeys, index_keys, record_keys
+from skylark.broker.store.index.log_keys import LogKeys
 from skylark.mqcommon.message.batch import encode_batch
 from skylark.mqcommon.message.flags import BORN_HOST_V6, TRANSACTION_ROLLBACK, WRAPPED
 from skylark.mqcommon.message.javahash import KeyHasher, java_hash
 from skylark.mqcommon.message.record import decode_record, encode_record, topic_field
+from skylark.mqcommon.message.record_keys import index_keys, record_keys
 
 BASE = 1 << 33
 STORE_HOST = bytes(8)

@@ -1,0 +1,100 @@
+"""Messages whose files were removed from the log, and which are in the bucket: what the store asks for them.
+
+The methods block, so the event loop asks through `ask` of log/residency.py: the reader is stopped, a thread gets the
+answer, and the reader runs again. `known_first` and `earliest_ms` never block.
+While the bucket cannot be reached, methods raise OlderAway: readers come again, and no reader is moved to another
+offset. Bytes that differ from their CRC are an OlderDamaged.
+Neighbours: reader.py and query.py (ask), tier/reads.py (answers).
+"""
+
+from typing import NamedTuple, Protocol
+
+from skylark.broker.store.filter import Filter
+from skylark.mqcommon.errors import RequestRefused, StoreError
+
+_SYSTEM_BUSY = 2
+
+
+class OlderAway(RequestRefused):
+    """The bucket cannot be read now, or nothing may wait for it here. Consumers come again."""
+
+    def __init__(self, reason: str = "it is read by no event loop") -> None:
+        text = f"[OVERLOAD]the message is in the bucket of old messages: {reason}; try again later"
+        super().__init__(_SYSTEM_BUSY, text)
+
+
+class OlderDamaged(StoreError):
+    """An object in the bucket is missing, or has other bytes than were written."""
+
+
+class OlderRead(NamedTuple):
+    """Whole stored messages, one after another, and where the next read begins.
+
+    ``is_gone``: the bucket does not have the offset; ``next_offset`` is then the first later one that exists.
+    Without records and not gone, no message before ``next_offset`` is wanted.
+    """
+
+    next_offset: int
+    records: bytes = b""
+    messages: int = 0
+    is_gone: bool = False
+
+
+class OlderQuery(NamedTuple):
+    """Records of ``topic`` that may have ``key``, stored from ``begin_ms`` to ``end_ms``; ``unique``: as unique key.
+
+    They begin before ``before`` in the log, and are at most ``max_num``.
+    """
+
+    topic: str
+    key: str
+    begin_ms: int
+    end_ms: int
+    before: int
+    max_num: int
+    unique: bool
+
+
+class OlderMessages(Protocol):
+    """Set as ``log.older`` of a store. For any thread."""
+
+    @property
+    def earliest_ms(self) -> int:
+        """When the oldest message in the bucket was stored (ms); -1 if that is not known, or there is none."""
+
+    def known_first(self, topic: str, queue_id: int) -> int | None:
+        """As `first_offset`, from memory; None if that is not known yet."""
+
+    def first_offset(self, topic: str, queue_id: int, local: int) -> int:
+        """The first offset of a queue in the bucket; ``local``, where the queue begins in the store, if there is none.
+
+        Blocks.
+        """
+
+    def read(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        end: int,
+        max_count: int,
+        max_bytes: int,
+        wanted: Filter,
+        unwraps: bool,
+    ) -> OlderRead:
+        """Messages from ``offset`` on, before ``end``, as `read_queue`. Blocks."""
+
+    def store_time(self, topic: str, queue_id: int, offset: int) -> int:
+        """When a message was stored (ms), for figures; -1 if there is none, or the bucket cannot be read. Blocks."""
+
+    def offset_by_time(self, topic: str, queue_id: int, end: int, timestamp_ms: int, upper: bool) -> int:
+        """The first offset before ``end`` stored at or after ``timestamp_ms``, or with ``upper`` the last at or before.
+
+        Returns ``end`` if all are older, with ``upper`` the first offset if all are newer. Blocks.
+        """
+
+    def record_at(self, physical_offset: int) -> bytes | None:
+        """The stored message that starts there; None when none does. Blocks."""
+
+    def with_key(self, query: OlderQuery) -> list[bytes]:
+        """Records that may have a key, newest first; an inner batch as a whole. Blocks."""

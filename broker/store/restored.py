@@ -1,0 +1,42 @@
+"""Which manifest of the bucket a store was made of: the set's terms begin anew with the first broker of such a store.
+
+All members were lost, and with them the Controllers' or the group's count of terms, by which the bucket tells owners
+apart. File ``restoredFrom``: crc of the rest 4 | CBOR [number of the manifest, generation].
+Neighbours: backup/from_bucket.py (writes it), tier/owner.py (begins anew).
+"""
+
+import cbor2
+
+from skylark.mqcommon.disk.atomic import read_with_crc, write_with_crc
+from skylark.mqcommon.disk.files import FileSystem
+
+FILE_NAME = "restoredFrom"
+
+
+class RestoredFrom:
+    """The file in ``directory``. ``manifest``: (number, generation); None for other stores. Methods block."""
+
+    def __init__(self, fs: FileSystem, directory: str) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._path = f"{directory}/{FILE_NAME}"
+        self.manifest: tuple[int, int] | None = None
+
+    def load(self) -> None:
+        """Read the file. A damaged one counts for nothing: at the worst a later term is asked for."""
+        data = read_with_crc(self._fs, self._path)
+        if data is not None:
+            number, generation = cbor2.loads(data)
+            self.manifest = number, generation
+
+    def note(self, number: int, generation: int) -> None:
+        """Write down that the store was made of this manifest."""
+        write_with_crc(self._fs, self._path, cbor2.dumps([number, generation]))
+        self.manifest = number, generation
+
+    def forget(self) -> None:
+        """The terms have begun anew."""
+        if self._fs.exists(self._path):
+            self._fs.remove(self._path)
+            self._fs.fsync_dir(self._directory)
+        self.manifest = None

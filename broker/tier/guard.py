@@ -1,0 +1,191 @@
+"""Keeps a broker whose log does not fit the bucket from storing messages there would be no place for.
+
+- A master whose log ends before the bucket's lost messages: new ones would get the same offsets. Its sends are refused.
+- A slave that began amid its master's log lacks queues whose messages all came before (store/begun.py). It learns from
+  the bucket where they go on; as a master it refuses sends until then.
+- An empty store beside a bucket that has the set: its start is refused where it would be the master at once.
+With these exceptions a bucket that is away keeps nobody from sending.
+Neighbours: tier.py (uploads), store/begun.py.
+"""
+
+import logging
+from collections.abc import Iterator
+
+import trio
+
+from skylark.broker.part import Part
+from skylark.broker.replication.role import Role, RoleMachine
+from skylark.broker.store.begun import QueueEnd, learn_ends
+from skylark.broker.store.store import MessageStore
+from skylark.broker.tasks.flush import Flusher
+from skylark.broker.writing.admission import Admission, Reason
+from skylark.mqcommon.errors import UserError
+from skylark.mqcommon.signal import Signal
+from skylark.mqcommon.tier.bucket import BucketError
+from skylark.mqcommon.tier.manifest import Manifest
+from skylark.mqcommon.tier.view import TierView
+
+logger = logging.getLogger(__name__)
+
+RETRY_S = 5.0
+# A slave may begin anew at any time.
+LOOK_S = 1.0
+# Between two turns of the event loop: some 5 ms.
+_QUEUES_AT_ONCE = 500
+
+
+def why_refused(bucket_end: int | None, log_end: int, begun_at: int) -> str:
+    """Why a master must store no message; "" if it may.
+
+    ``bucket_end``: where the bucket's segments end; None if the bucket was not read yet. ``begun_at``: as
+    `BegunAt.offset`.
+    """
+    if bucket_end is None and not log_end:
+        return "the store is empty, and the bucket of tierPath, which may have messages of this set, was not read yet"
+    if bucket_end is not None and bucket_end > log_end:
+        return (
+            f"the bucket of tierPath has the log of this set up to {bucket_end:,}, and the store only up to"
+            f" {log_end:,}: make the store of the bucket (mqadmin tierRestore), or give the set a new tierPath"
+        )
+    if begun_at:
+        return (
+            f"the store has the log from {begun_at:,} on, and the bucket of tierPath has not said yet where queues"
+            " without messages since go on"
+        )
+    return ""
+
+
+def end_of(manifest: Manifest | None, log_end: int) -> int:
+    """Up to where a log that ends at ``log_end`` must go, by a manifest that was read.
+
+    An empty log must have the copies of the open file, too. Another one may lack some: its master was chosen without.
+    """
+    if manifest is None:
+        return 0
+    return manifest.tails[-1].end if manifest.tails and not log_end else manifest.end
+
+
+def queue_ends(view: TierView) -> Iterator[QueueEnd]:
+    """Where each queue goes on after the last segment, of topics that were not deleted. Blocks."""
+    if view.count:
+        for row in view.table(view.segment(view.count - 1)).queues():
+            if not view.hides(row.topic, row.last_physical):
+                yield QueueEnd(row.topic, row.queue_id, row.next_offset)
+
+
+class BucketGuard(Part):
+    """Compares one store with its bucket, at the start and at each change of the role."""
+
+    def __init__(
+        self,
+        view: TierView,
+        store: MessageStore,
+        flusher: Flusher,
+        admission: Admission,
+        role: RoleMachine,
+        *,
+        elects_master: bool,
+    ) -> None:
+        """``elects_master``: an empty store need not be the set's, since the others elect who has the log."""
+        self._view = view
+        self._store = store
+        self._flusher = flusher
+        self._admission = admission
+        self._role = role
+        self._elects_master = elects_master
+        # Whether the bucket was read at all, and in the present role.
+        self._is_read = self._is_fresh = False
+        self._changed = Signal()
+        # Requests of this part wait for no other part's.
+        self._thread = trio.CapacityLimiter(1)
+        self._reported = ""
+        role.observe(self._role_changed)
+        self._judge()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Run until cancelled. UserError, before this counts as started, for an empty master of a set that is not."""
+        if self._role.now.is_master and not self._elects_master and not self._store.log.end:
+            await self._refuse_new_store()
+        task_status.started()
+        while True:
+            settled = await self._look()
+            with trio.move_on_after(LOOK_S if settled else RETRY_S):
+                await self._changed.wait()
+
+    async def _refuse_new_store(self) -> None:
+        try:
+            manifest = await self._refresh()
+        except BucketError as error:
+            raise UserError(
+                f"the store is empty, and the bucket of tierPath, which may have messages of this set, cannot be read:"
+                f" {error}"
+            ) from None
+        if end := end_of(manifest, 0):
+            raise UserError(
+                f"the store is empty, and the bucket of tierPath has the log of this set up to {end:,}: make"
+                " the store of the bucket first (mqadmin tierRestore --to, docs/operate/tiered.md), or let the set"
+                " begin anew with another brokerName or another tierPath"
+            )
+
+    async def _look(self) -> bool:
+        """Returns whether nothing is open."""
+        store = self._store
+        if self._is_fresh and not store.begun.offset and not self._admission.holds(Reason.BUCKET):
+            return True
+        try:
+            manifest = await self._refresh()
+            if store.begun.offset:
+                if manifest is None or not manifest.end:
+                    await trio.to_thread.run_sync(store.begun.forget)
+                elif manifest.end >= store.begun.offset:
+                    await self._learn()
+        except BucketError as error:
+            logger.debug("tier: the bucket cannot be compared with the store: %s", error)
+        self._judge()
+        self._report()
+        return self._is_fresh and not store.begun.offset and not self._admission.holds(Reason.BUCKET)
+
+    async def _refresh(self) -> Manifest | None:
+        role = self._role.now
+        manifest = await trio.to_thread.run_sync(self._view.refresh, limiter=self._thread, abandon_on_cancel=True)
+        self._is_read, self._is_fresh = True, self._role.now == role
+        return manifest
+
+    async def _learn(self) -> None:
+        store, begun_at = self._store, self._store.begun.offset
+        ends = await trio.to_thread.run_sync(
+            lambda: list(queue_ends(self._view)), limiter=self._thread, abandon_on_cancel=True
+        )
+        count = 0
+        async with self._flusher.one_at_a_time:
+            for at in range(0, len(ends), _QUEUES_AT_ONCE):
+                count += learn_ends(store.queues, ends[at : at + _QUEUES_AT_ONCE])
+                await trio.lowlevel.checkpoint()
+        await self._flusher.checkpoint(note_ends=True)
+        # Else the slave has begun anew meanwhile, or the ends are in memory only.
+        if store.begun.offset == begun_at and not self._flusher.unwritten:
+            await trio.to_thread.run_sync(store.begun.forget)
+            logger.info("tier: %d queues without local messages go on where the bucket's end", count)
+
+    def _role_changed(self, before: Role, now: Role) -> None:
+        self._is_fresh = False
+        self._judge()
+        self._changed.set()
+
+    def _report(self) -> None:
+        why = self._admission.why(Reason.BUCKET)
+        if why != self._reported:
+            if why:
+                logger.error("tier: sends are refused: %s", why)
+            else:
+                logger.info("tier: sends are taken again: store and bucket fit")
+            self._reported = why
+
+    def _judge(self) -> None:
+        log_end = self._store.log.end
+        end = end_of(self._view.manifest, log_end) if self._is_read else None
+        why = why_refused(end, log_end, self._store.begun.offset) if self._role.now.is_master else ""
+        if why:
+            self._admission.refuse(Reason.BUCKET, why)
+        else:
+            self._admission.allow(Reason.BUCKET)

@@ -1,0 +1,88 @@
+"""Copies of the metadata for the bucket: the files of ``config`` as they are at one moment.
+
+With the log they bring back topics, groups, offsets and users. They hold what these files hold, also users' secrets.
+Neighbours: admin/backup.py (copies the same files), store/backup/from_bucket.py (writes them to a new store).
+"""
+
+import logging
+
+import trio
+
+from skylark.broker.meta.journal import Journal, JournalPosition
+from skylark.broker.options import BrokerOptions
+from skylark.broker.store.store import MessageStore
+from skylark.broker.tasks.persist import Persister
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.disk.files import FileSystem
+from skylark.mqcommon.errors import StoreError
+from skylark.mqcommon.tier.metadata import MetadataCopy, encode_metadata
+from skylark.mqcommon.version import VERSION
+
+logger = logging.getLogger(__name__)
+
+
+class MetadataCopies:
+    """Makes copies of one broker's metadata."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        options: BrokerOptions,
+        store: MessageStore,
+        journal: Journal,
+        persister: Persister,
+        clock: Clock,
+    ) -> None:
+        self._fs = fs
+        self._options = options
+        self._store = store
+        self._journal = journal
+        self._persister = persister
+        self._clock = clock
+        # Where the journal was when the last copy was made, and when the last copy was made that is in the bucket.
+        self._made: JournalPosition | None = None
+        self._stored: JournalPosition | None = None
+
+    async def make(self) -> bytes | None:
+        """The bytes of a copy; None if nothing has changed since the one in the bucket, or files cannot be read."""
+        root = self._options.store_path_root_dir
+        try:
+            async with self._persister.files_kept():
+                await self._persister.append_offsets()
+                # One turn of the event loop.
+                position, log_end, made_ms = self._journal.position, self._store.log.end, self._clock.now_ms()
+                if position == self._stored:
+                    return None
+                files = await trio.to_thread.run_sync(self._read, root, position)
+        except (OSError, StoreError) as error:
+            logger.error("tier: the metadata cannot be copied: %s", error)
+            return None
+        self._made = position
+        options, store = self._options, self._store.options
+        mode = "DLedger" if options.enable_dleger_commit_log else "Controller" if options.elects_master else "plain"
+        return encode_metadata(
+            MetadataCopy(
+                options.broker_name,
+                options.broker_cluster_name,
+                mode,
+                VERSION,
+                made_ms,
+                log_end,
+                store.consumequeue_segment_bytes,
+                store.batchqueue_segment_bytes,
+                store.index_slots,
+                store.index_capacity,
+                files,
+            )
+        )
+
+    def stored(self) -> None:
+        """The last copy is in the bucket."""
+        self._stored = self._made
+
+    def _read(self, root: str, position: JournalPosition) -> dict[str, bytes]:
+        fs, directory = self._fs, f"{root}/config"
+        # RocketMQ's files, too, which an import reads.
+        others = [f"{directory}/{name}" for name in fs.listdir(directory) if not name.startswith("metadata.")]
+        files = self._journal.files_to(position) + [(path, fs.size(path)) for path in others if not fs.is_dir(path)]
+        return {path.removeprefix(f"{root}/"): fs.read(path)[:limit] for path, limit in files}

@@ -1,0 +1,426 @@
+"""What the owner of a set writes to the bucket besides the objects of segments: manifests, tails, metadata, deletions.
+
+Every call blocks; one thread at a time. A change is first made to the manifest, and what it takes out is removed from
+the bucket 24 h later; so whoever reads by an older manifest finds its objects. Each commit creates the manifest with
+the next number, and reads it back; so an owner that was deposed changes nothing, however late it comes.
+Neighbours: tier.py (says when), mqcommon/tier/manifest.py (the changes), mqcommon/tier/manifests.py (creates).
+"""
+
+import logging
+import os
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Protocol
+from zlib import crc32
+
+from skylark.broker.store.retention import HOUR_MS
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.errors import SkylarkError
+from skylark.mqcommon.tier.bucket import Bucket, BucketAway, DamagedObject, NoSuchObject
+from skylark.mqcommon.tier.layout import MANIFESTS, metadata_name, span_name, tail_name
+from skylark.mqcommon.tier.manifest import (
+    MAX_LEFTOVERS,
+    Manifest,
+    Segment,
+    Span,
+    StoredObject,
+    Tail,
+    Tombstone,
+    decode_span,
+    encode_span,
+    expired,
+    span_of,
+)
+from skylark.mqcommon.tier.manifests import ArrivedLate, Deposed, ManifestLog
+
+logger = logging.getLogger(__name__)
+
+#: Objects that no manifest names are removed when they are older.
+ORPHAN_MS = 48 * HOUR_MS
+_PIECE_BYTES = 1024 * 1024
+_NAMES_AT_ONCE = 1_000
+
+
+class Disagrees(SkylarkError):
+    """The log on this disk is not the one in the bucket: an administrator has to say which one is wanted."""
+
+
+class LocalLog(Protocol):
+    """The log on this disk, for any thread."""
+
+    @property
+    def start(self) -> int:
+        """Where its first file begins."""
+
+    @property
+    def end(self) -> int:
+        """Where its last record ends."""
+
+    @property
+    def segment_bytes(self) -> int:
+        """The size of its files."""
+
+    def read(self, offset: int, size: int) -> bytes:
+        """``size`` bytes; fewer where the log has no more."""
+
+
+class SetOwner:
+    """One ownership of ``broker_set``: `claim` first. Afterwards `manifest` is the newest one, and this owner's."""
+
+    def __init__(self, bucket: Bucket, broker_set: str, log: LocalLog, clock: Clock) -> None:
+        self._bucket = bucket
+        self._set = broker_set
+        self._log = log
+        self._clock = clock
+        self._manifests = ManifestLog(bucket, broker_set)
+        self._owner = os.urandom(16)
+        # The outcome of the last commit is not known.
+        self._is_unsure = False
+        self.manifest: Manifest
+
+    # --- ownership
+
+    def claim(self, term: int | None, restored: tuple[int, int] | None = None, anew: bool = False) -> None:
+        """Become the owner. ``term``: of the Controllers or the group; None: the brokers elect nobody.
+
+        ``restored``: as `RestoredFrom.manifest`. ``anew``: whatever term the last owner had.
+        Raises Deposed when an owner of a later term is there, Disagrees when the bucket has another log.
+        """
+        newest = self._manifests.newest()
+        if newest is not None:
+            # Before anybody is deposed.
+            self._compare(newest)
+        anew_after = None if restored is None else self._begins_after(newest, *restored)
+        if anew and newest is not None:
+            anew_after = newest.number
+        known = newest.term if newest is not None and anew_after is None else 0
+        manifest = self._manifests.claim(
+            known if term is None else term,
+            self._owner,
+            self._clock.now_ms(),
+            self._log.segment_bytes,
+            anew_after=anew_after,
+        )
+        if newest is None or manifest.end != newest.end:
+            self._compare(manifest)  # another owner has written meanwhile
+        self.manifest, self._is_unsure = manifest, False
+        if not self._tails_agree():
+            # The log ended earlier when its new master was chosen: these bytes are in no log of the set.
+            logger.info("tier: copies of the open file end after this log, or differ from it: they are dropped")
+            self.commit(lambda base: base.without_tails())
+
+    def _begins_after(self, newest: Manifest | None, number: int, generation: int) -> int | None:
+        """The number of the manifest that a new generation follows; None if that has begun already."""
+        if newest is not None and newest.generation > generation:
+            return None
+        if newest is None or newest.number != number:
+            raise Disagrees(
+                f"{self._bucket.url}, set {self._set}, was written after this store was made of it: another broker of"
+                " the set is alive. Stop this broker, and start it with an empty directory as a slave of that one; or"
+                " stop that one, and make this store again: mqadmin tierRestore"
+            )
+        return number
+
+    def check(self) -> None:
+        """Read the newest manifest. Raises Deposed when it is another owner's."""
+        newest = self._manifests.newest()
+        if newest is None:
+            raise Disagrees(f"the manifests of {self._set} are gone from {self._bucket.url}")
+        if newest.owner != self._owner:
+            raise Deposed(newest)
+        self.manifest, self._is_unsure = newest, False
+
+    def commit(self, change: Callable[[Manifest], Manifest]) -> None:
+        """Create the manifest that ``change`` makes of the next one; none if it returns that unchanged.
+
+        ``change`` may be called several times. After BucketAway the outcome is unknown; the next commit learns it.
+        """
+        if self._is_unsure:
+            self.check()
+        while True:
+            base = self.manifest.successor(self._clock.now_ms())
+            wanted = change(base)
+            if wanted == base:
+                return
+            self._is_unsure = True
+            try:
+                self._manifests.append(wanted)
+            except ArrivedLate as late:
+                self.manifest = late.newer
+                continue
+            self.manifest, self._is_unsure = wanted, False
+            return
+
+    # --- what the log has
+
+    def next_start(self) -> int:
+        """Where the next segment begins."""
+        manifest = self.manifest
+        return manifest.end if manifest.segments or manifest.spans else self._log.start
+
+    def add_segment(self, segment: Segment) -> None:
+        """List a segment whose objects are in the bucket and were read back."""
+
+        def change(base: Manifest) -> Manifest:
+            if (base.segments or base.spans) and base.end >= segment.end:
+                return base  # an earlier try has listed it
+            if not (base.segments or base.spans) and base.tails and base.tails[0].start != segment.start:
+                base = base.without_tails()
+            return base.with_segment(segment)
+
+        self.commit(change)
+        while some := self.manifest.next_span():
+            self._make_span(some)
+
+    def _make_span(self, segments: Sequence[Segment]) -> None:
+        stored = self._put_span(segments)
+
+        def change(base: Manifest) -> Manifest:
+            return base.with_span(span_of(segments, stored)) if base.next_span() == segments else base
+
+        self.commit(change)
+
+    def _put_span(self, segments: Sequence[Segment]) -> StoredObject:
+        name = span_name(self._set, segments[0].start, secrets.token_hex(4))
+        return self._put(name, [encode_span(segments)])
+
+    def tail_to(self) -> int:
+        """The bucket has all bytes of the log before this offset in some form."""
+        manifest = self.manifest
+        return manifest.tails[-1].end if manifest.tails else self.next_start()
+
+    def put_tail(self, limit: int, tail_bytes: int) -> None:
+        """Copy the open file up to ``limit``. A last tail of less than ``tail_bytes`` is written again, longer."""
+        tails, start = self.manifest.tails, self.next_start()
+        end = min(limit, start + self._log.segment_bytes)
+        if end <= self.tail_to():
+            return
+        begin = start
+        if tails:
+            last = tails[-1]
+            begin = last.start if last.end - last.start < tail_bytes else last.end
+        name = tail_name(self._set, begin, self.manifest.epoch, secrets.token_hex(4))
+        stored = self._put(name, self._bytes_of(begin, end))
+        tail = Tail(begin, end, stored)
+        self.commit(lambda base: base if base.tails and base.tails[-1].end >= end else base.with_tail(tail))
+
+    def put_metadata(self, data: bytes) -> None:
+        """Replace the copy of the metadata."""
+        stored = self._put(metadata_name(self._set, self.manifest.epoch, secrets.token_hex(4)), [data])
+        self.commit(lambda base: base if base.metadata == stored else base.with_metadata(stored))
+
+    def _put(self, name: str, pieces: Iterable[bytes]) -> StoredObject:
+        """Write an object, and compare its size."""
+        crc = size = 0
+
+        def counted() -> Iterator[bytes]:
+            nonlocal crc, size
+            for piece in pieces:
+                crc, size = crc32(piece, crc), size + len(piece)
+                yield piece
+
+        self._bucket.put(name, counted())
+        if (found := self._bucket.head(name).size) != size:
+            raise DamagedObject(f"{name} has {found} bytes, and {size} were written")
+        return StoredObject(name, size, crc)
+
+    def _bytes_of(self, start: int, end: int) -> Iterator[bytes]:
+        for at in range(start, end, _PIECE_BYTES):
+            size = min(_PIECE_BYTES, end - at)
+            piece = self._log.read(at, size)
+            if len(piece) != size:
+                raise BucketAway(f"the log has no bytes at {at} any more: it was cut")
+            yield piece
+
+    # --- what is deleted
+
+    def segment_after(self, offset: int) -> tuple[Segment | None, Segment | None]:
+        """The first segment that ends after ``offset``, and the one before it."""
+        last: Segment | None = None
+        for span in self.manifest.spans:
+            segments = decode_span(self._bucket.get(span.stored.name))
+            if span.end > offset:
+                return _after(segments, offset, last)
+            last = segments[-1]
+        return _after(self.manifest.segments, offset, last)
+
+    def replace_segment(self, old: Segment, new: Segment) -> None:
+        """List ``new``, whose objects are in the bucket and were read back, in place of ``old``."""
+        gone = [old.index.name, old.keys.name, *(stored.name for _, stored in old.classes)]
+
+        def changed(segments: Sequence[Segment]) -> list[Segment]:
+            return [new if each == old else each for each in segments]
+
+        for number, span in enumerate(self.manifest.spans):
+            if span.start <= old.start < span.end:
+                segments = changed(decode_span(self._bucket.get(span.stored.name)))
+                made = span_of(segments, self._put_span(segments))
+                self.commit(partial(_with_span, number=number, old=span, new=made, gone=gone))
+                return
+
+        def change(base: Manifest) -> Manifest:
+            return base.with_segments_changed(changed(base.segments), gone) if old in base.segments else base
+
+        self.commit(change)
+
+    def note_deletions(self, deleted: Mapping[str, int]) -> None:
+        """Hide the messages of deleted topics: topic -> the end of the log at its deletion."""
+
+        def change(base: Manifest) -> Manifest:
+            known = {each.topic: each.physical_offset for each in base.tombstones}
+            for topic, offset in deleted.items():
+                if offset > max(base.start, known.get(topic, 0)):
+                    base = base.with_tombstone(Tombstone(topic, offset))
+            return base
+
+        self.commit(change)
+
+    def expire(self, default_hours: int) -> None:
+        """Drop what is older than its retention class says; ``default_hours`` for class 0; 0: never.
+
+        A manifest has at most some `MAX_LEFTOVERS`: the rest is dropped by later calls.
+        """
+        now_ms = self._clock.now_ms()
+
+        def before_ms(segments: Iterable[Segment]) -> dict[int, int]:
+            numbers = {number for segment in segments for number, _ in segment.classes}
+            hours = {number: number or default_hours for number in numbers}
+            return {number: now_ms - each * HOUR_MS for number, each in hours.items() if each}
+
+        number = 0
+        while number < len(self.manifest.spans):
+            span = self.manifest.spans[number]
+            segments = decode_span(self._bucket.get(span.stored.name))
+            most = MAX_LEFTOVERS - len(self.manifest.leftovers)
+            kept, gone = expired(segments, before_ms(segments), is_oldest=not number, is_newest=False, most=most)
+            if gone:
+                new = span_of(kept, self._put_span(kept)) if kept else None
+                self.commit(partial(_with_span, number=number, old=span, new=new, gone=gone))
+                if not kept:
+                    continue
+            number += 1
+
+        def change(base: Manifest) -> Manifest:
+            most = MAX_LEFTOVERS - len(base.leftovers)
+            kept, gone = expired(base.segments, before_ms(base.segments), is_oldest=not base.spans, most=most)
+            return (base.with_segments_changed(kept, gone) if gone else base).without_idle_tombstones()
+
+        self.commit(change)
+
+    def remove_leftovers(self) -> int:
+        """Remove objects that were taken out of the manifest 24 h ago; returns how many."""
+        self.check()
+        names = self.manifest.due_leftovers(self._clock.now_ms())[:_NAMES_AT_ONCE]
+        if names:
+            self._bucket.delete(names)
+            self.commit(lambda base: base.without_leftovers(names))
+        return len(names)
+
+    def sweep(self) -> int:
+        """Remove objects older than `ORPHAN_MS` that no manifest names; returns how many."""
+        self.check()
+        named = self._named()
+        before_ms = self._clock.now_ms() - ORPHAN_MS
+        manifests = f"{self._set}/{MANIFESTS}/"
+        orphans = [
+            info.name
+            for info in self._bucket.list(f"{self._set}/")
+            if info.modified_ms < before_ms and info.name not in named and not info.name.startswith(manifests)
+        ]
+        # A list may take long: nothing is removed that another owner has listed meanwhile.
+        self.check()
+        for at in range(0, len(orphans), _NAMES_AT_ONCE):
+            self._bucket.delete(orphans[at : at + _NAMES_AT_ONCE])
+        return len(orphans)
+
+    def _named(self) -> set[str]:
+        manifest = self.manifest
+        segments = [*manifest.segments]
+        for span in manifest.spans:
+            segments += decode_span(self._bucket.get(span.stored.name))
+        stored = [span.stored for span in manifest.spans] + [tail.stored for tail in manifest.tails]
+        for segment in segments:
+            stored += [segment.index, segment.keys, *(each for _, each in segment.classes)]
+        names = {each.name for each in stored} | {leftover.name for leftover in manifest.leftovers}
+        return names | ({manifest.metadata.name} if manifest.metadata else set())
+
+    # --- the log on this disk
+
+    def _compare(self, manifest: Manifest) -> None:
+        """Raise Disagrees if the log on this disk is not the one whose segments the bucket has."""
+        log, where = self._log, f"{self._bucket.url}, set {self._set}"
+        if manifest.segment_bytes != log.segment_bytes:
+            raise Disagrees(
+                f"{where} has files of {manifest.segment_bytes} bytes, and this broker mappedFileSizeCommitLog="
+                f"{log.segment_bytes}: set it to that, or give this broker another tierPath"
+            )
+        if not (manifest.segments or manifest.spans):
+            return
+        if log.end < manifest.end:
+            raise Disagrees(
+                f"the log on this disk ends at {log.end}, and {where} has it up to {manifest.end}. If this disk was"
+                " lost, stop the broker and run: mqadmin tierRestore; otherwise give this broker another tierPath"
+            )
+        if log.start > manifest.end:
+            raise Disagrees(
+                f"the log on this disk begins at {log.start}, and {where} ends at {manifest.end}: what was between is"
+                " in neither. To begin anew give this broker another tierPath; the old one can still be restored"
+            )
+        last = manifest.segments[-1] if manifest.segments else self._last_of(manifest)
+        if last.start >= log.start and self._crc(last.start, last.end) != last.crc:
+            raise Disagrees(
+                f"bytes {last.start} to {last.end} of the log on this disk are not those in {where}: see broker"
+                " verifyStore; if another log is there, give this broker another tierPath"
+            )
+
+    def _last_of(self, manifest: Manifest) -> Segment:
+        return decode_span(self._bucket.get(manifest.spans[-1].stored.name))[-1]
+
+    def _tails_agree(self) -> bool:
+        tails = self.manifest.tails
+        if not tails:
+            return True
+        if tails[0].start != self.next_start() or tails[-1].end > self._log.end:
+            return False
+        return all(self._crc(tail.start, tail.end) == tail.stored.crc for tail in tails)
+
+    def _crc(self, start: int, end: int) -> int:
+        crc = 0
+        for at in range(start, end, _PIECE_BYTES):
+            crc = crc32(self._log.read(at, min(_PIECE_BYTES, end - at)), crc)
+        return crc
+
+
+def stored_bytes(bucket: Bucket, manifest: Manifest, spans: dict[str, tuple[int, int]]) -> tuple[int, int]:
+    """(segments, bytes of their objects) in the bucket. ``spans`` keeps what is known of spans, by name."""
+
+    def of(segments: Iterable[Segment]) -> int:
+        return sum(
+            [each.index.size + each.keys.size + sum([stored.size for _, stored in each.classes]) for each in segments]
+        )
+
+    for name in [span.stored.name for span in manifest.spans if span.stored.name not in spans]:
+        try:
+            found = decode_span(bucket.get(name))
+        except NoSuchObject:
+            found = ()  # a newer manifest has another one in its place
+        spans[name] = len(found), of(found)
+    known = [spans[span.stored.name] for span in manifest.spans]
+    total = of(manifest.segments) + sum([size for _, size in known])
+    return len(manifest.segments) + sum([count for count, _ in known]), total
+
+
+def _with_span(base: Manifest, *, number: int, old: Span, new: Span | None, gone: Sequence[str]) -> Manifest:
+    """``base`` with ``new`` in place of the span ``old``, unless that has been done already."""
+    if number < len(base.spans) and base.spans[number] == old:
+        return base.with_span_changed(number, new, gone)
+    return base
+
+
+def _after(segments: Sequence[Segment], offset: int, before: Segment | None) -> tuple[Segment | None, Segment | None]:
+    for segment in segments:
+        if segment.end > offset:
+            return segment, before
+        before = segment
+    return None, before

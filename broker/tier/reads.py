@@ -1,0 +1,497 @@
+"""Messages whose files have left this disk, read from the bucket: see `OlderMessages`.
+
+Each method blocks and runs in threads of the callers. The event loop only asks `known_first` and `earliest_ms`.
+While the bucket cannot be reached, one call after each pause tries it; the others are refused at once, so that they do
+not fill the threads. A reader that goes on from where it has stopped has the next stretches read ahead.
+Neighbours: store/older.py (the interface), stretch_cache.py, taking.py, mqcommon/tier/view.py (what is where).
+"""
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import field
+from functools import partial
+from typing import TypeVar
+
+import trio
+
+from skylark.broker.part import Part
+from skylark.broker.store.filter import Filter
+from skylark.broker.store.older import OlderAway, OlderDamaged, OlderQuery, OlderRead
+from skylark.broker.store.store import MessageStore
+from skylark.broker.tier.stretch_cache import DOWNLOAD_BYTES, Piece, StretchCache, open_ring
+from skylark.broker.tier.taking import Taking
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.errors import ProtocolError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.tier.bucket import BucketAway, BucketRefused, DamagedObject, NoSuchObject
+from skylark.mqcommon.tier.manifest import Manifest
+from skylark.mqcommon.tier.records import stored_records
+from skylark.mqcommon.tier.segment_index import STRETCH_BYTES, Stretch
+from skylark.mqcommon.tier.view import Located, TierView, class_object
+from skylark.remoting.net.steps import slices
+
+logger = logging.getLogger(__name__)
+
+# How often the newest manifest is read, and after a failure.
+REFRESH_S = 30.0
+REFRESH_AGAIN_S = 5.0
+# Queues that are looked at in a turn of the event loop, and whose first offsets are found between two refreshes.
+QUEUES_AT_ONCE = 5_000
+MAX_FIRSTS = 1_000
+# What a reader of few messages downloads at once.
+SMALL_BYTES = 256 * 1024
+# The most bytes that one read looks at to find what a filter wants.
+SCAN_BYTES = 8 * 1024 * 1024
+# A reader that goes on has this many downloads read ahead, after as many reads.
+MOST_AHEAD = 4
+AHEAD_THREADS = 4
+# Reads whose ends are remembered, to know who goes on.
+MAX_READERS = 10_000
+# The pause after a failure of the bucket, and after further ones.
+LEAST_PAUSE_MS = 1_000
+MOST_PAUSE_MS = 15_000
+# Damaged objects that are remembered as logged.
+MAX_LOGGED = 1_000
+
+T = TypeVar("T")
+#: Topic and queue id.
+QueueName = tuple[str, int]
+
+
+@lazy_dataclass(slots=True)
+class ReadFigures:
+    """Since the start: reads of queues from the bucket, their messages and bytes; calls that failed."""
+
+    reads: int = 0
+    messages: int = 0
+    bytes: int = 0
+    failures: int = 0
+
+
+@lazy_dataclass(slots=True, eq=False)
+class _Reader:
+    """Who reads a queue on and on. ``turn``: the offset at which ``depth`` + 1 downloads are read ahead."""
+
+    depth: int = 0
+    turn: int = 0
+    #: Whether a thread reads ahead.
+    is_ahead: bool = False
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class _Ahead:
+    """Have the stretches of a queue from ``offset`` on, before ``end``, read ahead for ``reader``."""
+
+    queue: QueueName
+    offset: int
+    end: int
+    reader: _Reader = field(compare=False)
+
+
+class OlderReads(Part):
+    """The reads of one broker. Sets itself as ``log.older`` of ``store``.
+
+    ``cache_bytes``: of memory; ``disk_cache``: a file for what leaves the memory, and its most bytes. Nothing in the
+    file outlives this process.
+    """
+
+    def __init__(
+        self,
+        view: TierView,
+        store: MessageStore,
+        clock: Clock,
+        *,
+        cache_bytes: int,
+        disk_cache: tuple[str, int] | None = None,
+    ) -> None:
+        self.cache = StretchCache(cache_bytes, None if disk_cache is None else open_ring(*disk_cache))
+        self.figures = ReadFigures()
+        self._view = view
+        self._store = store
+        self._clock = clock
+        self._health = _Health(clock)
+        self._lock = threading.Lock()
+        # First offsets, of queues that begin later in the store. None of them is too high.
+        self._firsts: dict[QueueName, int] = {}
+        self._earliest_ms = -1
+        # Which classes each segment has: when one goes, first offsets change.
+        self._kept: Sequence[tuple[int, int]] = []
+        # By queue and offset where a read has ended.
+        self._readers: OrderedDict[tuple[str, int, int], _Reader] = OrderedDict()
+        self._logged: dict[str, None] = {}
+        self._token: trio.lowlevel.TrioToken | None = None
+        self._send_ahead, self._to_read_ahead = trio.open_memory_channel[_Ahead](AHEAD_THREADS * 4)
+        store.log.older = self
+
+    # --- the part
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Know the newest manifest, and read ahead, until cancelled."""
+        self._token = trio.lowlevel.current_trio_token()
+        task_status.started()
+        try:
+            async with trio.open_nursery() as nursery:
+                for _ in range(AHEAD_THREADS):
+                    nursery.start_soon(self._work_ahead)
+                while True:
+                    names = await self._unknown_queues()
+                    is_known = await trio.to_thread.run_sync(self._try_refresh, names, abandon_on_cancel=True)
+                    await trio.sleep(REFRESH_S if is_known else REFRESH_AGAIN_S)
+        finally:
+            self._token = None
+
+    async def close(self) -> None:
+        """Remove what the cache has on disk."""
+        self.cache.close()
+
+    async def _unknown_queues(self) -> list[QueueName]:
+        """Some of the queues whose first offsets are not known, of those that have lost messages in the store."""
+        found: list[QueueName] = []
+        for queues in slices(list(self._store.queues), QUEUES_AT_ONCE):
+            for queue in queues:
+                name = queue.topic, queue.queue_id
+                if queue.min_offset and name not in self._firsts and len(found) < MAX_FIRSTS:
+                    found.append(name)
+            await trio.lowlevel.checkpoint()
+        return found
+
+    def _try_refresh(self, names: Sequence[QueueName]) -> bool:
+        try:
+            self._call(self._refresh)
+            for topic, queue_id in names:
+                self._call(partial(self._find_first, topic, queue_id))
+        except (OlderAway, OlderDamaged):
+            return False
+        return True
+
+    def _refresh(self) -> None:
+        """Read the newest manifest, and what follows from it."""
+        manifest = self._view.refresh()
+        if manifest is None:
+            return
+        # Also a manifest that the owner of the set has created in this process.
+        manifest = self._view.manifest or manifest
+        oldest = manifest.spans[0] if manifest.spans else manifest.segments[0] if manifest.segments else None
+        self._earliest_ms = -1 if oldest is None else oldest.first_ms
+        kept = _kept(manifest)
+        if kept[: len(self._kept)] != self._kept:
+            # Something was removed: first offsets are others now.
+            for topic, queue_id in list(self._firsts):
+                self._find_first(topic, queue_id)
+        self._kept = kept
+
+    def _find_first(self, topic: str, queue_id: int) -> int | None:
+        bounds = self._view.bounds(topic, queue_id)
+        with self._lock:
+            if bounds is None:
+                self._firsts.pop((topic, queue_id), None)
+                return None
+            self._firsts[topic, queue_id] = bounds[0]
+            return bounds[0]
+
+    # --- from memory
+
+    @property
+    def earliest_ms(self) -> int:
+        return self._earliest_ms
+
+    def known_first(self, topic: str, queue_id: int) -> int | None:
+        return self._firsts.get((topic, queue_id))
+
+    @property
+    def problem(self) -> str:
+        """Why the bucket cannot be read now; "" if it can, as far as known."""
+        return self._health.problem
+
+    # --- what the store asks
+
+    def first_offset(self, topic: str, queue_id: int, local: int) -> int:
+        first = self._call(partial(self._find_first, topic, queue_id))
+        return local if first is None else min(first, local)
+
+    def read(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        end: int,
+        max_count: int,
+        max_bytes: int,
+        wanted: Filter,
+        unwraps: bool,
+    ) -> OlderRead:
+        hides = partial(self._view.hides, topic)
+        taking = partial(Taking, topic, offset, end, max_count, max_bytes, wanted, unwraps=unwraps, hides=hides)
+        result = self._call(lambda: self._read((topic, queue_id), offset, end, max_bytes, taking()))
+        with self._lock:
+            self.figures.reads += 1
+            self.figures.messages += result.messages
+            self.figures.bytes += len(result.records)
+        if not result.is_gone and result.next_offset < end:
+            self._note_reader((topic, queue_id), offset, result.next_offset, end)
+        return result
+
+    def store_time(self, topic: str, queue_id: int, offset: int) -> int:
+        try:
+            return self._call(lambda: self._store_time(topic, queue_id, offset))
+        except (OlderAway, OlderDamaged):
+            return -1
+
+    def offset_by_time(self, topic: str, queue_id: int, end: int, timestamp_ms: int, upper: bool) -> int:
+        # The last message at or before a time is the one before the first message after that time.
+        wanted_ms = timestamp_ms + 1 if upper else timestamp_ms
+        found = self._call(lambda: self._view.offset_by_time(topic, queue_id, wanted_ms))
+        offset = end if found is None else min(found, end)
+        return max(offset - 1, self.first_offset(topic, queue_id, end)) if upper else offset
+
+    def record_at(self, physical_offset: int) -> bytes | None:
+        return self._call(lambda: self._view.record_at(physical_offset))
+
+    def with_key(self, query: OlderQuery) -> list[bytes]:
+        return self._call(
+            lambda: self._view.with_key(
+                query.topic,
+                query.key,
+                query.begin_ms,
+                query.end_ms,
+                query.max_num,
+                unique=query.unique,
+                now_ms=self._clock.now_ms(),
+                before=query.before,
+            )
+        )
+
+    # --- reads of queues
+
+    def _located(self, queue: QueueName, offset: int) -> Located | None:
+        """The segment with the first message at or after ``offset``."""
+        located = self._view.locate(*queue, offset)
+        if located is None:
+            # The newest files may have left the disk since the last look at the bucket.
+            self._refresh()
+            located = self._view.locate(*queue, offset)
+        return located
+
+    def _read(self, queue: QueueName, offset: int, end: int, max_bytes: int, taking: Taking) -> OlderRead:
+        located = self._located(queue, offset)
+        if located is None:
+            return OlderRead(end, is_gone=True)
+        if queue not in self._firsts:
+            self._find_first(*queue)
+        if offset < located.row.first_offset:
+            first = self._find_first(*queue)
+            if first is None or offset < first:
+                return OlderRead(end if first is None else min(first, end), is_gone=True)
+        # Up to the next segment, and what is looked at: a filter may want none of the messages in the first stretches.
+        stop, looked = min(located.row.next_offset, end), 0
+        size = min(max(max_bytes, SMALL_BYTES), DOWNLOAD_BYTES)
+        while offset < stop and not taking.is_full and not taking.has_messages and looked < SCAN_BYTES:
+            group, offset = self._next_stretches(located, offset, stop, size)
+            for data in self._bytes_of(located, group):
+                taking.add(data)
+                looked += len(data)
+                if taking.is_full:
+                    break
+            else:
+                # There may be no messages up to the next stretch, or the next segment.
+                taking.next_offset = offset = max(taking.next_offset, offset)
+            size = DOWNLOAD_BYTES
+        return taking.result
+
+    def _next_stretches(self, located: Located, offset: int, stop: int, size: int) -> tuple[Sequence[Stretch], int]:
+        """(the stretches with the messages from ``offset`` on, some ``size`` bytes, the offset after them)."""
+        row = located.row
+        # One stretch more, which tells where the others end. A segment may have many thousands.
+        near = offset + max((size + 2 * STRETCH_BYTES) * (row.next_offset - row.first_offset) // row.size, 1)
+        found = self._view.stretches(located, offset, min(near, stop))
+        group = _first_bytes(found, size)
+        if len(group) < len(found):
+            return group, found[len(group)].first_offset
+        return group, min(near, stop)
+
+    def _bytes_of(self, located: Located, stretches: Sequence[Stretch]) -> list[bytes]:
+        """The bytes of stretches that follow each other, from the cache or the bucket."""
+        by_position, pieces = _pieces(located, stretches)
+        return self.cache.get(pieces, partial(self._download, located, by_position))
+
+    def _download(self, located: Located, by_position: dict[int, Stretch], pieces: Sequence[Piece]) -> bytes:
+        return self._view.read(located, [by_position[piece.position] for piece in pieces])
+
+    def _store_time(self, topic: str, queue_id: int, offset: int) -> int:
+        located = self._located((topic, queue_id), offset)
+        if located is None:
+            return -1
+        for data in self._bytes_of(located, self._view.stretches(located, offset, offset + 1)):
+            for record in stored_records(data):
+                if record.queue_offset <= offset < record.queue_offset + record.messages:
+                    return -1 if self._view.hides(topic, record.physical_offset) else record.store_ms
+        return -1
+
+    # --- reading ahead
+
+    def _note_reader(self, queue: QueueName, offset: int, next_offset: int, end: int) -> None:
+        """Have what follows read ahead, if a reader has gone on."""
+        with self._lock:
+            known = self._readers.pop((*queue, offset), None)
+            reader = self._readers[*queue, next_offset] = known or _Reader()
+            if len(self._readers) > MAX_READERS:
+                self._readers.popitem(last=False)
+            token = self._token
+            if known is None or token is None or reader.is_ahead or next_offset < reader.turn:
+                return
+            reader.is_ahead = True
+        with suppress(trio.RunFinishedError):
+            token.run_sync_soon(self._ask_ahead, _Ahead(queue, next_offset, end, reader))
+
+    def _ask_ahead(self, ahead: _Ahead) -> None:
+        try:
+            self._send_ahead.send_nowait(ahead)
+        except trio.WouldBlock:
+            ahead.reader.is_ahead = False  # the threads have enough to do
+
+    async def _work_ahead(self) -> None:
+        async for ahead in self._to_read_ahead:
+            await trio.to_thread.run_sync(self._read_ahead, ahead, abandon_on_cancel=True)
+
+    def _read_ahead(self, ahead: _Ahead) -> None:
+        try:
+            self._call(lambda: self._read_next(ahead))
+        except (OlderAway, OlderDamaged):
+            pass  # the reader meets the same when it comes there
+        finally:
+            ahead.reader.is_ahead = False
+
+    def _read_next(self, ahead: _Ahead) -> None:
+        """Read the next downloads of a queue, one more than the last time."""
+        reader, offset = ahead.reader, ahead.offset
+        reader.depth = min(reader.depth + 1, MOST_AHEAD)
+        left = reader.depth
+        for _ in range(reader.depth + MOST_AHEAD):
+            located = self._view.locate(*ahead.queue, offset)
+            if located is None or located.row.first_offset >= ahead.end:
+                break
+            begin = max(offset, located.row.first_offset)
+            group, offset = self._next_stretches(located, begin, located.row.next_offset, DOWNLOAD_BYTES)
+            by_position, pieces = _pieces(located, group)
+            if self.cache.has(pieces):
+                continue
+            if not left or not self.cache.read_ahead(pieces, partial(self._download, located, by_position)):
+                break
+            left -= 1
+            if left >= reader.depth // 2:
+                # When the reader comes to the middle.
+                reader.turn = max(group[0].first_offset, ahead.offset + 1)
+
+    # --- failures
+
+    def _call(self, attempt: Callable[[], T]) -> T:
+        """The result of ``attempt``, which may run twice. OlderAway, OlderDamaged."""
+        is_probe = self._health.check()
+        try:
+            try:
+                if self._view.manifest is None:
+                    self._refresh()
+                result = attempt()
+            except NoSuchObject:
+                # Retention, or a removal of a deleted topic, may have replaced the object since the last look.
+                self._refresh()
+                result = attempt()
+        except (NoSuchObject, DamagedObject, ProtocolError) as error:
+            self._health.succeeded()
+            raise self._damaged(error) from error
+        except (BucketAway, BucketRefused) as error:
+            with self._lock:
+                self.figures.failures += 1
+            raise self._health.failed(error, is_probe=is_probe) from error
+        self._health.succeeded()
+        return result
+
+    def _damaged(self, error: Exception) -> OlderDamaged:
+        text = f"old messages in the bucket cannot be read, as they are missing or damaged: {error}"
+        with self._lock:
+            self.figures.failures += 1
+            is_new = text not in self._logged and len(self._logged) < MAX_LOGGED
+            if is_new:
+                self._logged[text] = None
+        if is_new:
+            logger.error("%s. To examine the bucket, run: mqadmin tierVerify", text)
+        return OlderDamaged(text)
+
+
+class _Health:
+    """Whether the bucket answers. After a failure nobody asks it for a while; after further failures for longer."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.problem = ""
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._pause_ms = 0
+        self._until_ms = 0
+
+    def check(self) -> bool:
+        """OlderAway during a pause. After it one caller tries the bucket (True) while others are refused."""
+        with self._lock:
+            if not self.problem:
+                return False
+            now_ms = self._clock.monotonic_ms()
+            if now_ms < self._until_ms:
+                raise _away(self.problem)
+            self._until_ms = now_ms + MOST_PAUSE_MS
+            return True
+
+    def failed(self, error: Exception, *, is_probe: bool) -> OlderAway:
+        """Begin a pause, or after a probe a longer one; returns what the caller raises."""
+        with self._lock:
+            is_first = not self.problem
+            self.problem = str(error)
+            if is_first or is_probe:
+                self._pause_ms = LEAST_PAUSE_MS if is_first else min(2 * self._pause_ms, MOST_PAUSE_MS)
+                self._until_ms = self._clock.monotonic_ms() + self._pause_ms
+        if is_first:
+            what = "old messages cannot be read from the bucket, their readers wait"
+            if isinstance(error, BucketRefused):
+                logger.error("%s: %s. Give the broker's credentials the right to read its objects", what, error)
+            else:
+                logger.warning("%s: %s", what, error)
+        return _away(str(error))
+
+    def succeeded(self) -> None:
+        """The bucket has answered."""
+        with self._lock:
+            was_away, self.problem = bool(self.problem), ""
+        if was_away:
+            logger.info("old messages can be read from the bucket again")
+
+
+def _away(problem: str) -> OlderAway:
+    return OlderAway(f"it cannot be read now: {problem}")
+
+
+def _kept(manifest: Manifest) -> Sequence[tuple[int, int]]:
+    """What retention and deletions have left, as a sequence that only grows while they leave all."""
+    spans = [(span.start, span.stored.crc) for span in manifest.spans]
+    deleted = [(each.physical_offset, len(each.topic)) for each in manifest.tombstones]
+    return [*deleted, *spans, *[(segment.start, len(segment.classes)) for segment in manifest.segments]]
+
+
+def _pieces(located: Located, stretches: Sequence[Stretch]) -> tuple[dict[int, Stretch], list[Piece]]:
+    """(the stretches by position, their pieces)."""
+    if not stretches:
+        return {}, []
+    name = class_object(located)
+    by_position = {stretch.position: stretch for stretch in stretches}
+    return by_position, [Piece(name, stretch.position, stretch.size, stretch.crc) for stretch in stretches]
+
+
+def _first_bytes(stretches: Sequence[Stretch], most: int) -> Sequence[Stretch]:
+    """The first stretches, ``most`` bytes in all, but at least one."""
+    size = 0
+    for number, stretch in enumerate(stretches):
+        # A stretch may be a little longer than the others.
+        size += min(stretch.size, STRETCH_BYTES)
+        if size > most and number:
+            return stretches[:number]
+    return stretches

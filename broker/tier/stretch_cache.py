@@ -1,0 +1,341 @@
+"""Stretches of records that were read from the bucket: in memory, then on disk. Thread-safe; reads block.
+
+A stretch is in memory once, however many readers want it: the first one downloads it, the others wait. Room is made
+before a download begins, so memory holds no more than the cache's bytes. A download ends in the cache even if its
+reader has left. Stretches that were read ahead take half of the memory at most: else readers of many queues would drop
+what the others are about to read.
+What leaves the memory goes to the disk, if there is a place for it: a file that is written round and round. Its bytes
+are compared with their CRC, and a start begins with an empty file.
+Neighbours: reads.py (asks), mqcommon/tier/view.py (reads the bucket).
+"""
+
+import logging
+import os
+import threading
+import zlib
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.tier.bucket import BucketAway
+
+logger = logging.getLogger(__name__)
+
+#: The most bytes of one download.
+DOWNLOAD_BYTES = 4 * 1024 * 1024
+# What an entry takes besides its bytes.
+_ENTRY_BYTES = 400
+# How long a reader waits for room, or for the download of another reader.
+_WAIT_S = 30.0
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Piece:
+    """A stretch of object ``name``: ``size`` bytes from ``position`` on, whose CRC-32 is ``crc``."""
+
+    name: str
+    position: int
+    size: int
+    crc: int
+
+
+#: Reads pieces that follow each other in their object, and compares their CRCs.
+Download = Callable[[Sequence[Piece]], bytes]
+
+
+@lazy_dataclass(slots=True)
+class CacheFigures:
+    """What the cache has done: pieces that were in memory or on disk, and pieces and bytes that were downloaded."""
+
+    hits: int = 0
+    disk_hits: int = 0
+    misses: int = 0
+    downloaded_bytes: int = 0
+
+
+class _Flight:
+    """A piece that some thread downloads. ``data``: None until it is there, and if the download failed."""
+
+    __slots__ = ("data", "is_over")
+
+    def __init__(self) -> None:
+        self.data: bytes | None = None
+        self.is_over = False
+
+
+class StretchCache:
+    """At most ``max_bytes`` of pieces in memory, and those of ``disk``."""
+
+    def __init__(self, max_bytes: int, disk: "DiskRing | None" = None) -> None:
+        self.figures = CacheFigures()
+        self._max_bytes = max_bytes
+        self._disk = disk
+        self._pieces: OrderedDict[Piece, bytes] = OrderedDict()
+        # Read ahead, and not asked for yet.
+        self._ahead: dict[Piece, None] = {}
+        self._ahead_bytes = 0
+        self._flights: dict[Piece, _Flight] = {}
+        self._used = 0
+        # Bytes for which room was made, and which are not in memory yet.
+        self._coming = 0
+        # Guards all of these; notified when a download is over.
+        self._changed = threading.Condition()
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes in memory, and those that are being downloaded."""
+        return self._used + self._coming
+
+    def get(self, pieces: Sequence[Piece], download: Download) -> list[bytes]:
+        """The bytes of ``pieces``, which follow each other. Raises what ``download`` raises, and BucketAway."""
+        found: dict[Piece, bytes] = {}
+        while len(found) < len(pieces):
+            wanted = [piece for piece in pieces if piece not in found]
+            self._from_memory(wanted, found)
+            mine, others = self._claim([piece for piece in wanted if piece not in found])
+            self._fetch(mine, download, found)
+            self._wait(others, found)
+        return [found[piece] for piece in pieces]
+
+    def has(self, pieces: Sequence[Piece]) -> bool:
+        """Whether all ``pieces`` are in memory, or being downloaded."""
+        with self._changed:
+            return all(piece in self._pieces or piece in self._flights for piece in pieces)
+
+    def read_ahead(self, pieces: Sequence[Piece], download: Download) -> bool:
+        """Have ``pieces`` in memory soon; returns False if there is no room for them now."""
+        with self._changed:
+            lacking = [piece for piece in pieces if piece not in self._pieces and piece not in self._flights]
+            size = sum([piece.size for piece in lacking])
+            if self._ahead_bytes + size > self._max_bytes // 2 or self._coming + size > self._max_bytes // 2:
+                return False
+        mine, _ = self._claim(lacking)
+        self._fetch(mine, download, {}, ahead=True)
+        return True
+
+    def _from_memory(self, wanted: Sequence[Piece], found: dict[Piece, bytes]) -> None:
+        with self._changed:
+            for piece in wanted:
+                data = self._pieces.get(piece)
+                if data is not None:
+                    self._pieces.move_to_end(piece)
+                    self._note_used(piece)
+                    self.figures.hits += 1
+                    found[piece] = data
+
+    def _claim(self, wanted: Sequence[Piece]) -> tuple[list[Piece], list[tuple[Piece, _Flight]]]:
+        """(pieces that the caller has to fetch, those that other threads fetch)."""
+        mine: list[Piece] = []
+        others: list[tuple[Piece, _Flight]] = []
+        with self._changed:
+            for piece in wanted:
+                if piece in self._pieces:
+                    continue  # since a moment ago: the caller looks again
+                flight = self._flights.get(piece)
+                if flight is None:
+                    self._flights[piece] = _Flight()
+                    mine.append(piece)
+                else:
+                    others.append((piece, flight))
+        return mine, others
+
+    def _fetch(
+        self, pieces: list[Piece], download: Download, found: dict[Piece, bytes], *, ahead: bool = False
+    ) -> None:
+        """Fetch pieces of which the caller has the flights, run by run."""
+        left = pieces
+        try:
+            while left:
+                run = _first_run(left)
+                self._fetch_run(run, download, found, ahead=ahead)
+                left = left[len(run) :]
+        finally:
+            self._give_up(left)
+
+    def _fetch_run(self, run: Sequence[Piece], download: Download, found: dict[Piece, bytes], *, ahead: bool) -> None:
+        size = sum([piece.size + _ENTRY_BYTES for piece in run])
+        self._make_room(size)
+        try:
+            parts = on_disk = self._from_disk(run)
+            if parts is None:
+                data = download(run)
+                parts, at = [], 0
+                for piece in run:
+                    parts.append(data[at : at + piece.size])
+                    at += piece.size
+        except BaseException:
+            with self._changed:
+                self._coming -= size
+            raise
+        with self._changed:
+            self._coming -= size
+            self._used += size
+            self._count(run, is_downloaded=on_disk is None)
+            for piece, part in zip(run, parts, strict=True):
+                self._pieces[piece] = part
+                found[piece] = part
+                flight = self._flights.pop(piece)
+                flight.data, flight.is_over = part, True
+                if ahead:
+                    self._ahead[piece] = None
+                    self._ahead_bytes += piece.size
+            while self._used > self._max_bytes:  # one download is larger than the cache
+                self._drop_oldest()
+            self._changed.notify_all()
+
+    def _from_disk(self, run: Sequence[Piece]) -> list[bytes] | None:
+        """The bytes of all these pieces; None if the disk does not have them all."""
+        if self._disk is None:
+            return None
+        parts: list[bytes] = []
+        for piece in run:
+            data = self._disk.get(piece)
+            if data is None:
+                return None
+            parts.append(data)
+        return parts
+
+    def _count(self, run: Sequence[Piece], *, is_downloaded: bool) -> None:
+        figures = self.figures
+        if is_downloaded:
+            figures.misses += len(run)
+            figures.downloaded_bytes += sum([piece.size for piece in run])
+        else:
+            figures.disk_hits += len(run)
+
+    def _give_up(self, pieces: Sequence[Piece]) -> None:
+        """The caller could not fetch these pieces: those who wait for them try themselves."""
+        with self._changed:
+            for piece in pieces:
+                self._flights.pop(piece).is_over = True
+            self._changed.notify_all()
+
+    def _wait(self, others: Sequence[tuple[Piece, _Flight]], found: dict[Piece, bytes]) -> None:
+        for piece, flight in others:
+            with self._changed:
+                while not flight.is_over:
+                    if not self._changed.wait(_WAIT_S):
+                        raise BucketAway(f"another reader's download of {piece.name} takes longer than {_WAIT_S:.0f} s")
+                self._note_used(piece)
+                if flight.data is not None:
+                    self.figures.hits += 1
+                    found[piece] = flight.data
+
+    def _make_room(self, size: int) -> None:
+        """Drop the pieces that were used least lately, until ``size`` more bytes fit; waits while downloads have it."""
+        dropped: list[tuple[Piece, bytes]] = []
+        with self._changed:
+            while self._used + self._coming + size > self._max_bytes:
+                if self._pieces:
+                    dropped.append(self._drop_oldest())
+                elif not self._coming:
+                    break  # larger than the cache
+                elif not self._changed.wait(_WAIT_S):
+                    raise BucketAway("the memory for what comes from the bucket is in use by downloads")
+            self._coming += size
+        if self._disk is not None:
+            for piece, data in dropped:
+                self._disk.put(piece, data)
+
+    def _drop_oldest(self) -> tuple[Piece, bytes]:
+        piece, data = self._pieces.popitem(last=False)
+        self._used -= piece.size + _ENTRY_BYTES
+        self._note_used(piece)
+        return piece, data
+
+    def _note_used(self, piece: Piece) -> None:
+        if piece in self._ahead:
+            del self._ahead[piece]
+            self._ahead_bytes -= piece.size
+
+    def close(self) -> None:
+        """Remove the file on disk."""
+        if self._disk is not None:
+            self._disk.close()
+
+
+def open_ring(path: str, max_bytes: int) -> "DiskRing | None":
+    """A `DiskRing`; None if the file cannot be made, which is logged."""
+    try:
+        return DiskRing(path, max_bytes)
+    except OSError as error:
+        logger.warning("nothing that was read from the bucket is kept on disk: %s", error)
+        return None
+
+
+def _first_run(pieces: Sequence[Piece]) -> Sequence[Piece]:
+    """The first pieces, which follow each other, up to `DOWNLOAD_BYTES`; always at least one."""
+    size = pieces[0].size
+    for number, (before, piece) in enumerate(pairwise(pieces), 1):
+        size += piece.size
+        if piece.position != before.position + before.size or size > DOWNLOAD_BYTES:
+            return pieces[:number]
+    return pieces
+
+
+class DiskRing:
+    """Pieces in a file of at most ``max_bytes``; the oldest are overwritten. For any thread.
+
+    The bytes are lost with the process: `DiskRing` begins with an empty file, and `close` removes it.
+    """
+
+    def __init__(self, path: str, max_bytes: int) -> None:
+        """Raises OSError."""
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        self._path = path
+        self._max_bytes = max_bytes
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        self._places: dict[Piece, int] = {}
+        # (where it begins, piece), in the order in which they will be overwritten.
+        self._order: deque[tuple[int, Piece]] = deque()
+        self._at = 0
+        self._lock = threading.Lock()
+        self._is_failing = False
+
+    def get(self, piece: Piece) -> bytes | None:
+        """The bytes of a piece; None if they are not there, or were overwritten meanwhile."""
+        with self._lock:
+            at = self._places.get(piece)
+            if at is None or self._file < 0:
+                return None
+            try:
+                data = os.pread(self._file, piece.size, at)
+            except OSError:
+                return None
+        return data if len(data) == piece.size and zlib.crc32(data) == piece.crc else None
+
+    def put(self, piece: Piece, data: bytes) -> None:
+        """Keep a piece, if it is not there already. A disk that takes no bytes is logged, and nothing is kept."""
+        with self._lock:
+            if piece in self._places or piece.size > self._max_bytes or self._file < 0:
+                return
+            if self._at + piece.size > self._max_bytes:
+                self._drop_between(self._at, self._max_bytes)
+                self._at = 0
+            end = self._at + piece.size
+            self._drop_between(self._at, end)
+            try:
+                os.pwrite(self._file, data, self._at)
+            except OSError as error:
+                if not self._is_failing:
+                    logger.warning("%s keeps nothing that was read from the bucket: %s", self._path, error)
+                self._is_failing = True
+                return
+            self._is_failing = False
+            self._places[piece] = self._at
+            self._order.append((self._at, piece))
+            self._at = end
+
+    def _drop_between(self, start: int, end: int) -> None:
+        # What will be overwritten next is at the front: the order is that of the places, round and round.
+        while self._order and start <= self._order[0][0] < end:
+            del self._places[self._order.popleft()[1]]
+
+    def close(self) -> None:
+        """Remove the file."""
+        with self._lock:
+            if self._file >= 0:
+                os.close(self._file)
+                self._file = -1
+                os.remove(self._path)

@@ -1,0 +1,80 @@
+"""What the broker asks of whoever makes the objects of a file of the log, and why that may be impossible."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from skylark.mqcommon.errors import SkylarkError
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.tier.manifest import Segment, StoredObject
+
+
+class DamagedFile(SkylarkError):
+    """A file of the log is damaged, so it must not go to the bucket. ``blocks``: physical offsets, if known."""
+
+    def __init__(self, reason: str, blocks: Sequence[int] = ()) -> None:
+        super().__init__(reason, blocks)
+        self.reason = reason
+        self.blocks = blocks
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class UploadTask:
+    """One file of the log: ``size`` bytes from the physical offset ``start`` on.
+
+    ``epoch``: of the owner. ``unique``: random text. ``classes``: the retention class of each topic that has another
+    one than 0. ``before``: the index of the segment before. ``tombstones``: topic -> physical offset. ``kept_from``:
+    where the bucket begins. ``crcs``: CRC-32 of each block of ``block_bytes``, -1 if the block is not sealed.
+    """
+
+    broker_set: str
+    start: int
+    size: int
+    epoch: int
+    unique: str
+    classes: Mapping[str, int]
+    before: StoredObject | None
+    tombstones: Mapping[str, int]
+    kept_from: int
+    block_bytes: int
+    crcs: Sequence[int]
+
+
+class Uploader(Protocol):
+    """Makes the objects of files, and reads them back."""
+
+    async def upload(self, path: str, task: UploadTask) -> Segment:
+        """Upload the file at ``path``. Raises DamagedFile and BucketError."""
+
+    async def purge(self, segment: Segment, task: UploadTask) -> Segment | None:
+        """``segment`` without the records that ``task.tombstones`` cover; None if it has none. Raises BucketError."""
+
+    async def rest(self) -> None:
+        """There is nothing to upload for now."""
+
+
+def task_to_wire(task: UploadTask) -> list[Any]:
+    """For CBOR."""
+    before = task.before
+    return [
+        task.broker_set,
+        task.start,
+        task.size,
+        task.epoch,
+        task.unique,
+        dict(task.classes),
+        None if before is None else [before.name, before.size, before.crc],
+        dict(task.tombstones),
+        task.kept_from,
+        task.block_bytes,
+        list(task.crcs),
+    ]
+
+
+def task_from_wire(rows: Sequence[Any]) -> UploadTask:
+    """The way back."""
+    values = list(rows)
+    values[6] = None if values[6] is None else StoredObject(*values[6])
+    return UploadTask(*values)

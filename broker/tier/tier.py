@@ -1,0 +1,496 @@
+"""The part that keeps a set's log in a bucket: what is uploaded when, and how far files may leave this disk.
+
+The master of the set is the owner: it claims the set, uploads one closed file of the log after the other, copies the
+open file and the metadata at intervals, and removes what has expired. Another broker of the set reads the manifests.
+Invariant: `uploaded_to` rises only to the end of a segment whose objects, and whose manifest, were read back. No file
+that ends after it is removed from this disk (tasks/clean.py). When the bucket is away, everything waits but sends.
+Neighbours: owner.py (the steps), tasks.py (what an uploader does), child.py (the one that is used).
+"""
+
+import logging
+import random
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol, TypeVar
+
+import trio
+
+from skylark.broker.options import BrokerOptions
+from skylark.broker.part import Part
+from skylark.broker.replication.role import Role, RoleMachine
+from skylark.broker.store.retention import HOUR_MS
+from skylark.broker.store.store import MessageStore
+from skylark.broker.store.sums.block_sums import BLOCK_BYTES
+from skylark.broker.tier.owner import Disagrees, SetOwner, stored_bytes
+from skylark.broker.tier.tasks import DamagedFile, Uploader, UploadTask
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.signal import Signal
+from skylark.mqcommon.tier.bucket import Bucket, BucketError, BucketRefused
+from skylark.mqcommon.tier.manifest import Manifest, Segment, Span
+from skylark.mqcommon.tier.manifests import Deposed
+from skylark.mqcommon.tier.opening import probe
+from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.requests.tier import FOLLOWER, OWNER, STARTING, STOPPED, TierStatus
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# How often the owner looks for a closed file, and others for a new manifest.
+LOOK_S, FOLLOW_S = 1.0, 30.0
+# The pause after a failure: the first, and the longest.
+FIRST_RETRY_S, MAX_RETRY_S = 1.0, 60.0
+# After this time without a file to upload the uploader rests.
+REST_MS = 30_000
+_RETENTION_MS, _SWEEP_MS = HOUR_MS, 7 * 24 * HOUR_MS
+
+
+class TierView(Protocol):
+    """What readers see of the set; for any thread."""
+
+    def use(self, manifest: Manifest) -> None:
+        """Read by this manifest from now on."""
+
+    def refresh(self) -> Manifest | None:
+        """Read by the newest manifest from now on; returns it."""
+
+
+class MetadataSource(Protocol):
+    """Makes copies of the metadata."""
+
+    async def make(self) -> bytes | None:
+        """The bytes of a copy; None if nothing has changed since the one that is in the bucket."""
+
+    def stored(self) -> None:
+        """The last copy is in the bucket."""
+
+
+@lazy_dataclass(frozen=True)
+class TierSources:
+    """What the tier needs to know of the broker.
+
+    ``limit``: bytes of the log before it are on disk, confirmed, and on all slaves that are in sync. ``may_write``:
+    whether this broker is the master, and no other one was elected. ``term``: of the election; None where nobody is
+    elected. ``classes``: the retention classes of topics that have another one than 0. ``deletions``: deleted topics,
+    with the end of the log at that time. ``metadata`` makes copies of topics, groups and offsets. ``suspect`` is told
+    which blocks of the log are damaged.
+    """
+
+    limit: Callable[[], int]
+    may_write: Callable[[], bool]
+    term: Callable[[], int | None]
+    classes: Callable[[], Mapping[str, int]]
+    deletions: Callable[[], Mapping[str, int]]
+    metadata: MetadataSource
+    suspect: Callable[[Sequence[int]], None]
+
+
+class StoreLog:
+    """The log of a store as `LocalLog`."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._log = store.log
+
+    @property
+    def start(self) -> int:
+        """Where the first file begins."""
+        return self._log.start
+
+    @property
+    def end(self) -> int:
+        """Where the last record ends."""
+        return self._log.raw_end
+
+    @property
+    def segment_bytes(self) -> int:
+        """The size of a file."""
+        return self._log.chain.segment_bytes
+
+    def read(self, offset: int, size: int) -> bytes:
+        """``size`` bytes of one file; fewer where the log has no more."""
+        return self._log.chain.read_file(offset, size)
+
+
+async def in_thread(call: Callable[..., Any], *args: Any) -> Any:
+    """The result of a call that blocks; a thread that is not waited for any more goes on."""
+    return await trio.to_thread.run_sync(call, *args, abandon_on_cancel=True)
+
+
+class Tier(Part):
+    """The tier of one broker. ``bucket`` may be called from any thread."""
+
+    def __init__(
+        self,
+        bucket: Bucket,
+        broker_set: str,
+        view: TierView,
+        store: MessageStore,
+        role: RoleMachine,
+        options: BrokerOptions,
+        clock: Clock,
+        uploader: Uploader,
+        sources: TierSources,
+        run_sync: Callable[..., Awaitable[Any]] = in_thread,
+    ) -> None:
+        """``run_sync`` calls a function that blocks, with its arguments."""
+        self.bucket = bucket
+        self.broker_set = broker_set
+        self._view = view
+        self._store = store
+        self._log = StoreLog(store)
+        self._role = role
+        self._options = options
+        self._clock = clock
+        self._uploader = uploader
+        self._sources = sources
+        self._run_sync = run_sync
+        #: Files of the log that end at or before this offset are in the bucket and were read back.
+        self.uploaded_to = 0
+        self.manifest: Manifest | None = None
+        self._owner: SetOwner | None = None
+        self._is_probed = False
+        # A segment whose objects are in the bucket, and that no manifest lists yet.
+        self._pending: Segment | None = None
+        self._noted: Mapping[str, int] = {}
+        # The next claim begins a new generation.
+        self._takes_over = False
+        # Segments from this offset on are not purged yet; None: no purge was asked for.
+        self._purge_at: int | None = None
+        # When what is due next, by the monotonic clock.
+        self._tail_ms = self._retention_ms = self._sweep_ms = self._rest_ms = 0
+        # --- failures
+        self._problem = ""
+        self._problem_ms = 0
+        self._tries = 0
+        # Nothing is tried before this time; with `_is_stopped` not before the role changes.
+        self._retry_ms = 0
+        self._is_stopped = False
+        # --- for the status
+        self._uploads = self._upload_messages = self._upload_bytes = self._upload_ms = self._metadata_ms = 0
+        self._spans: dict[str, tuple[int, int]] = {}
+        self._in_bucket = 0, 0
+        self._wake = Signal()
+        self._step_scope = trio.CancelScope()
+        role.observe(self._role_changed)
+
+    # --- the loop
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Run until cancelled. Never waits for the bucket before it counts as started."""
+        task_status.started()
+        try:
+            while True:
+                wait_s = 0.0
+                with trio.CancelScope() as self._step_scope:
+                    wait_s = await self.step()
+                with trio.move_on_after(wait_s):
+                    await self._wake.wait()
+        finally:
+            await self._uploader.rest()
+
+    async def close(self) -> None:
+        """Let the bucket's connections go."""
+        await trio.to_thread.run_sync(self.bucket.close)
+
+    def _role_changed(self, before: Role, now: Role) -> None:
+        if before.is_master != now.is_master:
+            self._is_stopped = False
+            self._owner = self._pending = self._purge_at = None
+            self._retry_ms = 0
+            self._step_scope.cancel()
+            self._wake.set()
+
+    async def step(self) -> float:
+        """Do what is due next; returns after how many seconds there may be more to do."""
+        if (left_ms := self._retry_ms - self._clock.monotonic_ms()) > 0:
+            return left_ms / 1000
+        try:
+            wait_s = await self._step()
+        except Deposed as error:
+            self._stopped()
+            if self._sources.term() is None:
+                text = f"{error}: two brokers that are both the master called {self.broker_set}: stop one, restart this"
+                self._failed(text, logging.ERROR)
+            else:
+                self._failed(str(error), logging.WARNING)
+            return FOLLOW_S
+        except Disagrees as error:
+            self._stopped()
+            self.uploaded_to = 0  # nothing is removed
+            self._failed(str(error), logging.ERROR)
+            return FOLLOW_S
+        except (DamagedFile, OSError, BucketRefused) as error:
+            if isinstance(error, DamagedFile):
+                self._sources.suspect(error.blocks)
+            self._failed(str(error), logging.ERROR)
+            self._retry_in(MAX_RETRY_S)
+            return MAX_RETRY_S
+        except BucketError as error:
+            self._failed(str(error), logging.WARNING)
+            self._tries += 1
+            pause_s: float = min(FIRST_RETRY_S * 2.0 ** (self._tries - 1), MAX_RETRY_S) * random.uniform(0.5, 1)
+            self._retry_in(pause_s)
+            return pause_s
+        if not self._is_stopped:
+            self._succeeded()
+        return wait_s
+
+    async def _step(self) -> float:
+        if not self._sources.may_write():
+            self._owner = self._pending = None
+            await self._follow()
+            return FOLLOW_S
+        if self._is_stopped:
+            return FOLLOW_S
+        if self._owner is None:
+            await self._claim()
+            return 0.0
+        if await self._upload_next(self._owner):
+            return 0.0
+        await self._do_due(self._owner)
+        if await self._purge_next(self._owner):
+            return 0.0
+        return LOOK_S
+
+    async def _call(self, function: Callable[..., T], *args: Any) -> T:
+        result: T = await self._run_sync(function, *args)
+        return result
+
+    # --- failures
+
+    def _stopped(self) -> None:
+        self._owner = self._pending = None
+        self._is_stopped = True
+
+    def _failed(self, text: str, level: int) -> None:
+        if not self._problem:
+            self._problem_ms = self._clock.now_ms()
+        if not self._problem or (level > logging.WARNING and text != self._problem):
+            what = "nothing is uploaded" if self._role.now.is_master else "the bucket is not read"
+            logger.log(level, "tier: %s, and no file that is not in the bucket leaves this disk: %s", what, text)
+        self._problem = text
+
+    def _retry_in(self, seconds: float) -> None:
+        self._retry_ms = self._clock.monotonic_ms() + int(seconds * 1000)
+
+    def _succeeded(self) -> None:
+        if self._problem:
+            seconds = (self._clock.now_ms() - self._problem_ms) / 1000
+            logger.info("tier: %s works again, after %.0f s", self.bucket.url, seconds)
+        self._problem, self._tries = "", 0
+
+    @property
+    def problem(self) -> str:
+        """Why nothing is written to the bucket, or read from it; "" if it is."""
+        return self._problem
+
+    def why_kept(self) -> str:
+        """Why files of the log must stay on this disk; "" if none waits for the bucket."""
+        waiting = self._closed_to() - max(self.uploaded_to, self._log.start)
+        if waiting <= 0 and not self._problem:
+            return ""
+        why = f": {self._problem}" if self._problem else ""
+        return f"{max(waiting, 0):,} bytes of full files are not in {self.bucket.url} yet{why}"
+
+    def _closed_to(self) -> int:
+        size = self._log.segment_bytes
+        return self._sources.limit() // size * size
+
+    # --- what others have written
+
+    async def _follow(self) -> None:
+        manifest = await self._call(self._view.refresh)
+        if manifest is not None:
+            await self._take(manifest)
+
+    async def _take(self, manifest: Manifest) -> None:
+        """``manifest`` is the newest one, and was read from the bucket."""
+        self.manifest = manifest
+        if manifest.segments or manifest.spans:
+            self.uploaded_to = max(self.uploaded_to, manifest.end)
+        self._in_bucket = await self._call(stored_bytes, self.bucket, manifest, self._spans)
+
+    # --- the owner
+
+    async def _claim(self) -> None:
+        if not self._is_probed:
+            await self._call(probe, self.bucket)
+            self._is_probed = True
+        owner = SetOwner(self.bucket, self.broker_set, self._log, self._clock)
+        restored = self._store.restored
+        await self._call(owner.claim, self._sources.term(), restored.manifest, self._takes_over)
+        self._takes_over = False
+        if restored.manifest is not None:
+            await self._call(restored.forget)
+        self._owner, self._noted = owner, {}
+        now_ms = self._clock.monotonic_ms()
+        self._tail_ms = self._retention_ms = now_ms
+        self._sweep_ms = now_ms + 24 * HOUR_MS
+        await self._took(owner)
+        logger.info(
+            "tier: this broker owns %s in %s: manifest=%d epoch=%d uploaded_to=%d",
+            self.broker_set, self.bucket.url, owner.manifest.number, owner.manifest.epoch, self.uploaded_to,
+        )  # fmt: skip
+
+    async def _took(self, owner: SetOwner) -> None:
+        self._view.use(owner.manifest)
+        await self._take(owner.manifest)
+
+    async def _upload_next(self, owner: SetOwner) -> bool:
+        """Upload the next closed file; returns whether there was one."""
+        if self._pending is None:
+            start, size = owner.next_start(), self._log.segment_bytes
+            segment = self._store.log.chain.at(start)
+            if segment is None or self._sources.limit() < start + size:
+                if self._clock.monotonic_ms() >= self._rest_ms:
+                    await self._uploader.rest()
+                return False
+            self._pending = await self._uploader.upload(segment.path, self._task(owner, start, size))
+            self._rest_ms = self._clock.monotonic_ms() + REST_MS
+        if not self._sources.may_write():
+            return True
+        pending = self._pending
+        await self._call(owner.note_deletions, dict(self._sources.deletions()))
+        await self._call(owner.add_segment, pending)
+        self._pending = None
+        self._uploads += 1
+        self._upload_messages += pending.records
+        self._upload_bytes += pending.end - pending.start
+        self._upload_ms = self._clock.now_ms()
+        await self._took(owner)
+        logger.info(
+            "tier: the log from %d to %d is in the bucket: records=%d manifest=%d",
+            pending.start, pending.end, pending.records, owner.manifest.number,
+        )  # fmt: skip
+        return True
+
+    async def _purge_next(self, owner: SetOwner) -> bool:
+        """Remove deleted topics from the next segment; returns whether there was one."""
+        if self._purge_at is None:
+            return False
+        segment, before = await self._call(owner.segment_after, self._purge_at)
+        if segment is None or not owner.manifest.tombstones:
+            self._purge_at = None
+            return False
+        task = self._task(owner, segment.start, segment.end - segment.start)
+        task = replace(task, before=None if before is None else before.index, crcs=())
+        made = await self._uploader.purge(segment, task)
+        self._rest_ms = self._clock.monotonic_ms() + REST_MS
+        if made is not None and self._sources.may_write():
+            await self._call(owner.replace_segment, segment, made)
+            await self._took(owner)
+            logger.info("tier: deleted topics are gone from %s", segment.folder)
+        self._purge_at = segment.end
+        return True
+
+    def _task(self, owner: SetOwner, start: int, size: int) -> UploadTask:
+        manifest, sums = owner.manifest, self._store.log.sums
+        known = [sums.sum_of(block) for block in sums.blocks(start, start + size)]
+        tombstones = {each.topic: each.physical_offset for each in manifest.tombstones}
+        return UploadTask(
+            self.broker_set,
+            start,
+            size,
+            manifest.epoch,
+            secrets.token_hex(4),
+            self._sources.classes(),
+            manifest.segments[-1].index if manifest.segments else None,
+            tombstones | dict(self._sources.deletions()),
+            manifest.start,
+            BLOCK_BYTES,
+            [-1 if each is None else each.crc for each in known],
+        )
+
+    async def _do_due(self, owner: SetOwner) -> None:
+        options, before = self._options, owner.manifest
+        now_ms, limit = self._clock.monotonic_ms(), self._sources.limit()
+        deletions = dict(self._sources.deletions())
+        if deletions != self._noted:
+            await self._call(owner.note_deletions, deletions)
+            self._noted = deletions
+        is_due = now_ms >= self._tail_ms
+        if is_due or limit - owner.tail_to() >= options.tier_tail_bytes:
+            await self._call(owner.put_tail, limit, options.tier_tail_bytes)
+        if is_due:
+            if (copy := await self._sources.metadata.make()) is not None:
+                await self._call(owner.put_metadata, copy)
+                self._sources.metadata.stored()
+                self._metadata_ms = self._clock.now_ms()
+            self._tail_ms = now_ms + options.tier_tail_interval_ms
+        if now_ms >= self._retention_ms:
+            await self._call(owner.expire, options.tier_reserved_time_hours)
+            removed = await self._call(owner.remove_leftovers)
+            if removed:
+                logger.info("tier: %d objects that have expired or were replaced are removed", removed)
+            self._retention_ms = now_ms + _RETENTION_MS
+        if now_ms >= self._sweep_ms:
+            orphans = await self._call(owner.sweep)
+            if orphans:
+                logger.info("tier: %d objects that no manifest names are removed", orphans)
+            self._sweep_ms = now_ms + _SWEEP_MS
+        if owner.manifest != before:
+            await self._took(owner)
+
+    # --- requests
+
+    def begin_purge(self) -> None:
+        """Remove the bytes of deleted topics from the bucket, from now on. RequestRefused unless this is the owner."""
+        if self._owner is None:
+            why = self._problem or ("it has not begun yet" if self._role.now.is_master else "it is not the master")
+            raise RequestRefused(ResponseCode.SYSTEM_BUSY, f"this broker does not write to its bucket: {why}")
+        self._purge_at = 0
+        self._wake.set()
+
+    def take_over(self) -> None:
+        """Own the set, whatever term its last owner had. RequestRefused unless this broker is the master."""
+        if not self._role.now.is_master:
+            raise RequestRefused(ResponseCode.SYSTEM_BUSY, "this broker is not the master of its set: ask the master")
+        logger.warning("tier: an administrator has this broker own %s, whoever owns it now", self.broker_set)
+        self._takes_over = True
+        self._owner = self._pending = None
+        self._is_stopped = False
+        self._problem = ""
+        self._retry_ms = 0
+        self._wake.set()
+
+    def status(self) -> TierStatus:
+        """What `mqadmin tierStatus`, metrics and the doctor show."""
+        manifest, owner = self.manifest, self._owner
+        retry_ms = -1 if self._is_stopped else max(self._retry_ms - self._clock.monotonic_ms(), 0)
+        if not self._role.now.is_master:
+            role = FOLLOWER
+        elif owner is None:
+            role = STOPPED if self._problem else STARTING
+        else:
+            role = OWNER
+        segments, size = self._in_bucket
+        status = TierStatus(
+            role=role,
+            url=self.bucket.url,
+            broker_set=self.broker_set,
+            uploaded_to=self.uploaded_to,
+            behind_bytes=max(self._closed_to() - max(self.uploaded_to, self._log.start), 0),
+            segments=segments,
+            stored_bytes=size,
+            metadata_ms=self._metadata_ms,
+            uploads=self._uploads,
+            upload_messages=self._upload_messages,
+            upload_bytes=self._upload_bytes,
+            upload_ms=self._upload_ms,
+            problem=self._problem,
+            problem_since_ms=self._problem_ms if self._problem else 0,
+            retry_in_ms=retry_ms if self._problem else 0,
+        )
+        if manifest is not None:
+            oldest: list[Span | Segment] = [*manifest.spans[:1], *manifest.segments[:1]]
+            status.epoch, status.manifest, status.start = manifest.epoch, manifest.number, manifest.start
+            status.tail_to = manifest.tails[-1].end if manifest.tails else manifest.end
+            status.oldest_ms = min([each.first_ms for each in oldest], default=0)
+            if self._purge_at is not None:
+                status.purge_left = sum([each.segments for each in manifest.spans if each.end > self._purge_at])
+                status.purge_left += sum([each.end > self._purge_at for each in manifest.segments])
+            status.tombstones, status.leftovers = len(manifest.tombstones), len(manifest.leftovers)
+        return status

@@ -1,0 +1,159 @@
+"""Makes the objects of one file of the log: reads, compares, sorts, writes them to the bucket, and reads them back.
+
+Blocks, and takes some seconds of processor time a gigabyte: it runs in a process of its own (worker.py). No reader sees
+the objects until the caller lists the segment in a manifest. Needs the extra ``tier``.
+"""
+
+import mmap
+import random
+from collections.abc import Iterator
+from contextlib import suppress
+from zlib import crc32
+
+from skylark.broker.tier.tasks import DamagedFile, UploadTask
+from skylark.mqcommon.tier.bucket import Bucket, BucketError, DamagedObject, NoSuchObject
+from skylark.mqcommon.tier.file_rows import TooDamaged
+from skylark.mqcommon.tier.gather import Gathered, gather
+from skylark.mqcommon.tier.index_builder import DisorderedQueue, IndexBuilder, QueueRecords, SortedRecords
+from skylark.mqcommon.tier.layout import INDEX, KEYS, class_name, segment_folder
+from skylark.mqcommon.tier.manifest import Segment, StoredObject
+from skylark.mqcommon.tier.segment_index import HEAD_BYTES, IndexHead, QueueTable, SegmentIndex, Stretch
+
+# Queues of which stretches of records are read back. `mqadmin tierVerify --full` reads all bytes.
+_STRETCHES_READ = 16
+
+
+def upload(bucket: Bucket, view: bytes | mmap.mmap, task: UploadTask) -> Segment:
+    """Write the objects of the file whose bytes ``view`` are. Raises DamagedFile and BucketError."""
+    unproved = _unproved(view, task)
+    try:
+        rows = gather(view, task.start, lambda topic: task.classes.get(topic, 0), unproved)
+        return upload_rows(bucket, rows, task)
+    except (TooDamaged, DisorderedQueue) as error:
+        raise DamagedFile(str(error)) from error
+
+
+def upload_rows(bucket: Bucket, rows: Gathered, task: UploadTask) -> Segment:
+    """As `upload`, of the records ``rows``."""
+    folder = segment_folder(task.broker_set, task.start, task.epoch, task.unique)
+    try:
+        return _uploaded(bucket, rows, task, folder)
+    except Exception:
+        # The next try has another folder. What stays here is swept after days.
+        names = [f"{folder}/{INDEX}", f"{folder}/{KEYS}", *(class_name(folder, number) for number in rows.classes)]
+        with suppress(BucketError):
+            bucket.delete(names)
+        raise
+
+
+def _uploaded(bucket: Bucket, rows: Gathered, task: UploadTask, folder: str) -> Segment:
+    builder = _builder(bucket, rows, task)
+    classes = []
+    for number in rows.classes:
+        crc, size = 0, 0
+
+        def pieces(number: int = number) -> Iterator[memoryview]:
+            nonlocal crc, size
+            for piece in rows.pieces(number):
+                crc, size = crc32(piece, crc), size + len(piece)
+                builder.feed(number, piece)
+                yield piece
+
+        name = class_name(folder, number)
+        bucket.put(name, pieces())
+        classes.append((number, StoredObject(name, size, crc)))
+    index, keys = builder.encode(rows.rest, rows.key_hashes, rows.key_classes, rows.key_positions)
+    stored_keys = _put(bucket, f"{folder}/{KEYS}", keys)
+    stored_index = _put(bucket, f"{folder}/{INDEX}", index)
+    segment = Segment(
+        task.start,
+        task.start + task.size,
+        rows.crc,
+        task.epoch,
+        int(rows.stored_ms.min()) if len(rows.stored_ms) else 0,
+        int(rows.stored_ms.max()) if len(rows.stored_ms) else 0,
+        len(rows.physical),
+        folder,
+        tuple(classes),
+        stored_index,
+        stored_keys,
+    )
+    read_back(bucket, segment)
+    return segment
+
+
+def read_back(bucket: Bucket, segment: Segment) -> None:
+    """Compare what is in the bucket with ``segment``. Raises DamagedObject.
+
+    Index and keys are read whole, and of the records some stretches; the bucket is asked for the size of all objects.
+    """
+    for _, stored in segment.classes:
+        size = _size(bucket, stored)
+        if size != stored.size:
+            raise DamagedObject(f"{stored.name} has {size} bytes, and {stored.size} were written")
+    if crc32(bucket.get(segment.keys.name)) != segment.keys.crc:
+        raise DamagedObject(f"{segment.keys.name} is not what was written")
+    data = bucket.get(segment.index.name)
+    if crc32(data) != segment.index.crc:
+        raise DamagedObject(f"{segment.index.name} is not what was written")
+    index = SegmentIndex.decode(data)
+    names = {number: stored.name for number, stored in segment.classes}
+    some: list[tuple[str, Stretch]] = []
+    queues = [row for row in index.queues() if row.rows]
+    for row in [*queues[:1], *random.sample(queues, min(len(queues), _STRETCHES_READ)), *queues[-1:]]:
+        stretches = index.stretches(row, row.first_offset, row.next_offset)
+        some += ((names[row.retention_class], each) for each in (stretches[0], random.choice(stretches), stretches[-1]))
+    for name, stretch in some:
+        if crc32(bucket.get_range(name, stretch.position, stretch.size)) != stretch.crc:
+            raise DamagedObject(f"{name} is not what was written, at byte {stretch.position}")
+
+
+def _size(bucket: Bucket, stored: StoredObject) -> int:
+    try:
+        return bucket.head(stored.name).size
+    except NoSuchObject:
+        raise DamagedObject(f"{stored.name} is not there, and was written") from None
+
+
+def _unproved(view: bytes | mmap.mmap, task: UploadTask) -> list[tuple[int, int]]:
+    """The parts of the file that have no sum. Raises DamagedFile if the others differ from theirs."""
+    damaged, unproved = [], []
+    with memoryview(view) as data:
+        for number, crc in enumerate(task.crcs):
+            at = number * task.block_bytes
+            end = min(at + task.block_bytes, task.size)
+            if crc < 0:
+                unproved.append((at, end))
+            elif crc32(data[at:end]) != crc:
+                damaged.append(task.start + at)
+    if damaged:
+        text = f"{len(damaged)} blocks of the log are damaged on disk, the first at offset {damaged[0]}"
+        raise DamagedFile(text, damaged)
+    return unproved
+
+
+def _builder(bucket: Bucket, rows: Gathered, task: UploadTask) -> IndexBuilder:
+    before = None
+    if task.before is not None:
+        head = IndexHead.decode(bucket.get_range(task.before.name, 0, HEAD_BYTES))
+        before = QueueTable.decode(head, bucket.get_range(task.before.name, HEAD_BYTES, head.queues_bytes))
+    queues = [
+        QueueRecords(each.topic, each.queue_id, each.retention_class, each.first, each.end, each.next_offset)
+        for each in rows.queues
+        if not each.hidden
+    ]
+    columns = SortedRecords(rows.physical, rows.sizes, rows.offsets, rows.stored_ms, rows.positions)
+    return IndexBuilder(
+        task.start,
+        task.start + task.size,
+        columns,
+        queues,
+        before=before,
+        tombstones=task.tombstones,
+        kept_from=task.kept_from,
+    )
+
+
+def _put(bucket: Bucket, name: str, data: bytes) -> StoredObject:
+    bucket.put(name, [data])
+    return StoredObject(name, len(data), crc32(data))

@@ -1,0 +1,519 @@
+"""Finds the sound records of a file of the log, and their fields, as columns.
+
+A sound record is what broker/store/log/valid_record.py says. A file may be damaged anywhere: where no record follows
+another, the search goes on at the next place that looks like the head of a record. All bytes between sound records are
+kept as they are.
+Neighbours: gather.py.
+"""
+
+import mmap
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+from zlib import crc32
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from skylark.mqcommon.errors import ProtocolError, SkylarkError
+from skylark.mqcommon.message.flags import (
+    BORN_HOST_V6,
+    TRANSACTION_COMMIT,
+    TRANSACTION_MASK,
+    TRANSACTION_NONE,
+    WRAPPED,
+)
+from skylark.mqcommon.message.inner import said_count
+from skylark.mqcommon.message.layout import (
+    BLANK_BYTES,
+    BLANK_MAGIC,
+    CRC_MASK,
+    HEAD_V4,
+    HEADS,
+    MAGIC_V1,
+    MAGIC_V2,
+    MIN_RECORD,
+    SIZE_MAGIC,
+    TAIL_BYTES_V1,
+)
+from skylark.mqcommon.message.properties import KEYS, UNIQ_KEY
+from skylark.mqcommon.message.record import decode_record
+from skylark.mqcommon.message.record_keys import index_keys, record_keys
+from skylark.mqcommon.tier.key_hash import WORD_BYTES, key_hash, key_hashes, topic_seed
+
+Ints = NDArray[np.int64]
+View = bytes | mmap.mmap
+
+MAX_REST_BYTES = 16 * 1024 * 1024
+# Rows whose fields are looked at together.
+ROWS_AT_ONCE = 1 << 17
+# Records that are compared with the first of a run at once, and records that are read one by one after a short run.
+_MAX_REACH, _MIN_RUN, _ONE_BY_ONE = 1 << 16, 16, 1024
+_MAX_TOPIC_BYTES = 255
+_MAGICS = MAGIC_V1, MAGIC_V2
+_MAGIC_BYTES = tuple(magic.to_bytes(4, "big") for magic in _MAGICS)
+_MAGIC_AT = HEAD_V4.starts["magic"]
+_PLACE = HEAD_V4.reader("size", "magic", "physical_offset")
+_SIZE = HEAD_V4.reader("size")
+# The fields of a head that are needed, as they are with hosts of IPv4.
+_FIELDS = tuple(name for name in HEAD_V4.codes if "host" not in name)
+_HEAD = np.dtype(
+    {
+        "names": list(_FIELDS),
+        "formats": [f">{HEAD_V4.codes[name]}" for name in _FIELDS],
+        "offsets": [HEAD_V4.starts[name] for name in _FIELDS],
+        "itemsize": HEAD_V4.size,
+    }
+)
+# By the two bits of sysFlag for IPv6.
+_LAYOUTS = [HEADS[kind * BORN_HOST_V6] for kind in range(4)]
+_HEAD_BYTES = np.array([head.size for head in _LAYOUTS])
+# How much longer the born host is than one of IPv4.
+_BORN_BYTES = np.array([head.host_bytes[0] - HEAD_V4.host_bytes[0] for head in _LAYOUTS])
+# Shorter runs of zeros between other bytes are kept with them.
+_LEAST_ZEROS = 64
+_ZEROS_AT_ONCE = 1 << 20
+
+
+class TooDamaged(SkylarkError):
+    """More than `MAX_REST_BYTES` of a file are neither sound records nor zeros."""
+
+
+class Queue(NamedTuple):
+    """``is_shadow``: its records are in no consume queue, as half messages of old transactions."""
+
+    topic: str
+    queue_id: int
+    is_shadow: bool
+
+
+class FileRows(NamedTuple):
+    """The sound records in the order of the file, one row each.
+
+    ``starts``: in the file. ``queue``: number in ``queues``. ``counts``: messages in the queue. ``rest``: (physical
+    offset, bytes). ``key_rows`` and ``key_hashes``: the rows of keys, and their hashes.
+    """
+
+    starts: Ints
+    sizes: Ints
+    queue: NDArray[np.int32]
+    offsets: Ints
+    counts: Ints
+    stored_ms: Ints
+    queues: list[Queue]
+    rest: tuple[tuple[int, bytes], ...]
+    key_rows: Ints
+    key_hashes: NDArray[np.uint64]
+
+
+def file_rows(view: View, start: int, unproved: Sequence[tuple[int, int]], starts: Ints | None = None) -> FileRows:
+    """The rows of the file ``view``, whose first byte is at ``start`` of the log. TooDamaged.
+
+    ``unproved``: parts of the file in which bodies are compared with their CRCs. ``starts``: where the records begin;
+    then nothing is searched, and there is no rest.
+    """
+    reader = _Reader(view, start, unproved)
+    if starts is not None:
+        return reader.rows(starts)
+    rows = reader.rows(np.concatenate([np.empty(0, np.int64), *_walk(view, start)]))
+    rest: list[tuple[int, bytes]] = []
+    more: list[int] = []
+    for gap, end in _gaps(rows.starts, rows.starts + rows.sizes, len(view)):
+        found = _sound_between(view, start, gap, end)
+        more += found
+        inside = np.array(found, np.int64)
+        for part, stop in _gaps(inside, inside + reader.sizes(inside), end, gap):
+            rest += ((start + at, data) for at, data in _not_zeros(view, part, stop))
+            if sum(len(data) for _, data in rest) > MAX_REST_BYTES:
+                raise TooDamaged(
+                    f"the file of the log that begins at {start} has over {MAX_REST_BYTES >> 20} MiB that are no sound"
+                    " messages"
+                )
+    if more:
+        rows = reader.rows(np.sort(np.concatenate([rows.starts, np.array(more, np.int64)])))
+    return rows._replace(rest=tuple(rest))
+
+
+def _walk(view: View, start: int) -> Iterator[Ints]:
+    """Where records seem to begin."""
+    at, end, reach = 0, len(view), _MAX_REACH
+    heads = np.ndarray(max(end - BLANK_BYTES + 1, 0), ">u8", view, strides=(1,))
+    unpack = SIZE_MAGIC.unpack_from
+    while at + MIN_RECORD <= end:
+        size, magic = unpack(view, at)
+        if magic not in _MAGICS or not MIN_RECORD <= size <= end - at:
+            if magic == BLANK_MAGIC and size == end - at:
+                return
+            at = _next_head(view, start, at + 1, end)
+            continue
+        most = min((end - at) // size, reach)
+        if most >= _MIN_RUN:
+            column = heads[at : at + (most - 1) * size + 1 : size]
+            differs = np.flatnonzero(column != column[0])
+            run = int(differs[0]) if len(differs) else most
+            if run >= _MIN_RUN:
+                yield np.arange(at, at + run * size, size)
+                at += run * size
+                reach = _MAX_REACH if run == most else max(2 * run, _MIN_RUN)
+                continue
+            reach = _MIN_RUN
+        singles = _one_by_one(view, at, end)
+        at = int(singles[-1])
+        yield singles[:-1]
+
+
+def _one_by_one(view: View, at: int, end: int) -> Ints:
+    """Where up to `_ONE_BY_ONE` records begin that follow each other from ``at`` on, and where the last one ends."""
+    places = [at]
+    add, size_at, last = places.append, _SIZE.unpack_from, end - MIN_RECORD
+    for _ in range(_ONE_BY_ONE):
+        at += size_at(view, at)[0]
+        add(at)
+        if at > last:
+            break
+    found = np.array(places, np.int64)
+    # Only now the magics: all at once.
+    magics = np.ndarray(max(end - 3, 0), ">u4", view, strides=(1,))[found[:-1] + _MAGIC_AT]
+    sizes = np.diff(found)
+    bad = np.flatnonzero((magics != MAGIC_V1) & (magics != MAGIC_V2) | (sizes < MIN_RECORD) | (found[1:] > end))
+    return found[: int(bad[0]) + 1] if len(bad) else found
+
+
+def _next_head(view: View, start: int, at: int, end: int) -> int:
+    """The next place from ``at`` on that looks like the head of a record; ``end`` if there is none."""
+    found = {magic: view.find(magic, at + _MAGIC_AT, end) for magic in _MAGIC_BYTES}
+    while any(place >= 0 for place in found.values()):
+        magic, place = min(((m, p) for m, p in found.items() if p >= 0), key=lambda item: item[1])
+        head = place - _MAGIC_AT
+        if head + MIN_RECORD <= end:
+            size, _, physical = _PLACE.unpack_from(view, head)
+            if physical == start + head and MIN_RECORD <= size <= end - head:
+                return head
+        found[magic] = view.find(magic, place + 1, end)
+    return end
+
+
+def _sound_between(view: View, start: int, at: int, end: int) -> list[int]:
+    """Where sound records begin between ``at`` and ``end``, found one by one."""
+    found: list[int] = []
+    # The place itself may hold one: the record before it may have had a wrong size.
+    at -= 1
+    while (at := _next_head(view, start, at + 1, end)) < end:
+        size, _ = SIZE_MAGIC.unpack_from(view, at)
+        try:
+            record = decode_record(view[at : at + size])
+        except ProtocolError:
+            continue
+        if record.queue_offset >= 0 and record.queue_id >= 0 and _is_topic(record.topic.encode()):
+            found.append(at)
+            at += size - 1
+    return found
+
+
+def _gaps(starts: Ints, ends: Ints, end: int, begin: int = 0) -> list[tuple[int, int]]:
+    """The parts of ``begin`` to ``end`` that no record covers."""
+    lows, highs = np.append(begin, ends), np.append(starts, end)
+    gaps = np.flatnonzero(highs > lows)
+    return list(zip(lows[gaps].tolist(), highs[gaps].tolist(), strict=True))
+
+
+def _not_zeros(view: View, at: int, end: int) -> Iterator[tuple[int, bytes]]:
+    """The pieces of these bytes that are not zeros."""
+    for begin in range(at, end, _ZEROS_AT_ONCE):
+        part = view[begin : min(begin + _ZEROS_AT_ONCE, end)]
+        places = np.flatnonzero(np.frombuffer(part, np.uint8))
+        if not len(places):
+            continue
+        cuts = np.flatnonzero(np.diff(places) > _LEAST_ZEROS) + 1
+        for piece in np.split(places, cuts):
+            first, last = int(piece[0]), int(piece[-1]) + 1
+            yield begin + first, part[first:last]
+
+
+def _is_topic(name: bytes) -> bool:
+    try:
+        text = name.decode()
+    except UnicodeDecodeError:
+        return False
+    return 0 < len(name) <= _MAX_TOPIC_BYTES and "\0" not in text and "/" not in text and text not in (".", "..")
+
+
+class _Reader:
+    """Reads fields of many records of one file at once."""
+
+    def __init__(self, view: View, start: int, unproved: Sequence[tuple[int, int]]) -> None:
+        self._view = view
+        self._start = start
+        self._unproved = unproved
+        size = len(view)
+        self._bytes = np.frombuffer(view, np.uint8)
+        self._by_type: dict[str, NDArray[Any]] = {
+            code: np.ndarray(max(size - int(code[2]) + 1, 0), code, view, strides=(1,))
+            for code in (">i2", ">i4", ">i8")
+        }
+        self._heads = np.ndarray(max(size - HEAD_V4.size + 1, 0), _HEAD, view, strides=(1,))
+        self._buffer = pa.py_buffer(view)
+        # Topics and queues, and their numbers.
+        self._numbers: dict[bytes, int] = {}
+        self._queues: dict[tuple[int, int, bool], int] = {}
+
+    def sizes(self, starts: Ints) -> Ints:
+        """The sizes that the heads of these records have."""
+        found: Ints = self._by_type[">i4"][starts].astype(np.int64)
+        return found
+
+    def _shifted(self, heads: NDArray[Any], name: str, starts: Ints, shift: Ints) -> Ints:
+        """The number in the field ``name``; ``shift``: how much longer the hosts before it are than those of IPv4."""
+        found: Ints = heads[name].astype(np.int64)
+        rows = np.flatnonzero(shift)
+        if len(rows):
+            column = self._by_type[heads[name].dtype.str]
+            found[rows] = column[starts[rows] + HEAD_V4.starts[name] + shift[rows]]
+        return found
+
+    def _places(self, starts: Ints) -> "_Places":
+        # One copy of all heads: their fields are then close together.
+        heads = self._heads[starts]
+        sizes, flags = heads["size"].astype(np.int64), heads["sys_flag"].astype(np.int64)
+        ends = starts + sizes
+        layouts = flags >> BORN_HOST_V6.bit_length() - 1 & 3
+        head_bytes = _HEAD_BYTES[layouts]
+        sound = starts + head_bytes + TAIL_BYTES_V1 <= ends
+        head_bytes = np.where(sound, head_bytes, HEAD_V4.size)
+        body_bytes = self._shifted(heads, "body_length", starts, head_bytes - HEAD_V4.size)
+        bodies = starts + head_bytes
+        sound &= (body_bytes >= 0) & (bodies + body_bytes + TAIL_BYTES_V1 <= ends)
+        # From here on a row that is not sound has places within its record that mean nothing.
+        topics = np.where(sound, bodies + body_bytes, starts)
+        is_v1 = heads["magic"] == MAGIC_V1
+        topic_bytes = np.where(is_v1, self._bytes[topics], self._by_type[">i2"][topics]).astype(np.int64)
+        topics += np.where(is_v1, 1, 2)
+        sound &= (topic_bytes > 0) & (topic_bytes <= _MAX_TOPIC_BYTES) & (topics + topic_bytes + 2 <= ends)
+        properties = np.where(sound, topics + topic_bytes, starts)
+        property_bytes = self._by_type[">i2"][properties].astype(np.int64)
+        properties += 2
+        sound &= (property_bytes >= 0) & (properties + property_bytes == ends)
+        offsets, queue_ids = heads["queue_offset"].astype(np.int64), heads["queue_id"].astype(np.int64)
+        sound &= (heads["physical_offset"] == starts + self._start) & (offsets >= 0) & (queue_ids >= 0)
+        self._check_bodies(heads["body_crc"], starts, ends, bodies, body_bytes, sound)
+        codes = self._check_topics(topics, topic_bytes, sound)
+        # The times of rows that are not sound mean nothing.
+        stored_ms = self._shifted(heads, "store_timestamp", starts, np.where(sound, _BORN_BYTES[layouts], 0))
+        return _Places(
+            sound, starts, sizes, ends, flags, queue_ids, offsets, stored_ms, topics, topic_bytes, codes, properties
+        )
+
+    def _check_bodies(
+        self,
+        crcs: NDArray[Any],
+        starts: Ints,
+        ends: Ints,
+        bodies: Ints,
+        body_bytes: Ints,
+        sound: NDArray[np.bool_],
+    ) -> None:
+        with memoryview(self._view) as view:
+            for first, last in self._unproved:
+                low, high = np.searchsorted(ends, first, "right"), np.searchsorted(starts, last)
+                for row in range(int(low), int(high)):
+                    if sound[row]:
+                        body = int(bodies[row])
+                        found = crc32(view[body : body + int(body_bytes[row])]) & CRC_MASK
+                        sound[row] = found == int(crcs[row]) & CRC_MASK
+
+    def _check_topics(self, topics: Ints, topic_bytes: Ints, sound: NDArray[np.bool_]) -> Ints:
+        """The numbers in `_names` of the topics of the rows that are sound."""
+        rows = np.flatnonzero(sound)
+        numbers = np.full(len(sound), -1, np.int64)
+        codes, names = self._encoded(topics[rows], topic_bytes[rows])
+        known = self._numbers
+        of_names = np.array([known.setdefault(name, len(known)) for name in names], np.int64)
+        are_names = np.array([_is_topic(name) for name in names], np.bool_)
+        if len(rows):
+            numbers[rows], sound[rows] = of_names[codes], are_names[codes]
+        return numbers
+
+    def _encoded(self, starts: Ints, lengths: Ints) -> tuple[Ints, list[bytes]]:
+        """(number of each text in the list, the list) of the texts at these places, which are in ascending order."""
+        column = self._binary(starts, lengths).dictionary_encode()
+        return column.indices.to_numpy(zero_copy_only=False).astype(np.int64), column.dictionary.to_pylist()
+
+    def _binary(self, starts: Ints, lengths: Ints) -> pa.LargeBinaryArray:
+        # The array's elements are a text, what lies between it and the next, the next text, and so on.
+        edges = np.empty(2 * len(starts) + 1, np.int64)
+        edges[0:-1:2], edges[1::2] = starts, starts + lengths
+        edges[-1] = edges[-2] if len(starts) else 0
+        buffers = [None, pa.py_buffer(edges), self._buffer]
+        every = pa.LargeBinaryArray.from_buffers(pa.large_binary(), 2 * len(starts), buffers)
+        return every.take(pa.array(np.arange(0, 2 * len(starts), 2)))
+
+    def rows(self, starts: Ints) -> FileRows:
+        """The rows of the sound records among these, without what is between them."""
+        columns = [self._columns(starts[at : at + ROWS_AT_ONCE]) for at in range(0, len(starts), ROWS_AT_ONCE)]
+        columns = columns or [self._columns(starts)]
+        firsts = np.cumsum([0, *(len(each.starts) for each in columns[:-1])])
+        names = list(self._numbers)
+
+        def joined(number: int) -> NDArray[Any]:
+            return np.concatenate([each[number] for each in columns])
+
+        return FileRows(
+            *(joined(0), joined(1), joined(2), joined(3), joined(4), joined(5)),
+            queues=[Queue(names[number].decode(), queue_id, shadow) for number, queue_id, shadow in self._queues],
+            rest=(),
+            key_rows=np.concatenate([each.key_rows + first for each, first in zip(columns, firsts, strict=True)]),
+            key_hashes=joined(7),
+        )
+
+    def _columns(self, starts: Ints) -> "_Columns":
+        places = self._places(starts)
+        if not places.sound.all():
+            places = _Places._make(column[places.sound] for column in places)
+        starts = places.starts
+        queue, seeds = self._queue_numbers(places)
+        counts = np.ones(len(starts), np.int64)
+        is_batch = places.flags & WRAPPED == WRAPPED
+        key_rows, hashes = self._keys(places, seeds, ~is_batch)
+        rows_of_batches, hashes_of_batches = [key_rows], [hashes]
+        for row in np.flatnonzero(is_batch).tolist():
+            counts[row] = self._count(int(places.properties[row]), int(places.ends[row]))
+            inner = self._inner_hashes(int(starts[row]), int(places.sizes[row]))
+            rows_of_batches.append(np.full(len(inner), row, np.int64))
+            hashes_of_batches.append(np.array(inner, np.uint64))
+        return _Columns(
+            starts,
+            places.sizes,
+            queue,
+            places.offsets,
+            counts,
+            places.stored_ms,
+            np.concatenate(rows_of_batches),
+            np.concatenate(hashes_of_batches),
+        )
+
+    def _queue_numbers(self, places: "_Places") -> tuple[NDArray[np.int32], NDArray[np.uint64]]:
+        """(number of each row's queue, seed of the hashes of its keys)."""
+        seeds = np.array([topic_seed(name.decode("utf-8", "replace")) for name in self._numbers], np.uint64)
+        transaction = places.flags & TRANSACTION_MASK
+        shadow = (transaction != TRANSACTION_NONE) & (transaction != TRANSACTION_COMMIT)
+        mixed = pa.array((places.topic_numbers << 32 | places.queue_ids) << 1 | shadow).dictionary_encode()
+        numbers = []
+        for value in mixed.dictionary.to_pylist():
+            key = value >> 33, value >> 1 & 0xFFFFFFFF, bool(value & 1)
+            numbers.append(self._queues.setdefault(key, len(self._queues)))
+        queues = np.array(numbers, np.int32)[mixed.indices.to_numpy(zero_copy_only=False)]
+        return queues, seeds[places.topic_numbers]
+
+    def _count(self, properties: int, end: int) -> int:
+        try:
+            return said_count(self._view[properties:end])
+        except ProtocolError:
+            return 1
+
+    # --- keys
+
+    def _inner_hashes(self, start: int, size: int) -> list[int]:
+        """The hashes of the keys of an inner batch, and of its messages."""
+        record = decode_record(self._view[start : start + size], check_crc=False)
+        return [key_hash(record.topic, key) for key in record_keys(record)]
+
+    def _keys(
+        self, places: "_Places", seeds: NDArray[np.uint64], wanted: NDArray[np.bool_]
+    ) -> tuple[Ints, NDArray[np.uint64]]:
+        """(rows, hashes) of all keys of the rows that are ``wanted``."""
+        rows = np.flatnonzero(wanted)
+        texts = self._binary(places.properties[rows], (places.ends - places.properties)[rows])
+        if not len(rows):
+            return rows, np.empty(0, np.uint64)
+        bounds = np.frombuffer(texts.buffers()[1], np.int64, len(rows) + 1)
+        data = np.concatenate([np.frombuffer(texts.buffers()[2] or b"", np.uint8, int(bounds[-1])), _PADDING])
+        unique, unique_at = _named(data, bounds, UNIQ_KEY)
+        other, other_at = _named(data, bounds, KEYS)
+        odd = np.zeros(len(rows), np.bool_)
+        odd[_repeated(unique)] = odd[_repeated(other)] = True
+        ends = np.flatnonzero(data == 2)
+        found_rows, found = [], []
+        for numbers, at, many in ((unique, unique_at, False), (other, other_at, True)):
+            # Without a mark after it the value ends where the properties do.
+            stops = np.minimum(np.append(ends, len(data))[np.searchsorted(ends, at)], bounds[numbers + 1])
+            if many:
+                odd[numbers[_have_blanks(data, at, stops)]] = True
+            usual = ~odd[numbers] & (stops > at) if many else stops > at
+            found_rows.append((numbers, at, stops, usual))
+        result_rows: list[Ints] = []
+        for numbers, at, stops, usual in found_rows:
+            usual = usual & ~odd[numbers]
+            numbers, at, lengths = numbers[usual], at[usual], (stops - at)[usual]
+            found.append(key_hashes(data, at, lengths, seeds[rows[numbers]]))
+            result_rows.append(rows[numbers])
+        for number in np.flatnonzero(odd).tolist():
+            keys = list(dict.fromkeys(index_keys(data[bounds[number] : bounds[number + 1]].tobytes())))
+            row = int(rows[number])
+            topic = self._topic(places, row)
+            result_rows.append(np.full(len(keys), row, np.int64))
+            found.append(np.array([key_hash(topic, key) for key in keys], np.uint64))
+        return np.concatenate(result_rows), np.concatenate(found)
+
+    def _topic(self, places: "_Places", row: int) -> str:
+        at = int(places.topics[row])
+        return self._view[at : at + int(places.topic_bytes[row])].decode()
+
+
+class _Columns(NamedTuple):
+    """A part of `FileRows`."""
+
+    starts: Ints
+    sizes: Ints
+    queue: NDArray[np.int32]
+    offsets: Ints
+    counts: Ints
+    stored_ms: Ints
+    key_rows: Ints
+    key_hashes: NDArray[np.uint64]
+
+
+class _Places(NamedTuple):
+    """Fields of records, and where their parts are in the file."""
+
+    sound: NDArray[np.bool_]
+    starts: Ints
+    sizes: Ints
+    ends: Ints
+    flags: Ints
+    queue_ids: Ints
+    offsets: Ints
+    stored_ms: Ints
+    topics: Ints
+    topic_bytes: Ints
+    topic_numbers: Ints
+    properties: Ints
+
+
+_PADDING = np.zeros(2 * WORD_BYTES, np.uint8)
+_SPACE, _TAB, _RETURN = b" \t\r"  # the blanks of ASCII are a space, and from the tab to the return
+
+
+def _named(data: NDArray[np.uint8], bounds: Ints, name: str) -> tuple[Ints, Ints]:
+    """(rows, where the value begins) of the properties of this name, which has 4 or 8 bytes."""
+    size = len(name)
+    words = np.ndarray(len(data) - size, f">u{size}", data, strides=(1,))
+    places = np.flatnonzero(words == int.from_bytes(name.encode(), "big"))
+    places = places[data[places + size] == 1]
+    rows = np.searchsorted(bounds, places, "right") - 1
+    begins = (places == bounds[rows]) | (data[places - 1] == 2)
+    return rows[begins], places[begins] + size + 1
+
+
+def _repeated(rows: Ints) -> Ints:
+    """The rows that are there twice; ``rows`` are in ascending order."""
+    repeated: Ints = rows[1:][rows[1:] == rows[:-1]]
+    return repeated
+
+
+def _have_blanks(data: NDArray[np.uint8], at: Ints, stops: Ints) -> NDArray[np.bool_]:
+    """Which of the values have blanks, and so several words, or an empty one."""
+    if not len(at):
+        return np.zeros(0, np.bool_)
+    blanks = np.flatnonzero((data == _SPACE) | ((data >= _TAB) & (data <= _RETURN)))
+    found: NDArray[np.bool_] = np.searchsorted(blanks, at) < np.searchsorted(blanks, stops)
+    return found

@@ -1,0 +1,193 @@
+"""The records of one file of the log, sorted by retention class, topic, queue and place in the log.
+
+A queue's records are then side by side, so a reader of one topic reads no other's bytes. Bytes of records are
+unchanged. Needs numpy and pyarrow: all work is done by columns, but for rows that are rare.
+Neighbours: file_rows.py (finds the records), segment_index.py and keys.py (get the columns), restore.py (the way back).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from zlib import crc32
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.tier.file_rows import Ints, Queue, View, file_rows
+from skylark.mqcommon.tier.index_builder import DisorderedQueue
+
+#: The retention class of a topic: how many hours its records are kept; 0: as the broker's default says.
+ClassOf = Callable[[str], int]
+# Some MiB, so that a file needs little memory besides its columns.
+PIECE_BYTES = 4 * 1024 * 1024
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class QueueRows:
+    """The records of one queue in the object of its class: rows ``first`` to ``end`` of the `Gathered` columns.
+
+    ``next_offset``: the queue offset after the last record. ``hidden``: no reader may see these records, so no index
+    has them: the topic was deleted after them and made again in the same file, or they are in no queue. Such
+    records are at the end of their object.
+    """
+
+    topic: str
+    queue_id: int
+    retention_class: int
+    first: int
+    end: int
+    next_offset: int
+    hidden: bool
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Gathered:
+    """Columns of all sound records, one row each, in the order of the objects.
+
+    ``physical`` (place in the log), ``sizes``, ``offsets`` (of the queue), ``stored_ms``; ``positions``: where each
+    begins in the object of its class. ``queues`` in the order of their rows. ``rest``: (physical offset, bytes) of
+    what is neither a record nor zeros. ``key_hashes``, ``key_classes``, ``key_positions``: of each key of a record that
+    is not hidden its hash, and where the record is. ``crc``: CRC-32 of the whole file. ``records`` and ``order``: see
+    `pieces`.
+    """
+
+    start: int
+    end: int
+    physical: Ints
+    sizes: Ints
+    offsets: Ints
+    stored_ms: Ints
+    positions: Ints
+    queues: tuple[QueueRows, ...]
+    key_hashes: NDArray[np.uint64]
+    key_classes: Ints
+    key_positions: Ints
+    rest: tuple[tuple[int, bytes], ...]
+    crc: int
+    records: pa.LargeBinaryArray
+    order: Ints
+
+    @property
+    def classes(self) -> list[int]:
+        """The retention classes that have records."""
+        return sorted({queue.retention_class for queue in self.queues})
+
+    def pieces(self, retention_class: int) -> Iterator[memoryview]:
+        """The bytes of the object of this class, in pieces of some MiB."""
+        rows = [queue for queue in self.queues if queue.retention_class == retention_class]
+        at, end = rows[0].first, rows[-1].end
+        while at < end:
+            begin = int(self.positions[at])
+            stop = at + max(int(np.searchsorted(self.positions[at:end], begin + PIECE_BYTES)), 1)
+            size = int(self.positions[stop - 1] + self.sizes[stop - 1]) - begin
+            # Every second element is a record, see `gather`.
+            taken = self.records.take(pa.array(self.order[at:stop] * 2))
+            yield memoryview(taken.buffers()[2])[:size]
+            at = stop
+
+
+def gather(
+    view: View,
+    start: int,
+    class_of: ClassOf,
+    unproved: Sequence[tuple[int, int]] | None = None,
+    starts: Ints | None = None,
+) -> Gathered:
+    """Sort the file whose bytes ``view`` are, and whose first byte is at ``start`` of the log.
+
+    Raises TooDamaged and DisorderedQueue.
+    ``unproved``: the parts (from, to; by default the whole file) whose bytes were compared with no sum, so that bodies
+    are compared with their CRCs there. ``starts``: where the records begin in the file, if that is known; what is not
+    in them counts for nothing then.
+    """
+    rows = file_rows(view, start, [(0, len(view))] if unproved is None else unproved, starts)
+    by_class = {topic: class_of(topic) for topic in {queue.topic for queue in rows.queues}}
+
+    def place(number: int) -> tuple[int, bytes, int, bool]:
+        queue = rows.queues[number]
+        return by_class[queue.topic], queue.topic.encode(), queue.queue_id, not queue.is_shadow
+
+    in_order = sorted(range(len(rows.queues)), key=place)
+    rank = np.empty(len(in_order), np.uint16 if len(in_order) < 1 << 16 else np.int64)
+    rank[in_order] = np.arange(len(in_order))
+    ranks = rank[rows.queue]
+    order = np.argsort(ranks, kind="stable")  # rows are in the order of the log
+    bounds = np.searchsorted(ranks[order], np.arange(len(in_order) + 1)).tolist()
+    offsets, ends = rows.offsets[order], (rows.offsets + rows.counts)[order]
+    goes_back = np.flatnonzero(offsets[1:] < ends[:-1]) + 1
+    queues: list[QueueRows] = []
+    for number, first, end in zip(in_order, bounds[:-1], bounds[1:], strict=True):
+        of_queue = rows.queues[number]
+        queues += _queue_rows(of_queue, by_class[of_queue.topic], first, end, goes_back, offsets, ends)
+    if any(queue.hidden for queue in queues):
+        order, queues = _hidden_last(order, queues)
+    sizes = rows.sizes[order]
+    positions = np.cumsum(sizes) - sizes
+    for queue, before in zip(queues[1:], queues, strict=False):
+        if queue.retention_class != before.retention_class:
+            positions[queue.first :] -= positions[queue.first]
+    classes, is_hidden = np.empty(len(order), np.int64), np.empty(len(order), np.bool_)
+    for queue in queues:
+        classes[queue.first : queue.end], is_hidden[queue.first : queue.end] = queue.retention_class, queue.hidden
+    place_of = np.empty(len(order), np.int64)
+    place_of[order] = np.arange(len(order))
+    keyed = place_of[rows.key_rows]
+    is_shown = ~is_hidden[keyed]
+    keyed = keyed[is_shown]
+    # The array's elements are a record, what lies between it and the next, the next record, and so on.
+    edges = np.empty(2 * len(order) + 1, np.int64)
+    edges[0:-1:2], edges[1::2] = rows.starts, rows.starts + rows.sizes
+    edges[-1] = edges[-2] if len(order) else 0
+    buffers = [None, pa.py_buffer(edges), pa.py_buffer(view)]
+    return Gathered(
+        start,
+        start + len(view),
+        rows.starts[order] + start,
+        sizes,
+        rows.offsets[order],
+        rows.stored_ms[order],
+        positions,
+        tuple(queues),
+        rows.key_hashes[is_shown],
+        classes[keyed],
+        positions[keyed],
+        rows.rest,
+        crc32(view),
+        pa.LargeBinaryArray.from_buffers(pa.large_binary(), 2 * len(order), buffers),
+        order,
+    )
+
+
+def _hidden_last(order: Ints, queues: list[QueueRows]) -> tuple[Ints, list[QueueRows]]:
+    """The rows with those that are hidden at the end of their class."""
+    parts, moved, at = [], [], 0
+    for queue in sorted(queues, key=lambda queue: (queue.retention_class, queue.hidden)):
+        parts.append(order[queue.first : queue.end])
+        moved.append(replace(queue, first=at, end=at + len(parts[-1])))
+        at += len(parts[-1])
+    return np.concatenate(parts), moved
+
+
+def _queue_rows(
+    queue: Queue, retention_class: int, first: int, end: int, goes_back: Ints, offsets: Ints, ends: Ints
+) -> Iterator[QueueRows]:
+    """The rows of one queue: those that are hidden, then the others."""
+
+    def made(first: int, end: int, *, hidden: bool) -> QueueRows:
+        next_offset = int(ends[end - 1])
+        return QueueRows(queue.topic, queue.queue_id, retention_class, first, end, next_offset, hidden)
+
+    if queue.is_shadow:
+        yield made(first, end, hidden=True)
+        return
+    again = first
+    for row in goes_back[np.searchsorted(goes_back, first, "right") : np.searchsorted(goes_back, end)].tolist():
+        if offsets[row]:
+            raise DisorderedQueue(
+                f"queue {queue.queue_id} of {queue.topic} has offset {offsets[row]} after {offsets[row - 1]}"
+            )
+        again = row  # the topic was made again
+    if again > first:
+        yield made(first, again, hidden=True)
+    yield made(again, end, hidden=False)

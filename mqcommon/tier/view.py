@@ -1,0 +1,512 @@
+"""What readers need of a set in a bucket: which segment and which bytes of it have a message. Needs numpy.
+
+`TierView` may be used by many threads; its calls block while they read the bucket. Indexes that were read are kept, up
+to some bytes. It never reads a record twice for one call, and keeps none: a caller that wants a cache has its own.
+Errors are those of bucket.py; DamagedObject where bytes are not those that were written.
+Neighbours: manifests.py, segment_index.py, keys.py.
+"""
+
+import heapq
+import threading
+import zlib
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import islice
+from typing import Any, Final, NamedTuple, TypeVar
+
+import numpy as np
+
+from skylark.mqcommon.message.ids import parse_unique_key
+from skylark.mqcommon.tier.bucket import Bucket, DamagedObject, NoSuchObject
+from skylark.mqcommon.tier.key_hash import key_hash
+from skylark.mqcommon.tier.keys import Directory, directory_size, page_range, places_of, places_of_more
+from skylark.mqcommon.tier.manifest import Manifest, Segment, decode_span
+from skylark.mqcommon.tier.manifests import ManifestLog
+from skylark.mqcommon.tier.records import stored_ms, stored_records
+from skylark.mqcommon.tier.segment_index import (
+    HEAD_BYTES,
+    Columns,
+    IndexHead,
+    QueueRow,
+    QueueStretches,
+    QueueTable,
+    Stretch,
+)
+
+# The first read of an index: enough for the head and the queues of most.
+_FIRST_READ_BYTES: Final = 64 * 1024
+#: Spans whose segments are kept in memory: some 1 MB each.
+_SPANS_KEPT: Final = 16
+#: The most segments that one query by key looks into, and the most records that it reads.
+MAX_SEGMENTS_OF_QUERY: Final = 64
+MAX_RECORDS_OF_QUERY: Final = 500
+
+T = TypeVar("T")
+
+
+class Located(NamedTuple):
+    """A segment with records of a queue, and the queue's row in its index."""
+
+    segment: Segment
+    row: QueueRow
+
+
+class TierView:
+    """Reads the set ``set_name``; ``cache_bytes`` bounds the memory of indexes. `refresh` must be called first."""
+
+    def __init__(self, bucket: Bucket, set_name: str, cache_bytes: int) -> None:
+        self._bucket = bucket
+        self._log = ManifestLog(bucket, set_name)
+        self._refreshing = threading.Lock()
+        self._using = threading.Lock()
+        self._cache = _Cache(cache_bytes)
+        self._spans = _Cache(_SPANS_KEPT)
+        self._segments = _Segments(None, self._span)
+        self._manifest: Manifest | None = None
+        # By topic and queue, the number of the segment that was located last.
+        self._hints = _Cache(10_000)
+
+    @property
+    def manifest(self) -> Manifest | None:
+        """The manifest of the last `refresh`."""
+        return self._manifest
+
+    def refresh(self) -> Manifest | None:
+        """Read the newest manifest; None while the bucket has none."""
+        with self._refreshing:
+            manifest = self._log.newest()
+            if manifest is not None:
+                self.use(manifest)
+            return manifest
+
+    def use(self, manifest: Manifest) -> None:
+        """Read as ``manifest`` says from now on, if it is not older than the one before.
+
+        The owner has created it, or the driver gave it to this task.
+        """
+        with self._using:
+            if self._manifest is None or manifest.number >= self._manifest.number:
+                self._segments = _Segments(manifest, self._span)
+                self._manifest = manifest
+
+    @property
+    def count(self) -> int:
+        """How many segments there are."""
+        return len(self._segments)
+
+    def segment(self, number: int) -> Segment:
+        """The segment with this number; 0 is the oldest."""
+        return self._segments.at(number)
+
+    def hides(self, topic: str, physical: int) -> bool:
+        """Whether a record at this place of the log belongs to an earlier topic of its name, which was deleted."""
+        return self._segments.hides(topic, physical)
+
+    def segment_at(self, physical: int) -> Segment | None:
+        """The segment with this byte of the log."""
+        segments = self._segments
+        number = segments.number_at(physical)
+        return None if number is None else segments.at(number)
+
+    def table(self, segment: Segment) -> QueueTable:
+        """The queues of a segment."""
+        return self._cache.get(segment.index.name, lambda: self._read_table(segment), _table_bytes)
+
+    def queues(self) -> list[tuple[str, int]]:
+        """(topic, queue id) of all queues of which the bucket has records, or had some."""
+        segments = self._segments
+        if not len(segments):
+            return []
+        rows = self.table(segments.at(len(segments) - 1)).queues()
+        return [(row.topic, row.queue_id) for row in rows if not segments.is_deleted(row)]
+
+    def bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
+        """(first offset, next offset) of what the bucket has of a queue; None if it has nothing."""
+        newest = self._newest(self._segments, topic, queue_id)
+        if newest is None:
+            return None
+        first = self.locate(topic, queue_id, 0)
+        return None if first is None else (first.row.first_offset, newest.next_offset)
+
+    def locate(self, topic: str, queue_id: int, offset: int) -> Located | None:
+        """The segment with the first record of the queue at or after ``offset``; None if the bucket has none."""
+        segments = self._segments
+        newest = self._newest(segments, topic, queue_id)
+        if newest is None:
+            return None
+        hint = self._hints.get((topic, queue_id), lambda: 0)
+        while offset < newest.next_offset:
+            number = self._first_with(segments, newest, _next_offset, offset + 1, hint)
+            row = self._row(segments, number, newest)
+            if segments.is_there(segments.at(number), row):
+                self._hints.put((topic, queue_id), number)
+                return Located(segments.at(number), row)
+            hint = segments.next_with_class(number + 1, row.retention_class)
+            if newest.class_since > row.class_since:
+                change = self._first_with(segments, newest, _class_since, row.class_since + 1, number + 1)
+                hint = min(hint, change)
+            if hint == len(segments):
+                return None
+            offset = max(offset + 1, self._row(segments, hint, newest).first_offset)
+        return None
+
+    def stretches(self, located: Located, first_offset: int, end_offset: int) -> list[Stretch]:
+        """The stretches with the records of these offsets, ``end_offset`` not included."""
+        return self._stretches_of(located).between(first_offset, end_offset)
+
+    def read(self, located: Located, stretches: Sequence[Stretch]) -> bytes:
+        """The bytes of stretches that follow each other: one request to the bucket. Raises DamagedObject."""
+        name = class_object(located)
+        start = stretches[0].position
+        data = self._bucket.get_range(name, start, stretches[-1].position + stretches[-1].size - start)
+        at = 0
+        whole = memoryview(data)
+        for stretch in stretches:
+            if stretch.position != start + at:
+                raise ValueError("the stretches to read do not follow each other")
+            if zlib.crc32(whole[at : at + stretch.size]) != stretch.crc:
+                raise DamagedObject(f"{name}: the {stretch.size} bytes from {stretch.position} on are damaged")
+            at += stretch.size
+        return data
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int | None:
+        """The first offset with this store time or a later one; None if the bucket has none."""
+        segments = self._segments
+        newest = self._newest(segments, topic, queue_id)
+        if newest is None or newest.latest_ms < timestamp_ms:
+            return None
+        number = self._first_with(segments, newest, _latest_ms, timestamp_ms, 0)
+        located = self.locate(topic, queue_id, self._row(segments, number, newest).first_offset)
+        # Mostly the first stretch has the record. It is another one if retention has removed the record that was found,
+        # and times went back after it.
+        while located is not None:
+            found = self._stretches_of(located)
+            first = found.at_time(timestamp_ms) if located.row.last_ms >= timestamp_ms else len(found)
+            for stretch in map(found.stretch, range(first, len(found))):
+                for record in stored_records(self.read(located, [stretch])):
+                    if record.store_ms >= timestamp_ms:
+                        return record.queue_offset
+            located = self.locate(topic, queue_id, located.row.next_offset)
+        return None
+
+    def record_at(self, physical: int) -> bytes | None:
+        """The record at this place of the log; None if none begins there, or retention has removed it."""
+        segment = self.segment_at(physical)
+        if segment is None:
+            return None
+        table = self.table(segment)
+        directory = self._cache.get(("places", segment.keys.name), lambda: self._directory(segment), _directory_bytes)
+        place = physical - segment.start
+        block = directory.block_range(place)
+        number = directory.queue_number(place, self._bucket.get_range(segment.keys.name, *block)) if block else None
+        if number is None:
+            return None
+        located = Located(segment, table.row(number))
+        if not has_class(segment, located.row) or self._segments.hides(located.row.topic, physical):
+            return None
+        found = self._stretches_of(located)
+        stretch = found.stretch(found.at_physical(physical))
+        records = self._records(located, stretch, physical=physical)
+        return records[0][1] if records else None
+
+    def with_key(
+        self,
+        topic: str,
+        key: str,
+        begin_ms: int,
+        end_ms: int,
+        limit: int,
+        *,
+        unique: bool = False,
+        now_ms: int = 0,
+        before: int | None = None,
+    ) -> list[bytes]:
+        """Records of ``topic`` whose key has the hash of ``key``, stored in this time, newest first: compare the keys.
+
+        An inner batch with such a message is one record. ``unique``: it is the unique key, which tells its time: the
+        segments of that time are searched first (``now_ms``: the present), and no more when one has it. ``before``:
+        only records before this place of the log. At most `MAX_SEGMENTS_OF_QUERY` segments are searched.
+        """
+        hash_ = key_hash(topic, key.encode())
+        segments = self._segments
+        numbers = segments.of_time(begin_ms, end_ms, before)
+        if unique:
+            numbers = _nearest_first(segments, numbers, key, now_ms)
+        found: list[bytes] = []
+        looked = 0
+        for number in islice(numbers, MAX_SEGMENTS_OF_QUERY):
+            for physical, record in self._with_hash(segments, segments.at(number), topic, hash_):
+                looked += 1
+                is_early = before is None or physical < before
+                if is_early and begin_ms <= stored_ms(record) <= end_ms:
+                    found.append(record)
+                if len(found) == limit or looked == MAX_RECORDS_OF_QUERY:
+                    return found
+            if unique and found:
+                break
+        return found
+
+    def _with_hash(
+        self, segments: "_Segments", segment: Segment, topic: str, hash_: int
+    ) -> Iterator[tuple[int, bytes]]:
+        """(place in the log, bytes) of the records of a topic with a key of this hash, newest first."""
+        queues = [
+            self._at_positions(Located(segment, row), positions)
+            for row, positions in self.table(segment).at_places(self._key_places(segment, hash_))
+            if row.topic == topic and segments.is_there(segment, row)
+        ]
+        return heapq.merge(*queues, reverse=True)
+
+    def _key_places(self, segment: Segment, hash_: int) -> Columns:
+        """The places of the keys with this hash in a segment."""
+        page = page_range(self.table(segment).head.keys, hash_)
+        if page is None:
+            return np.empty(0, np.int64)
+        name = segment.keys.name
+        places, more = places_of(self._bucket.get_range(name, *page), hash_)
+        if more is None:
+            return places
+        return np.concatenate((places, places_of_more(self._bucket.get_range(name, *more), hash_)))
+
+    def _at_positions(self, located: Located, positions: Columns) -> Iterator[tuple[int, bytes]]:
+        """(place in the log, bytes) of the records of a queue that begin at these positions, newest first."""
+        found = self._stretches_of(located)
+        numbers = found.at_positions(positions)
+        for number in np.unique(numbers)[::-1].tolist():
+            stretch = found.stretch(number)
+            at = set((positions[numbers == number] - stretch.position).tolist())
+            yield from reversed(self._records(located, stretch, at=at))
+
+    def _records(
+        self, located: Located, stretch: Stretch, *, at: Collection[int] = (), physical: int | None = None
+    ) -> list[tuple[int, bytes]]:
+        """(place in the log, bytes) of the records ``at`` these bytes of a stretch, or at this place of the log.
+
+        Records that a tombstone hides are left out.
+        """
+        data = self.read(located, [stretch])
+        return [
+            (record.physical_offset, data[record.at : record.at + record.size])
+            for record in stored_records(data)
+            if (record.at in at or record.physical_offset == physical)
+            and not self._segments.hides(located.row.topic, record.physical_offset)
+        ]
+
+    def _newest(self, segments: "_Segments", topic: str, queue_id: int) -> QueueRow | None:
+        """The row of a queue in the newest segment; None if there is nothing of its life in the bucket."""
+        if not len(segments):
+            return None
+        row = self.table(segments.at(len(segments) - 1)).find(topic, queue_id)
+        return None if row is None or segments.is_deleted(row) else row
+
+    def _row(self, segments: "_Segments", number: int, queue: QueueRow) -> QueueRow:
+        """The row of a queue in a segment in which the queue has one."""
+        segment = segments.at(number)
+        row = self.table(segment).find(queue.topic, queue.queue_id)
+        if row is None:
+            raise DamagedObject(f"{segment.index.name} lacks queue {queue.queue_id} of {queue.topic}")
+        return row
+
+    def _first_with(
+        self,
+        segments: "_Segments",
+        newest: QueueRow,
+        value_of: Callable[[QueueRow], int],
+        least: int,
+        hint: int,
+    ) -> int:
+        """The number of the first segment in which ``value_of`` the row of this life of the queue is ``least`` or more.
+
+        The value never falls from one segment to the next, and is so great in the newest one.
+        ``hint``: where to look first.
+        """
+
+        def is_at(number: int) -> bool:
+            row = self.table(segments.at(number)).find(newest.topic, newest.queue_id)
+            return row is not None and row.birth >= newest.birth and value_of(row) >= least
+
+        low, high = -1, len(segments) - 1
+        for near in (hint, hint + 1, hint - 1):
+            if low < near < high:
+                low, high = (low, near) if is_at(near) else (near, high)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if is_at(middle) else (middle, high)
+        return high
+
+    def _stretches_of(self, located: Located) -> QueueStretches:
+        segment, row = located
+        head = self.table(segment).head
+        return self._cache.get(
+            (segment.index.name, row.first_row),
+            lambda: QueueStretches.decode(head, row, self._bucket.get_range(segment.index.name, *head.rows_at(row))),
+            lambda found: 500 + found.rows.nbytes,
+        )
+
+    def _read_table(self, segment: Segment) -> QueueTable:
+        index = segment.index
+        data = self._bucket.get_range(index.name, 0, min(index.size, _FIRST_READ_BYTES))
+        head = IndexHead.decode(data)
+        if (head.start, head.end) != (segment.start, segment.end):
+            raise DamagedObject(f"{index.name} is the index of bytes {head.start} to {head.end}")
+        if len(data) < head.queues_end:
+            data += self._bucket.get_range(index.name, len(data), head.queues_end - len(data))
+        return QueueTable.decode(head, data[HEAD_BYTES : head.queues_end])
+
+    def _directory(self, segment: Segment) -> Directory:
+        name, size = segment.keys.name, segment.keys.size
+        tail = min(directory_size(segment.start, segment.end), size)
+        return Directory(size, self._bucket.get_range(name, size - tail, tail))
+
+    def _span(self, name: str) -> tuple[Segment, ...]:
+        return self._spans.get(name, lambda: decode_span(self._bucket.get(name)))
+
+
+def class_object(located: Located) -> str:
+    """The name of the object with the records of the queue."""
+    for number, stored in located.segment.classes:
+        if number == located.row.retention_class:
+            return stored.name
+    raise NoSuchObject(f"the records of {located.row.topic} in {located.segment.folder} are no longer there")
+
+
+def has_class(segment: Segment, row: QueueRow) -> bool:
+    """Whether retention has left the records of the row's class in the segment."""
+    return any(number == row.retention_class for number, _ in segment.classes)
+
+
+def _next_offset(row: QueueRow) -> int:
+    return row.next_offset
+
+
+def _class_since(row: QueueRow) -> int:
+    return row.class_since
+
+
+def _latest_ms(row: QueueRow) -> int:
+    return row.latest_ms
+
+
+def _table_bytes(table: QueueTable) -> int:
+    return table.nbytes
+
+
+def _directory_bytes(directory: Directory) -> int:
+    return directory.nbytes
+
+
+def _nearest_first(segments: "_Segments", numbers: Iterator[int], key: str, now_ms: int) -> Iterator[int]:
+    """``numbers``, or those of them near the time that a unique key tells, in the order of their distance from it."""
+    try:
+        made_ms = parse_unique_key(key, now_ms).made_at_ms
+    except ValueError:
+        return numbers
+    middle = bisect_left(range(len(segments)), made_ms, key=lambda number: segments.at(number).last_ms)
+    near = range(middle - MAX_SEGMENTS_OF_QUERY, middle + MAX_SEGMENTS_OF_QUERY + 1)
+
+    def distance(number: int) -> int:
+        segment = segments.at(number)
+        return max(segment.first_ms - made_ms, made_ms - segment.last_ms, 0)
+
+    return iter(sorted([number for number in numbers if number in near], key=distance))
+
+
+class _Segments:
+    """The segments of one manifest, numbered from the oldest on; those in spans are read when they are needed."""
+
+    def __init__(self, manifest: Manifest | None, read_span: Callable[[str], Sequence[Segment]]) -> None:
+        self._spans = manifest.spans if manifest else ()
+        self._last = manifest.segments if manifest else ()
+        self._read_span = read_span
+        #: By topic: the physical offset before which its records are deleted.
+        self.tombstones = {each.topic: each.physical_offset for each in manifest.tombstones} if manifest else {}
+        # The number of the first segment of each span, and of the first segment in none.
+        self._firsts = [0]
+        for span in self._spans:
+            self._firsts.append(self._firsts[-1] + span.segments)
+
+    def __len__(self) -> int:
+        return self._firsts[-1] + len(self._last)
+
+    def at(self, number: int) -> Segment:
+        """The segment with this number."""
+        if number >= self._firsts[-1]:
+            return self._last[number - self._firsts[-1]]
+        span = bisect_right(self._firsts, number) - 1
+        return self._read_span(self._spans[span].stored.name)[number - self._firsts[span]]
+
+    def number_at(self, physical: int) -> int | None:
+        """The number of the segment with this byte of the log."""
+        if self._last and self._last[0].start <= physical < self._last[-1].end:
+            return self._firsts[-1] + bisect_right(self._last, physical, key=lambda each: each.start) - 1
+        for span, first in zip(self._spans, self._firsts, strict=False):
+            if span.start <= physical < span.end:
+                segments = self._read_span(span.stored.name)
+                return first + bisect_right(segments, physical, key=lambda each: each.start) - 1
+        return None
+
+    def of_time(self, begin_ms: int, end_ms: int, before: int | None) -> Iterator[int]:
+        """The numbers of the segments with records of this time, newest first; ``before``: that begin before it.
+
+        Spans of other times are not read.
+        """
+        spans = list(zip(self._firsts, [*self._spans, None], strict=True))
+        for first, span in reversed(spans):
+            if span is not None and (span.first_ms > end_ms or span.last_ms < begin_ms):
+                continue
+            for number in reversed(range(first, first + (span.segments if span else len(self._last)))):
+                segment = self.at(number)
+                is_early = before is None or segment.start < before
+                if is_early and segment.first_ms <= end_ms and segment.last_ms >= begin_ms:
+                    yield number
+
+    def hides(self, topic: str, physical: int) -> bool:
+        """Whether a record at this place belongs to an earlier topic of its name, which was deleted."""
+        return physical < self.tombstones.get(topic, 0)
+
+    def is_deleted(self, row: QueueRow) -> bool:
+        """Whether all records up to this row's last one are of a deleted topic."""
+        return self.hides(row.topic, row.last_physical)
+
+    def is_there(self, segment: Segment, row: QueueRow) -> bool:
+        """Whether the segment has records of the row, and not all are of a deleted topic."""
+        return row.records > 0 and not self.is_deleted(row) and has_class(segment, row)
+
+    def next_with_class(self, number: int, retention_class: int) -> int:
+        """The first segment from ``number`` on that still has records of a class; the count if there is none."""
+        while number < len(self) and all(each != retention_class for each, _ in self.at(number).classes):
+            number += 1
+        return number
+
+
+class _Cache:
+    """The values that were used last, of ``most`` units of memory; without a size a value is one unit."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._found: OrderedDict[Any, tuple[Any, int]] = OrderedDict()
+        self._used = 0
+
+    def get(self, key: Any, read: Callable[[], T], size_of: Callable[[T], int] = lambda value: 1) -> T:
+        """The value of ``key``, from ``read`` if it is not kept. Several threads may read the same value at once."""
+        with self._lock:
+            if key in self._found:
+                self._found.move_to_end(key)
+                kept: T = self._found[key][0]
+                return kept
+        value = read()
+        self.put(key, value, size_of(value))
+        return value
+
+    def put(self, key: Any, value: Any, size: int = 1) -> None:
+        """Keep ``value``; the values that were not used for the longest time go."""
+        with self._lock:
+            if (old := self._found.pop(key, None)) is not None:
+                self._used -= old[1]
+            self._found[key] = value, size
+            self._used += size
+            while self._used > self._most and len(self._found) > 1:
+                _, (_, gone) = self._found.popitem(last=False)
+                self._used -= gone

@@ -1,0 +1,185 @@
+"""The tables to which a topic is exported. A table knows up to where it has each broker's log: its position.
+
+Rows and position come to a table together: whoever runs an export again, at any point, gets no row twice.
+Neighbours: export_topic.py (the job).
+"""
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+
+from skylark.mqcommon.errors import UserError
+
+PARQUET, DELTA, ICEBERG = "parquet", "delta", "iceberg"
+#: Begins the names of properties, and of what else is written besides rows.
+MARK = "skylark"
+#: Spark does not read what begins with an underscore.
+MARKERS = "_skylark"
+_DIGITS = 20
+
+
+class Table(Protocol):
+    """A table of one topic. A position is an offset in the log of a broker."""
+
+    def position(self, broker: str) -> int | None:
+        """Up to where the table has the messages of ``broker``; None if it has nothing of it."""
+
+    def append(self, rows: DataFrame, broker: str, start: int, end: int) -> None:
+        """Add the messages between two offsets of the broker's log. ``start``: the position, or the first offset."""
+
+
+def table_of(spark: SparkSession, kind: str, target: str, topic: str) -> Table:
+    """The table ``target``: a directory or a URL of Parquet files; for the other kinds also a name in a catalog."""
+    kinds: dict[str, Callable[[SparkSession, str, str], Table]] = {
+        PARQUET: ParquetFiles,
+        DELTA: DeltaTable,
+        ICEBERG: IcebergTable,
+    }
+    return kinds[kind](spark, target, topic)
+
+
+class ParquetFiles:
+    """A directory of Parquet files, with a folder for each `append`, and an empty file once the folder is complete.
+
+    A folder is named by where it starts. A folder without such a file is what a kill has left: it is removed.
+    """
+
+    def __init__(self, spark: SparkSession, target: str, topic: str) -> None:
+        self._spark = spark
+        self._target = target.rstrip("/")
+        self._topic = topic
+        if others := [name for name in self._names(MARKERS) if name != topic]:
+            raise UserError(f"--to {target}: topic {others[0]} has been exported there; give another directory")
+
+    def position(self, broker: str) -> int | None:
+        ends = [int(name.partition("-")[2]) for name in self._names(MARKERS, self._topic, broker)]
+        return max(ends, default=None)
+
+    def append(self, rows: DataFrame, broker: str, start: int, end: int) -> None:
+        of_broker = f"broker={broker}"
+        for name in self._names(of_broker):
+            if int(name.partition("=")[2]) >= start:
+                left = self._path(of_broker, name)
+                left.getFileSystem(self._conf).delete(left, True)
+        rows.write.parquet(f"{self._target}/{of_broker}/start={start:0{_DIGITS}}")
+        marker = self._path(MARKERS, self._topic, broker, f"{start:0{_DIGITS}}-{end:0{_DIGITS}}")
+        marker.getFileSystem(self._conf).create(marker, True).close()
+
+    def _names(self, *parts: str) -> list[str]:
+        """What a folder has; nothing if it does not exist."""
+        folder = self._path(*parts)
+        files = folder.getFileSystem(self._conf)
+        return [str(one.getPath().getName()) for one in files.listStatus(folder)] if files.exists(folder) else []
+
+    @property
+    def _conf(self) -> Any:
+        return self._spark.sparkContext._jsc.hadoopConfiguration()
+
+    def _path(self, *parts: str) -> Any:
+        jvm: Any = self._spark.sparkContext._jvm
+        return jvm.org.apache.hadoop.fs.Path("/".join((self._target, *parts)))
+
+
+class _PropertyTable:
+    """A table in whose commits, and in whose properties, the position is.
+
+    A commit has it together with the rows. But commits are forgotten after some time, so it is copied to a property of
+    the table, by the next run at the latest.
+    """
+
+    def __init__(self, spark: SparkSession, target: str, topic: str) -> None:
+        self._spark = spark
+        self._target = target
+        self._topic = topic
+
+    def position(self, broker: str) -> int | None:
+        if not self._exists():
+            return None
+        kept = self._kept(broker)
+        known = max(filter(None, (kept, *self._committed(broker))), default=None)
+        if known is not None and known != kept:
+            self._keep(broker, known)
+        return known
+
+    def _key(self, broker: str) -> str:
+        return f"{MARK}.{self._topic}.{broker}"
+
+    def _kept(self, broker: str) -> int | None:
+        for row in self._spark.sql(f"SHOW TBLPROPERTIES {self._name}").collect():
+            if row["key"] == self._key(broker):
+                return int(row["value"])
+        return None
+
+    def _keep(self, broker: str, position: int) -> None:
+        self._spark.sql(f"ALTER TABLE {self._name} SET TBLPROPERTIES ('{self._key(broker)}' = '{position}')")
+
+    @property
+    def _name(self) -> str:
+        return self._target
+
+    def _exists(self) -> bool:
+        return self._spark.catalog.tableExists(self._name)
+
+    def _committed(self, broker: str) -> Iterable[int]:
+        """The positions in the commits that the table still knows."""
+        raise NotImplementedError
+
+
+class DeltaTable(_PropertyTable):
+    """A Delta table, by its path or its name in the catalog.
+
+    Delta itself refuses a second commit of the same position (`txnAppId`, `txnVersion`).
+    """
+
+    def append(self, rows: DataFrame, broker: str, start: int, end: int) -> None:
+        key = self._key(broker)
+        writer = rows.write.format(DELTA).mode("append").option("userMetadata", json.dumps({key: end}))
+        writer = writer.option("txnAppId", key).option("txnVersion", str(end))
+        (writer.save if self._is_path else writer.saveAsTable)(self._target)
+        self._keep(broker, end)
+
+    @property
+    def _is_path(self) -> bool:
+        return "/" in self._target
+
+    @property
+    def _name(self) -> str:
+        return f"delta.`{self._target}`" if self._is_path else self._target
+
+    def _exists(self) -> bool:
+        if not self._is_path:
+            return super()._exists()
+        jvm: Any = self._spark._jvm
+        return bool(jvm.io.delta.tables.DeltaTable.isDeltaTable(self._spark._jsparkSession, self._target))
+
+    def _committed(self, broker: str) -> Iterable[int]:
+        for row in self._spark.sql(f"DESCRIBE HISTORY {self._name}").select("userMetadata").collect():
+            try:
+                found = json.loads(row["userMetadata"] or "{}")
+            except ValueError:  # another writer's
+                continue
+            if isinstance(found, dict) and self._key(broker) in found:
+                yield int(found[self._key(broker)])
+
+
+class IcebergTable(_PropertyTable):
+    """An Iceberg table, by its name in a catalog; it is made if it does not exist."""
+
+    def append(self, rows: DataFrame, broker: str, start: int, end: int) -> None:
+        if not self._exists():
+            rows.limit(0).writeTo(self._target).using(ICEBERG).create()
+        rows.writeTo(self._target).option(f"snapshot-property.{self._key(broker)}", str(end)).append()
+        self._keep(broker, end)
+
+    def _committed(self, broker: str) -> Iterable[int]:
+        for row in self._spark.sql(f"SELECT summary FROM {self._target}.snapshots").collect():
+            if (found := row["summary"].get(self._key(broker))) is not None:
+                yield int(found)
+
+
+def check_target(kind: str, target: str) -> None:
+    """Raise UserError for a target that the kind of table cannot have."""
+    if kind == ICEBERG and ("/" in target or "." not in target):
+        raise UserError(f"--to {target}: an Iceberg table is named as in Spark: catalog.database.table")

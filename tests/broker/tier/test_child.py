@@ -1,0 +1,113 @@
+"""The process that uploads: what it is told, what it answers, and that it does not outlive its work."""
+
+import os
+from pathlib import Path
+
+import pytest
+import trio
+
+from skylark.broker.tier.child import ChildUploader
+from skylark.broker.tier.tasks import DamagedFile, UploadTask, task_from_wire, task_to_wire
+from skylark.broker.tier.worker import DAMAGED, segment_of
+from skylark.mqcommon.tier.bucket import BucketAway, BucketError, BucketRefused
+from skylark.mqcommon.tier.manifest import StoredObject
+from skylark.mqcommon.tier.opening import open_bucket
+from tests.support.tier_segments import Sent, record_of
+from tests.support.waiting import until
+
+BLOCK = 256 * 1024
+
+
+def task(**changed: object) -> UploadTask:
+    values: dict[str, object] = {
+        "broker_set": "set-a", "start": 0, "size": 4096, "epoch": 1, "unique": "ab", "classes": {"t": 24},
+        "before": None, "tombstones": {"gone": 5}, "kept_from": 0, "block_bytes": BLOCK, "crcs": [-1],
+    }  # fmt: skip
+    return UploadTask(**{**values, **changed})  # type: ignore[arg-type]
+
+
+def test_a_task_crosses_the_pipe_unchanged() -> None:
+    for each in (task(), task(before=StoredObject("index", 5, 6))):
+        assert task_from_wire(task_to_wire(each)) == each
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (["BucketAway", "503", ()], BucketAway),
+        (["BucketRefused", "403", ()], BucketRefused),
+        ([DAMAGED, "block", [5]], DamagedFile),
+        (["", "Traceback", ()], BucketError),
+    ],
+)
+def test_errors_of_the_process_are_errors_here(answer: list[object], error: type[Exception]) -> None:
+    with pytest.raises(error, match=str(answer[1])):
+        segment_of(answer)
+
+
+async def test_a_process_uploads_one_file_after_the_other_and_ends_when_it_rests(tmp_path: Path) -> None:
+    record = record_of(Sent("t", 0, 0, b"body", 7), 0)
+    for name, content in (("sound", record), ("damaged", b"")):
+        (tmp_path / name).write_bytes(content.ljust(4096, b"\0"))
+    url = f"file://{tmp_path}/bucket"
+    (tmp_path / "bucket").mkdir()
+    bucket = open_bucket(url, timeout_s=5)
+    uploader = ChildUploader(url, 5)
+    segment = await uploader.upload(str(tmp_path / "sound"), task())
+    assert segment.records == 1
+    (stored,) = [stored for _, stored in segment.classes]
+    assert bucket.get(stored.name) == record
+    with pytest.raises(DamagedFile, match="1 blocks"):
+        await uploader.upload(str(tmp_path / "damaged"), task(crcs=[1]))
+    with pytest.raises(BucketError):
+        await uploader.upload(str(tmp_path / "missing"), task())
+    assert (child := uploader._child) is not None
+    await uploader.rest()
+    assert child.returncode is not None
+    # A cancelled upload leaves no process.
+    with trio.move_on_after(10) as scope:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(uploader.upload, str(tmp_path / "sound"), task())
+            await until(lambda: uploader._child is not None)
+            pid = uploader._child.pid  # type: ignore[union-attr]
+            nursery.cancel_scope.cancel()
+    assert not scope.cancelled_caught
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+async def test_a_process_that_works_ends_at_once_when_the_broker_has_gone(tmp_path: Path) -> None:
+    # Whoever opens this waits for a writer: the process is amid an upload.
+    os.mkfifo(tmp_path / "endless")
+    (tmp_path / "bucket").mkdir()
+    uploader = ChildUploader(f"file://{tmp_path}/bucket", 5)
+    async with trio.open_nursery() as nursery:
+
+        async def fails() -> None:
+            with pytest.raises(BucketAway, match="has ended"):
+                await uploader.upload(str(tmp_path / "endless"), task())
+
+        nursery.start_soon(fails)
+        await until(lambda: uploader._child is not None)
+        child = uploader._child
+        assert child is not None and child.stdin is not None
+        # What the broker's end does to the pipe.
+        await child.stdin.aclose()
+        await child.wait()
+
+
+async def test_a_process_that_the_kernel_has_killed_is_told_of(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "endless")
+    (tmp_path / "bucket").mkdir()
+    uploader = ChildUploader(f"file://{tmp_path}/bucket", 5)
+    async with trio.open_nursery() as nursery:
+
+        async def fails() -> None:
+            with pytest.raises(BucketAway, match="memory is short"):
+                await uploader.upload(str(tmp_path / "endless"), task())
+
+        nursery.start_soon(fails)
+        await until(lambda: uploader._child is not None)
+        child = uploader._child
+        assert child is not None
+        child.kill()

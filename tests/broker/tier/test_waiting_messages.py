@@ -1,0 +1,77 @@
+"""Messages that wait for their time are delivered from the bucket when their files have left the disk."""
+
+import pytest
+
+from skylark.mqcommon.names import SCHEDULE_TOPIC, TIMER_TOPIC
+from skylark.mqcommon.tier.bucket import BucketAway
+from tests.broker.delivery.later import Delays, Timers
+from tests.broker.store.support import put
+from tests.broker.tier.test_reads import LostBucket
+from tests.broker.tier.uploaded import Uploaded
+from tests.support.waiting import until
+
+MINUTE_MS = 60_000
+
+
+def leave(waiting: Delays | Timers, bucket: LostBucket, topic: str) -> Uploaded:
+    """Have all messages of ``topic`` leave the disk for the bucket."""
+    end = waiting.store.log.end
+    while waiting.store.log.end < end + 3 * 4096:
+        put(waiting.store, "other", 0, b"x" * 900)
+    uploaded = Uploaded(waiting.fs, waiting.store, bucket=bucket)
+    assert uploaded.clean()
+    queue = waiting.store.queues.get(topic, 2 if topic == SCHEDULE_TOPIC else 0)
+    assert queue.is_empty and queue.next_offset
+    return uploaded
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+async def test_a_delayed_message(is_restarted: bool) -> None:
+    delays, bucket = Delays(), LostBucket()
+    async with delays.running():
+        for number in range(3):
+            delays.send(b"%d" % number, 3)
+        if not is_restarted:
+            leave(delays, bucket, SCHEDULE_TOPIC)
+            delays.clock.advance(MINUTE_MS)
+            await until(lambda: len(delays.bodies()) == 3, "deliveries")
+    if is_restarted:
+        async with delays.running():
+            leave(delays, bucket, SCHEDULE_TOPIC)
+            delays.clock.advance(MINUTE_MS)
+            await until(lambda: len(delays.bodies()) == 3, "deliveries")
+    assert [record.body for record in delays.records()] == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+async def test_a_timed_message_and_a_recall(is_restarted: bool) -> None:
+    timers, bucket = Timers(), LostBucket()
+    async with timers.running():
+        for number in range(3):
+            timers.send(b"%d" % number, MINUTE_MS)
+        timers.recall(timers.send(b"recalled", MINUTE_MS))
+        await until(lambda: timers.part.read_to == 5, "entries")
+        if not is_restarted:
+            leave(timers, bucket, TIMER_TOPIC)
+            timers.clock.advance(2 * MINUTE_MS)
+            await until(lambda: len(timers.bodies()) == 3, "deliveries")
+    if is_restarted:
+        async with timers.running():
+            leave(timers, bucket, TIMER_TOPIC)
+            timers.clock.advance(2 * MINUTE_MS)
+            await until(lambda: len(timers.bodies()) == 3, "deliveries")
+    assert [record.body for record in timers.records()] == [b"0", b"1", b"2"]
+
+
+async def test_they_wait_for_a_bucket_that_is_away() -> None:
+    delays, bucket = Delays(), LostBucket()
+    async with delays.running():
+        delays.send(b"late", 3)
+        uploaded = leave(delays, bucket, SCHEDULE_TOPIC)
+        bucket.failure = BucketAway("gone")
+        delays.clock.advance(MINUTE_MS)
+        await until(lambda: uploaded.reads.figures.failures > 0, "an attempt")
+        assert delays.bodies() == []
+        bucket.failure = None
+        uploaded.clock.advance(MINUTE_MS)
+        await until(lambda: delays.bodies() == [b"late"], "the delivery")

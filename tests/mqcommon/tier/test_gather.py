@@ -1,0 +1,254 @@
+"""What gather finds in a file of the log, compared with a plain search through all of its bytes."""
+
+import zlib
+from collections.abc import Iterable
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from skylark.broker.store.log.valid_record import valid_record
+from skylark.mqcommon.message.batch import encode_batch
+from skylark.mqcommon.message.flags import (
+    BORN_HOST_V6,
+    STORE_HOST_V6,
+    TRANSACTION_COMMIT,
+    TRANSACTION_MASK,
+    TRANSACTION_PREPARED,
+    TRANSACTION_ROLLBACK,
+    WRAPPED,
+)
+from skylark.mqcommon.message.layout import BLANK_MAGIC, MAGIC_V1, MAGIC_V2, MIN_RECORD, SIZE_MAGIC
+from skylark.mqcommon.message.record import Record, decode_record, encode_record, topic_field
+from skylark.mqcommon.message.record_keys import record_keys
+from skylark.mqcommon.tier import file_rows as file_rows_module
+from skylark.mqcommon.tier.file_rows import TooDamaged
+from skylark.mqcommon.tier.gather import Gathered, gather
+from skylark.mqcommon.tier.index_builder import DisorderedQueue
+from skylark.mqcommon.tier.key_hash import key_hash
+from tests.support.amounts import amount
+
+FILE, START = 4096, 3 * 4096
+TOPICS = ("orders", "t", "x" * 200, "größe")
+HOURS = {"t": 24, "größe": 24}
+HOSTS = {4: b"\x7f\0\0\x01\0\0\x2a\x9f", 16: bytes(15) + b"\x01\0\0\x2a\x9f"}
+KEYS = st.sampled_from(
+    [
+        "",
+        "UNIQ_KEY\x01{u}\x02",
+        "KEYS\x01a b {u}\x02",
+        "UNIQ_KEY\x01{u}\x02KEYS\x01k{u}\x02",
+        "TAGS\x01UNIQ_KEY\x02UNIQ_KEY\x01{u}\x02KEYS\x01\x02",
+        "KEYS\x01one\x02KEYS\x01two\x02",
+        "XUNIQ_KEY\x01no\x02",
+        "UNIQ_KEY\x01{u}",
+        "KEYS\x01 \x02",
+        "UNIQ_KEY\x01\x02A\x01b\x02",
+    ]
+)
+
+message = st.tuples(
+    st.sampled_from(TOPICS),
+    st.integers(0, 2),
+    st.sampled_from(
+        [
+            0,
+            BORN_HOST_V6,
+            STORE_HOST_V6,
+            BORN_HOST_V6 | STORE_HOST_V6,
+            TRANSACTION_COMMIT,
+            TRANSACTION_PREPARED,
+            TRANSACTION_ROLLBACK,
+            WRAPPED,
+        ]
+    ),
+    st.integers(0, 300),
+    KEYS,
+)
+
+
+def file_of(messages: Iterable[tuple[str, int, int, int, str]]) -> bytes:
+    """A file of the log with these messages (topic, queue, sysFlag, bytes of the body, properties), and a filler."""
+    out = bytearray()
+    ends: dict[tuple[str, int], int] = {}
+    for number, (topic, queue_id, sys_flag, size, keys) in enumerate(messages):
+        magic, field = topic_field(topic)
+        properties = keys.replace("{u}", f"{number:032X}").encode()
+        body, count = number.to_bytes(2, "big") * size, 1
+        if sys_flag == WRAPPED:
+            body, count = encode_batch([(0, b"in", properties)] * 2), 2
+            properties += b"\x02INNER_NUM\x012\x02"
+        queued = sys_flag & TRANSACTION_MASK in (0, TRANSACTION_COMMIT)
+        offset = ends.get((topic, queue_id), 5) if queued else 0
+        record = encode_record(
+            *(magic, field, queue_id, offset, START + len(out), body, properties, 0, sys_flag, 1),
+            *(
+                HOSTS[16 if sys_flag & BORN_HOST_V6 else 4],
+                1_000 + number,
+                HOSTS[16 if sys_flag & STORE_HOST_V6 else 4],
+            ),
+            *(0, 0),
+        )
+        if len(out) + len(record) + SIZE_MAGIC.size > FILE:
+            break
+        out += record
+        if queued:
+            ends[topic, queue_id] = offset + count
+    out += SIZE_MAGIC.pack(FILE - len(out), BLANK_MAGIC)
+    return bytes(out.ljust(FILE, b"\0"))
+
+
+def searched(view: bytes) -> list[Record]:
+    """All sound records, by a search at each byte."""
+    found, at = [], 0
+    while at + MIN_RECORD <= len(view):
+        size, magic = SIZE_MAGIC.unpack_from(view, at)
+        record = None
+        if magic in (MAGIC_V1, MAGIC_V2):
+            record, _ = valid_record(view[at : at + size], START + at)
+        if record is not None:
+            found.append(record)
+        at += record.size if record is not None else 1
+    return found
+
+
+def check(view: bytes, rows: Gathered) -> None:
+    """All sound records are in the objects once, and everything else is in the rest."""
+    records = {record.physical_offset: record for record in searched(view)}
+    objects = {number: b"".join(rows.pieces(number)) for number in rows.classes}
+    made = bytearray(FILE)
+    found = []
+    for queue in rows.queues:
+        last = -1
+        for row in range(queue.first, queue.end):
+            at, position, size = int(rows.physical[row]), int(rows.positions[row]), int(rows.sizes[row])
+            data = objects[queue.retention_class][position : position + size]
+            record = records[at]
+            assert decode_record(data) == record
+            assert (record.topic, record.queue_id) == (queue.topic, queue.queue_id)
+            assert (record.queue_offset, record.store_timestamp) == (rows.offsets[row], rows.stored_ms[row])
+            assert last < at
+            last = at
+            made[at - START : at - START + size] = data
+            found.append(at)
+        is_queued = record.sys_flag & TRANSACTION_MASK in (0, TRANSACTION_COMMIT)
+        assert is_queued or queue.hidden
+        assert queue.retention_class == HOURS.get(queue.topic, 0)
+    assert sorted(found) == sorted(records)
+    assert sum(map(len, objects.values())) == sum(record.size for record in records.values())
+    for start, data in rows.rest:
+        made[start - START : start - START + len(data)] = data
+    assert bytes(made) == view and zlib.crc32(view) == rows.crc
+    order = [(queue.retention_class, queue.hidden, queue.topic.encode(), queue.queue_id) for queue in rows.queues]
+    assert order == sorted(order)
+    assert all(before.end == queue.first for before, queue in pairwise(rows.queues))
+    hidden = {int(at) for queue in rows.queues if queue.hidden for at in rows.physical[queue.first : queue.end]}
+    keys = {
+        (key_hash(record.topic, key), at)
+        for at, record in records.items()
+        if at not in hidden
+        for key in record_keys(record)
+    }
+    places = {(HOURS.get(records[int(at)].topic, 0), int(position)): int(at) for at, position in
+              zip(rows.physical, rows.positions, strict=True)}  # fmt: skip
+    columns = zip(rows.key_hashes.tolist(), rows.key_classes.tolist(), rows.key_positions.tolist(), strict=True)
+    assert {(hash_, places[number, position]) for hash_, number, position in columns} == keys
+    assert len(rows.key_hashes) == len(keys)
+
+
+def gathered(view: bytes) -> Gathered:
+    return gather(view, START, lambda topic: HOURS.get(topic, 0))
+
+
+@settings(max_examples=amount(25, 2_000), deadline=None)
+@given(st.lists(message, max_size=60))
+def test_each_record_is_in_its_object_once_and_the_file_comes_back(
+    messages: list[tuple[str, int, int, int, str]],
+) -> None:
+    view = file_of(messages)
+    check(view, gathered(view))
+
+
+@settings(max_examples=amount(25, 2_000), deadline=None)
+@given(
+    st.lists(message, min_size=5, max_size=40),
+    st.lists(st.tuples(st.integers(0, FILE - 1), st.integers(1, 200), st.binary(min_size=0, max_size=4)), max_size=4),
+)
+def test_damage_anywhere_takes_no_other_record(
+    messages: list[tuple[str, int, int, int, str]], damages: list[tuple[int, int, bytes]]
+) -> None:
+    view = bytearray(file_of(messages))
+    for at, size, data in damages:
+        damaged = (data or b"\0") * size
+        view[at : at + len(damaged)] = damaged[: FILE - at]
+    try:
+        rows = gathered(bytes(view))
+    except DisorderedQueue:
+        # A changed offset: such a file is refused.
+        return
+    check(bytes(view), rows)
+
+
+def test_long_runs_of_records_of_one_size_are_found() -> None:
+    for sizes in ([10] * 50, [10] * 20 + [11] + [10] * 20, [0, 1] * 25):
+        view = file_of([("t", 0, 0, size, "KEYS\x01k\x02") for size in sizes])
+        rows = gathered(view)
+        assert len(rows.physical) > 20
+        check(view, rows)
+
+
+def test_records_of_a_topic_made_again_hide_those_before() -> None:
+    first = file_of([("t", 0, 0, 5, "KEYS\x01k\x02")] * 3 + [("orders", 0, 0, 5, "")])
+    end = sum(record.size for record in searched(first))
+    again = encode_record(*topic_field("t"), 0, 0, START + end, b"new", b"", 0, 0, 1, HOSTS[4], 9, HOSTS[4], 0, 0)
+    view = first[:end] + again + bytes(FILE - end - len(again))
+    rows = gathered(view)
+    check(view, rows)
+    assert [(queue.topic, queue.end - queue.first, queue.hidden) for queue in rows.queues] == [
+        ("orders", 1, False), ("t", 1, False), ("t", 3, True),
+    ]  # fmt: skip
+
+
+def test_offsets_that_go_back_to_another_than_0_refuse_the_file() -> None:
+    first = file_of([("t", 0, 0, 5, "")] * 3)
+    end = sum(record.size for record in searched(first))
+    again = encode_record(*topic_field("t"), 0, 3, START + end, b"new", b"", 0, 0, 1, HOSTS[4], 9, HOSTS[4], 0, 0)
+    with pytest.raises(DisorderedQueue, match="offset 3 after 7"):
+        gathered(first[:end] + again + bytes(FILE - end - len(again)))
+
+
+def test_bodies_are_compared_only_where_no_sum_has_proved_them() -> None:
+    view = bytearray(file_of([("t", 0, 0, 50, "")] * 10))
+    record = searched(bytes(view))[4]
+    at = record.physical_offset - START
+    view[at + 100] ^= 1
+    assert len(gather(bytes(view), START, lambda topic: 0, []).physical) == 10
+    assert len(gather(bytes(view), START, lambda topic: 0, [(0, at)]).physical) == 10
+    assert len(gather(bytes(view), START, lambda topic: 0, [(at + record.size - 1, FILE)]).physical) == 9
+
+
+def test_known_places_are_not_searched() -> None:
+    view = file_of([("t", 0, 0, 50, "")] * 10)
+    starts = gathered(view).physical[::2] - START
+    rows = gather(view, START, lambda topic: 0, [], starts)
+    assert (rows.physical - START).tolist() == starts.tolist() and not rows.rest
+
+
+def test_a_file_with_much_that_is_no_record_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_rows_module, "MAX_REST_BYTES", 1000)
+    with pytest.raises(TooDamaged):
+        gathered(b"\x55" * FILE)
+    assert len(gathered(bytes(FILE)).physical) == 0
+
+
+def test_a_record_whose_size_has_changed_hides_none_of_those_after_it() -> None:
+    view = bytearray(file_of([("t", 0, 0, 20, "")] * 10))
+    records = searched(bytes(view))
+    at = records[3].physical_offset - START
+    # It seems to end where a later record does, or amid one.
+    for more in (records[4].size + records[5].size, 7, -3):
+        view[at : at + 4] = (records[3].size + more).to_bytes(4, "big")
+        rows = gathered(bytes(view))
+        check(bytes(view), rows)
+        assert len(rows.physical) == 9

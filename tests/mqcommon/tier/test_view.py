@@ -1,0 +1,345 @@
+"""A view finds what a search through all records would find."""
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from random import Random
+from typing import NamedTuple
+from zlib import crc32
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skylark.mqcommon.message.ids import UniqueKeys
+from skylark.mqcommon.message.properties import find_property
+from skylark.mqcommon.message.record import decode_record
+from skylark.mqcommon.tier.bucket import Bucket, BucketAway, DamagedObject
+from skylark.mqcommon.tier.layout import span_name
+from skylark.mqcommon.tier.manifest import StoredObject, Tombstone, encode_span, expired, span_of
+from skylark.mqcommon.tier.records import records_between, stored_records
+from skylark.mqcommon.tier.view import MAX_SEGMENTS_OF_QUERY, TierView
+from tests.support.faulty_bucket import FaultyBucket
+from tests.support.memory_bucket import MemoryBucket
+from tests.support.tier_segments import SET, Sent, TierWriter
+
+TOPICS = ("kept", "short", "long")
+CACHE = 1 << 20
+START_MS = 1_700_000_000_000
+
+
+class Stored(NamedTuple):
+    """A message, its place in the log, where its segment begins, and its class there."""
+
+    sent: Sent
+    place: int
+    segment: int
+    retention_class: int
+
+
+class Model:
+    """A set that is written and thinned out by random steps, and all that readers should find."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.bucket = MemoryBucket()
+        self.classes = {"kept": 0, "short": 24, "long": 72}
+        self.writer = TierWriter(self.bucket, lambda topic: self.classes[topic])
+        self.now_ms = 1_000
+        self.offsets: dict[tuple[str, int], int] = {}
+        #: What was sent since its topic was made, and is not too old.
+        self.sent: list[Stored] = []
+        self.keys = 0
+
+    def write(self) -> None:
+        """Write a segment; while it was written a topic may have been deleted, and may not have come back yet."""
+        start = self.writer.end
+        messages: list[Sent] = []
+        deleted, deleted_at = self.random.choice((*TOPICS, None, None)), self.random.randrange(12)
+        for number in range(self.random.randrange(12)):
+            queue = self.random.choice(TOPICS), self.random.randrange(2)
+            if queue[0] == deleted and number >= deleted_at:
+                continue
+            offset = self.offsets.get(queue, 0)
+            self.offsets[queue] = offset + 1
+            # Clocks are set back now and then.
+            self.now_ms = max(self.now_ms + self.random.randrange(-60, 80), 0)
+            self.keys += 1
+            body = b"b" * self.random.choice((10, 100, 30_000, 70_000))
+            messages.append(Sent(*queue, offset, body, self.now_ms, f"U{self.keys}", f"even{self.keys % 2}"))
+        self.writer.add(messages)
+        places = [place for place in self.writer.records if place >= start]
+        self.sent += [
+            Stored(sent, place, start, self.classes[sent.topic]) for sent, place in zip(messages, places, strict=True)
+        ]
+        if deleted and deleted_at < len(places):
+            mine = [place for sent, place in zip(messages, places, strict=True) if sent.topic == deleted]
+            self.delete(deleted, max(mine, default=start) + 1)
+
+    def delete_topic(self) -> None:
+        self.delete(self.random.choice(TOPICS), self.writer.end)
+
+    def delete(self, topic: str, place: int) -> None:
+        self.writer.change(self.successor().with_tombstone(Tombstone(topic, place)))
+        self.sent = [each for each in self.sent if each.sent.topic != topic]
+        for queue_id in range(2):
+            self.offsets.pop((topic, queue_id), None)
+
+    def change_class(self) -> None:
+        self.classes["short"] = 24 if self.classes["short"] == 72 else 72
+
+    def retain(self) -> None:
+        """Remove what is old, of the two classes that do not stay for ever."""
+        before = {24: self.now_ms - self.random.randrange(100), 72: self.now_ms - self.random.randrange(400)}
+        manifest = self.successor()
+        is_oldest = not manifest.spans
+        kept, gone = expired(manifest.segments, before, is_oldest=is_oldest)
+        self.writer.change(manifest.with_segments_changed(kept, gone))
+        left = {(each.start, number) for each in kept for number, _ in each.classes}
+        firsts = {each.start for each in manifest.segments}
+        self.sent = [
+            each for each in self.sent if each.segment not in firsts or (each.segment, each.retention_class) in left
+        ]
+
+    def make_span(self) -> None:
+        manifest = self.successor()
+        if len(manifest.segments) < 2:
+            return
+        oldest = manifest.segments[: self.random.randrange(1, len(manifest.segments))]
+        data, name = encode_span(oldest), span_name(SET, len(manifest.spans), "x")
+        self.bucket.put(name, [data])
+        self.writer.change(manifest.with_span(span_of(oldest, StoredObject(name, len(data), crc32(data)))))
+
+    def successor(self):  # type: ignore[no-untyped-def]
+        return self.writer.manifest.successor(self.now_ms)
+
+    def of_queue(self, topic: str, queue_id: int) -> list[Stored]:
+        return [each for each in self.sent if (each.sent.topic, each.sent.queue_id) == (topic, queue_id)]
+
+
+STEPS = {
+    "w": Model.write,
+    "d": Model.delete_topic,
+    "c": Model.change_class,
+    "r": Model.retain,
+    "s": Model.make_span,
+}
+
+
+def read_from(view: TierView, topic: str, queue_id: int, offset: int, end: int) -> Iterator[tuple[int, bytes]]:
+    """(offset, bytes) of all records of a queue from ``offset`` on, as a consumer reads them."""
+    while (located := view.locate(topic, queue_id, offset)) is not None and offset < end:
+        stretches = view.stretches(located, offset, end)
+        data = view.read(located, stretches) if stretches else b""
+        for record, raw in records_between(data, offset, end):
+            if not view.hides(topic, record.physical_offset):
+                yield record.queue_offset, raw
+        offset = located.row.next_offset
+
+
+@given(st.integers(0, 2**32), st.integers(1, 25), st.sampled_from([300, CACHE]))
+def test_a_view_finds_what_a_search_through_all_finds(seed: int, steps: int, cache_bytes: int) -> None:
+    model = Model(seed)
+    view = TierView(model.bucket, SET, cache_bytes)
+    for step in model.random.choices("wwwwwdcrs", k=steps):
+        STEPS[step](model)
+        view.refresh()
+        # What was found in an earlier manifest is a hint in the next one.
+        view.locate("kept", 0, model.random.randrange(20))
+    for topic in TOPICS:
+        for queue_id in range(2):
+            check_queue(model, view, topic, queue_id)
+    check_places_and_keys(model, view)
+
+
+def check_queue(model: Model, view: TierView, topic: str, queue_id: int) -> None:
+    sent = model.of_queue(topic, queue_id)
+    offsets = [each.sent.offset for each in sent]
+    bounds = view.bounds(topic, queue_id)
+    assert (bounds is None) == (not sent)
+    if bounds is None:
+        assert view.locate(topic, queue_id, 0) is None
+        return
+    assert bounds == (offsets[0], model.offsets[topic, queue_id])
+    first = model.random.randrange(offsets[-1] + 2)
+    wanted = [(each.sent.offset, model.writer.records[each.place]) for each in sent if each.sent.offset >= first]
+    assert list(read_from(view, topic, queue_id, first, 2**62)) == wanted
+    located = view.locate(topic, queue_id, first)
+    expected = bisect_left(offsets, first)
+    assert (located is None) == (expected == len(offsets))
+    if located is not None:
+        assert located.segment.start == sent[expected].segment
+    time_ms = model.random.randrange(model.now_ms + 20)
+    late = [each.sent.offset for each in sent if each.sent.store_ms >= time_ms]
+    assert view.offset_by_time(topic, queue_id, time_ms) == (late[0] if late else None)
+
+
+def check_places_and_keys(model: Model, view: TierView) -> None:
+    there = {each.place for each in model.sent}
+    for place, raw in model.writer.records.items():
+        assert view.record_at(place) == (raw if place in there else None)
+        assert view.record_at(place + 1) is None
+    for topic in TOPICS:
+        of_topic = [(each.place, each.sent) for each in model.sent if each.sent.topic == topic]
+        for word in ("even0", "even1"):
+            places = [place for place, sent in of_topic if sent.keys == word]
+            found = view.with_key(topic, word, 0, 2**62, 1000)
+            assert [next(stored_records(raw)).physical_offset for raw in found] == places[::-1]
+        if of_topic:
+            place, sent = of_topic[len(of_topic) // 2]
+            assert view.with_key(topic, sent.unique_key, 0, 2**62, 5, unique=True) == [model.writer.records[place]]
+            assert view.with_key(topic, sent.unique_key, 0, sent.store_ms - 1, 5) == []
+            assert view.with_key(topic, sent.unique_key, 0, 2**62, 5, before=place) == []
+
+
+def written(segments: int, bucket: Bucket) -> TierWriter:
+    """``segments`` segments with a record of queue 0 of topic ``t`` each, one a minute."""
+    writer, keys = TierWriter(bucket), UniqueKeys("127.0.0.1", 1, 1)
+    for number in range(segments):
+        store_ms = START_MS + number * 60_000
+        writer.add([Sent("t", 0, number, b"b", store_ms, keys.next(store_ms), "word")])
+    return writer
+
+
+@pytest.fixture(scope="module")
+def minutes() -> tuple[MemoryBucket, list[str]]:
+    """A bucket with a segment a minute, and the unique keys of the segments' records."""
+    bucket = MemoryBucket()
+    writer = written(MAX_SEGMENTS_OF_QUERY + 10, bucket)
+    return bucket, [unique_key_of(raw) for raw in writer.records.values()]
+
+
+def unique_key_of(raw: bytes) -> str:
+    return (find_property(decode_record(raw).properties, b"UNIQ_KEY") or b"").decode()
+
+
+def opened(bucket: Bucket) -> tuple[TierView, FaultyBucket]:
+    """A view, and the bucket that counts its calls."""
+    counted = FaultyBucket(bucket, Random(1))
+    view = TierView(counted, SET, CACHE)
+    view.refresh()
+    counted.calls = 0
+    return view, counted
+
+
+def test_a_reader_that_goes_on_needs_few_requests(minutes: tuple[MemoryBucket, list[str]]) -> None:
+    view, counted = opened(minutes[0])
+    for offset in range(50, 60):
+        assert view.locate("t", 0, offset) is not None
+    # 7 to bisect, some for the first neighbours, 1 for each next index.
+    assert counted.calls < 25
+    last, counted.calls = view.locate("t", 0, 59), 0
+    assert view.locate("t", 0, 59) == last
+    assert counted.calls == 0
+
+
+def test_a_query_by_key_is_bounded(minutes: tuple[MemoryBucket, list[str]]) -> None:
+    view, _ = opened(minutes[0])
+    assert len(view.with_key("t", "word", 0, 2**62, 1000)) == MAX_SEGMENTS_OF_QUERY
+    assert len(view.with_key("t", "word", 0, 2**62, 3)) == 3
+    assert len(view.with_key("t", "word", START_MS + 120_000, START_MS + 300_000, 1000)) == 4
+
+
+def test_a_unique_key_is_looked_for_at_its_time_first(minutes: tuple[MemoryBucket, list[str]]) -> None:
+    bucket, unique_keys = minutes
+    view, counted = opened(bucket)
+    now_ms = START_MS + 200 * 60_000
+    for minute in (5, 40, 70):
+        assert len(view.with_key("t", unique_keys[minute], 0, now_ms, 32, unique=True, now_ms=now_ms)) == 1
+    # For each: the index, a page of keys, the queue's rows, the stretch.
+    assert counted.calls <= 3 * 4
+
+
+def test_wrong_bytes_are_never_returned() -> None:
+    bucket = MemoryBucket()
+    writer = written(3, bucket)
+    unique_key = unique_key_of(list(writer.records.values())[1])
+    segment = writer.manifest.segments[1]
+    names = [stored.name for _, stored in segment.classes]
+    for name in [*names, segment.index.name, segment.keys.name]:
+        data, time_ms = bucket.objects[name]
+        for at in range(0, len(data), max(len(data) // 40, 1)):
+            bucket.objects[name] = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :], time_ms
+            view = TierView(bucket, SET, CACHE)
+            view.refresh()
+            places = [place for place in writer.records if segment.start <= place < segment.end]
+            try:
+                assert dict(read_from(view, "t", 0, 1, 2)) == {1: writer.records[places[0]]}
+                assert view.record_at(places[0]) == writer.records[places[0]]
+                assert view.with_key("t", unique_key, 0, 2**62, 1) == [writer.records[places[0]]]
+            except DamagedObject:
+                continue
+            # A byte of an unused page, or of a part that these calls do not need.
+            assert name == segment.index.name and at > len(data) - 20, (name, at)
+        bucket.objects[name] = data, time_ms
+
+
+def test_an_index_of_other_bytes_is_refused() -> None:
+    bucket = MemoryBucket()
+    writer = written(3, bucket)
+    one, two = writer.manifest.segments[:2]
+    bucket.objects[one.index.name] = bucket.objects[two.index.name]
+    view = TierView(bucket, SET, CACHE)
+    view.use(replace(writer.manifest, segments=(one,)))
+    with pytest.raises(DamagedObject, match="is the index of bytes"):
+        view.bounds("t", 0)
+
+
+def test_a_bucket_that_is_away_is_no_answer() -> None:
+    bucket = FaultyBucket(MemoryBucket(), Random(1))
+    writer = TierWriter(bucket)
+    writer.add([Sent("t", 0, 0, b"b", 1_000, "U1")])
+    view = TierView(bucket, SET, CACHE)
+    view.refresh()
+    bucket.is_away = True
+    for ask in (
+        lambda: view.bounds("t", 0),
+        lambda: view.locate("t", 0, 0),
+        lambda: view.record_at(0),
+        lambda: view.with_key("t", "U1", 0, 2**62, 1),
+        lambda: view.offset_by_time("t", 0, 0),
+        view.refresh,
+    ):
+        with pytest.raises(BucketAway):
+            ask()
+    bucket.is_away = False
+    assert view.bounds("t", 0) == (0, 1)
+
+
+def test_a_view_never_goes_back_to_an_older_manifest() -> None:
+    bucket = MemoryBucket()
+    writer = written(3, bucket)
+    old = writer.log.read(writer.manifest.number - 1)
+    view = TierView(bucket, SET, CACHE)
+    view.use(writer.manifest)
+    view.use(old)
+    assert view.manifest == writer.manifest and view.count == 3
+
+
+def test_threads_share_a_view() -> None:
+    model = Model(7)
+    for _ in range(12):
+        model.write()
+    # So small that each thread drops what another has just read.
+    view = TierView(model.bucket, SET, 2_000)
+    view.refresh()
+
+    def read_all(queue: tuple[str, int]) -> None:
+        sent = model.of_queue(*queue)
+        wanted = [(each.sent.offset, model.writer.records[each.place]) for each in sent]
+        assert list(read_from(view, *queue, 0, 2**62)) == wanted
+        assert [view.record_at(each.place) for each in sent] == [model.writer.records[each.place] for each in sent]
+
+    queues = [(topic, queue_id) for topic in TOPICS for queue_id in range(2)]
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(read_all, queues * 4))
+
+
+def test_a_set_without_segments_has_nothing() -> None:
+    bucket = MemoryBucket()
+    view = TierView(bucket, SET, CACHE)
+    assert view.refresh() is None and view.bounds("t", 0) is None and view.queues() == []
+    TierWriter(bucket)
+    assert view.refresh() is not None
+    assert view.record_at(0) is None and view.with_key("t", "k", 0, 2**62, 1) == [] and view.segment_at(0) is None

@@ -1,0 +1,123 @@
+"""Object stores of the tests' own: S3 by moto, in a process of its own, and by SeaweedFS in nightly runs."""
+
+import json
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.support.requirements import seaweedfs_program
+from tests.support.waiting import until_true
+
+PROGRAM = Path(__file__).with_name("s3_process.py")
+STOP_S = 30
+KEYS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing", "AWS_REGION": "us-east-1"}
+
+
+class S3Server:
+    """A server at ``url``. ``environment``: what a process needs to reach it."""
+
+    def __init__(self, url: str, process: "subprocess.Popen[str]") -> None:
+        self.url = url
+        self.environment: Mapping[str, str] = {**KEYS, "AWS_ENDPOINT_URL": url}
+        self.process = process
+
+    def new_bucket(self) -> str:
+        """The URL of a new bucket: ``s3://NAME``."""
+        name = f"bucket-{secrets.token_hex(6)}"
+        request = urllib.request.Request(f"{self.url}/{name}", method="PUT")
+        urllib.request.urlopen(request, timeout=60).close()
+        return f"s3://{name}"
+
+    @contextmanager
+    def answering(
+        self, status: int, code: str, methods: Sequence[str] = (), *, after: bool = False, times: int | None = None
+    ) -> Iterator[None]:
+        """Moto only. In the block requests get this error: all, those of ``methods``, the first ``times`` of them.
+
+        ``after``: although the request is done.
+        """
+        self._tell({"status": status, "code": code, "methods": methods, "after": after, "times": times})
+        try:
+            yield
+        finally:
+            self._tell({})
+
+    @contextmanager
+    def silent(self) -> Iterator[None]:
+        """In the block the server answers nothing; connections are still accepted."""
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
+
+    def _tell(self, told: Mapping[str, object]) -> None:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write(json.dumps(told) + "\n")
+        self.process.stdin.flush()
+        assert self.process.stdout.readline() == "ok\n"
+
+
+@contextmanager
+def moto_server() -> Iterator[S3Server]:
+    """Some 0.7 s of processor time: tests share one by the fixture ``s3_server``."""
+    with subprocess.Popen(
+        [sys.executable, str(PROGRAM)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            yield S3Server(f"http://127.0.0.1:{int(process.stdout.readline())}", process)
+        finally:
+            process.kill()
+
+
+@contextmanager
+def seaweedfs_server(home: Path) -> Iterator[S3Server]:
+    """SeaweedFS with its files in ``home``; takes 900 MB of memory. For tests that need the group ``SeaweedFS``."""
+    ports = _free_ports(8)
+    names = ("master.port", "master.port.grpc", "volume.port", "volume.port.grpc", "filer.port", "filer.port.grpc")
+    names += ("s3.port", "s3.port.grpc")
+    command = [str(seaweedfs_program()), "server", f"-dir={home}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3"]
+    command += [f"-{name}={port}" for name, port in zip(names, ports, strict=True)]
+    command += ["-volume.max=100", "-master.volumeSizeLimitMB=256"]
+    with (
+        open(home / "log", "wb") as log,
+        subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, text=True) as process,
+    ):
+        try:
+            server = S3Server(f"http://127.0.0.1:{ports[6]}", process)
+            until_true(lambda: _answers(server), "SeaweedFS answers")
+            yield server
+        finally:
+            process.terminate()
+            process.wait(STOP_S)
+
+
+def _answers(server: S3Server) -> bool:
+    try:
+        server.new_bucket()
+    except (urllib.error.URLError, ConnectionError, TimeoutError):
+        return False
+    return True
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
