@@ -83,6 +83,9 @@ class Patient(Member):
             found = self.disk.index.in_log(block.start, block.end) if history.has_entries else ()
             return [EntrySum(each.start, each.size, each.crc) for each in found]
 
+        #: Blocks of entries that could not be sent to another member, as they are damaged here.
+        self.unsent: set[Block] = set()
+        self.disk.on_damaged = self._cannot_send
         self.healer = LogHealer(self.store, self.blocks, others, self.flusher.one_at_a_time, entries_of)
         self.life = trio.CancelScope()
         await history.nursery.start(self._live)
@@ -90,6 +93,17 @@ class Patient(Member):
     async def _live(self, *, task_status: trio.TaskStatus[None]) -> None:
         with self.life:
             await self.healer.run(task_status=task_status)
+
+    def _cannot_send(self, index: int) -> None:
+        entry = self.disk.index.entry(index)
+        self.unsent.update(self.store.log.sums.blocks(entry.start, entry.start + entry.size))
+
+    async def mend_unsent(self) -> None:
+        """Have the blocks healed that keep other members waiting, as the product does."""
+        while self.unsent:
+            block = self.unsent.pop()
+            if block.end <= self.safe_end:
+                await self.suspect(block)
 
     @property
     def safe_end(self) -> int:
@@ -330,6 +344,11 @@ class HealingHistory(History):
             )
             await self._event(member, what)
             self._check_sums()
+
+    async def _quiet_step(self, number: int) -> None:
+        await super()._quiet_step(number)
+        for member in list(self.alive.values()):
+            await member.mend_unsent()
 
     async def _calm(self, steps: int) -> None:
         """Without such times hardly a block would be full and committed before the end."""
