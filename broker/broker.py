@@ -16,7 +16,7 @@ from skylark.broker.identity import Identity, identity_of, listening, registered
 from skylark.broker.meta.metadata import Metadata, MetadataReport
 from skylark.broker.options import UNKNOWN_ID, BrokerOptions
 from skylark.broker.replication.dledger.group_store import DIRECTORY as DLEDGER
-from skylark.broker.replication.dledger.group_store import LostDisk
+from skylark.broker.replication.dledger.group_store import LostDisk, is_group_store
 from skylark.broker.replication.role import RoleMachine
 from skylark.broker.store.backup.manifest import refuse_unfinished
 from skylark.broker.store.checkpoint import LastStop
@@ -30,7 +30,7 @@ from skylark.mqcommon.addresses import is_any_address, split_address
 from skylark.mqcommon.clock import Clock, SystemClock
 from skylark.mqcommon.disk.atomic import remove_all_leftovers, remove_leftovers
 from skylark.mqcommon.disk.files import FileSystem, OsFiles
-from skylark.mqcommon.errors import UserError
+from skylark.mqcommon.errors import NewerVersion, StoreCorrupt, UserError
 from skylark.mqcommon.exposure import opened
 from skylark.mqcommon.message.ids import encode_host
 from skylark.remoting.net.in_process import InProcessListener, NearServer
@@ -113,13 +113,13 @@ class Broker:
         metadata, store = self._metadata(), self._store(identity)
         try:
             unwritten = await trio.to_thread.run_sync(self._recover, store, metadata)
-        except LostDisk as lost:
+        except StoreCorrupt as error:
             # Checked before anything is served: a member that has lost entries must not speak for its id any more.
             async with AsyncExitStack() as closing:
                 closing.callback(self._close_files)
                 for listener in (*listeners, *ha_listeners):
                     closing.push_async_callback(listener.aclose)
-                if not await self._begin_anew(lost):
+                if not await self._begin_anew(error):
                     logger.info("broker %s stopped before it served", options.broker_name)
                     return
                 closing.pop_all()
@@ -161,18 +161,27 @@ class Broker:
         host = encode_host(*split_address(identity.addr))
         return MessageStore(self._fs, store_options(self.options), self._clock, host)
 
-    async def _begin_anew(self, lost: LostDisk) -> bool:
+    async def _begin_anew(self, error: StoreCorrupt) -> bool:
         """Move the store of a member of a DLedger group aside, once the other members are a whole majority.
 
-        Returns False if the broker was stopped before the move.
+        Returns False if the broker was stopped before the move. Raises ``error`` when no group has the messages of this
+        store: then an administrator decides what becomes of them.
         """
+        options, root = self.options, self.options.store_path_root_dir
+        if (
+            isinstance(error, NewerVersion)
+            or not options.enable_dleger_commit_log
+            or not is_group_store(self._fs, root)
+        ):
+            raise error
         # Imported here, and check_promises below: only members of a group need these modules.
         from skylark.broker.replication.dledger.begin_anew import can_begin_anew, set_aside
         from skylark.broker.wiring.group_link import until_others_lead
 
-        root = self.options.store_path_root_dir
-        if not can_begin_anew(self.options.group_peers, root):
-            raise lost
+        if not can_begin_anew(options.group_peers, root):
+            raise error
+        is_told = isinstance(error, LostDisk)
+        lost = error if is_told else LostDisk(error.file, error.offset, f"offset {error.offset}: {error.reason}")
         logger.error("%s", lost)
         is_aside = False
         async with trio.open_nursery() as nursery:

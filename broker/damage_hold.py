@@ -1,13 +1,14 @@
 """Reads that met damage of the log wait here until it is mended, or given up.
 
 Each damaged block is mended by one task, whoever waits for it. While nobody can mend it, the task tries again. After
-``damagedHoldMs`` the block is given up (``damagedPolicy=skip``): readers skip the damaged messages. The task goes on,
-and when the block is mended its messages are read again. With ``damagedPolicy=hold`` a block is never given up.
+``damagedHoldMs``, or at once where no other replica exists, the block is given up (``damagedPolicy=skip``): readers
+skip the damaged messages. The task goes on, and when the block is mended its messages are read again. With
+``damagedPolicy=hold`` a block is never given up.
 Neighbours: cold_reads.py (requests that wait), store/log/compared.py (finds the damage), healing/ (mends it).
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import trio
@@ -51,6 +52,8 @@ class DamageHold:
         self._log = log
         self._options = options
         self.healer: Healer | None = None
+        #: Whether no other replica exists: then nobody waits for one.
+        self.is_alone: Callable[[], bool] = lambda: False
         self._held: dict[int, _Held] = {}
         self._places = trio.Semaphore(AT_ONCE)
         self._nursery: trio.Nursery | None = None
@@ -94,15 +97,16 @@ class DamageHold:
                 if await self._is_mended(held):
                     log.blocks.repaired([block])
                     return
-                is_late = trio.current_time() >= held.until
+                is_alone = self.is_alone()
+                is_late = is_alone or trio.current_time() >= held.until
                 if is_late and self._options.damaged_policy == "skip" and not held.over.is_set():
                     wrong = await trio.to_thread.run_sync(log.blocks.suspects, block)
                     log.blocks.give_up(block, wrong)
-                    logger.error(
-                        "%s, and nobody could mend it in %d ms: readers skip the damaged messages until it is mended",
-                        self._name(block),
-                        self._options.damaged_hold_ms,
-                    )
+                    why = f"could mend it in {self._options.damaged_hold_ms} ms"
+                    if is_alone:
+                        why = "else has a copy"
+                    text = "%s, and nobody %s: readers skip the damaged messages until it is mended"
+                    logger.error(text, self._name(block), why)
                     held.over.set()
                 await trio.sleep(LATER_S if is_late else min(RETRY_S, held.until - trio.current_time()))
         finally:

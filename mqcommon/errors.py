@@ -31,6 +31,7 @@ SkylarkError
 └── StoreError
     ├── StoreLocked           another broker holds the directory
     ├── StoreCorrupt          damaged bytes: file, offset, reason
+    │   ├── Unreadable        the disk cannot read the bytes
     │   └── NewerVersion      a file of a later version of Skylark
     ├── FileClosed            unmapped or removed before it was used
     └── DiskFull              no room for the next file
@@ -342,6 +343,18 @@ class StoreCorrupt(StoreError):
 
     def __str__(self) -> str:
         return f"{self.file} is damaged at offset {self.offset}: {self.reason}"
+
+
+class Unreadable(StoreCorrupt):
+    """The disk cannot read bytes that were written."""
+
+    def __str__(self) -> str:
+        return (
+            f"the disk cannot read {self.file} at offset {self.offset} ({self.reason}): it is failing. If another"
+            " broker has the messages, let this one copy them again to a sound disk (broker resyncSlave; a member of a"
+            " DLedger group: docs/operate/dledger.md). Otherwise put a copy in the file's place that has zeros for what"
+            " is lost (dd conv=noerror,sync bs=4096), and run: broker verifyStore --repair"
+        )
 
 
 class NewerVersion(StoreCorrupt):

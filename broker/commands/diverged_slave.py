@@ -59,10 +59,12 @@ def rows(fs: FileSystem, path: str, gaps: list[str]) -> Iterator[dict[str, objec
     try:
         at: int | None = 0
         while at is not None and at + BLANK_BYTES <= file.size:
+            file.load(at, BLANK_BYTES)
             size, magic = SIZE_MAGIC.unpack_from(file.view, at)
             if magic == BLANK_MAGIC:
                 at += max(size, BLANK_BYTES)
                 continue
+            file.load(at, size)
             record, reason = valid_record(file.view[at : at + size], start + at)
             if record is not None:
                 yield _row(record)

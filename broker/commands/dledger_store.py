@@ -62,7 +62,7 @@ def init_group(fs: FileSystem, root: str, node: str, addr: str) -> int:
         index = open_index(fs, root)
         index.begin(0, 0, log.start)
         for start, end in pieces(log, log.start, known.log_offset):
-            index.append(TERM, APPLICATION, IN_LOG, end - start, crc32(log.copy(start, end - start)))
+            index.append(TERM, APPLICATION, IN_LOG, end - start, crc32(log.blocks.read(start, end - start)))
         index.sync()
         # Write this file last: a store with this file belongs to a group.
         first_state(fs, root, node, addr, TERM, index)

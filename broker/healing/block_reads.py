@@ -13,6 +13,8 @@ from skylark.mqcommon.crc import large_crc32
 from skylark.mqcommon.disk.files import FileSystem
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
+MISSING = "the file is missing"
+
 
 class WrongBlock(NamedTuple):
     """A block that cannot be read from the medium, or does not match its sum there; ``reason`` says which."""
@@ -45,6 +47,8 @@ def read_blocks(
         reason = ""
         try:
             data = fs.read_direct(path, block.start - base, block.size)
+        except FileNotFoundError:
+            data, reason = b"", MISSING
         except OSError as error:
             data, reason = b"", f"cannot be read: {error.strerror or error}"
         else:

@@ -89,6 +89,8 @@ class LogHealer(Part):
         self.on_repaired: list[Callable[[Sequence[Block]], None]] = []
         self._repairs: dict[int, _Repair] = {}
         self._failed_at: dict[int, float] = {}
+        # Files of the log that somebody has removed.
+        self._missing: set[str] = set()
         self._slots = trio.CapacityLimiter(AT_ONCE)
         self._writing = writing
         self._nursery: trio.Nursery | None = None
@@ -137,9 +139,7 @@ class LogHealer(Part):
         except FileNotFoundError:
             repair.is_right = self._store.log.chain.at(block.start) is None
             if not repair.is_right:
-                self._fail(
-                    block, "its file is missing: put it back from another replica, or a backup, before a restart"
-                )
+                self._miss_file(block)
         except (OSError, StoreError) as error:
             self._fail(block, f"it cannot be written: {error}")
         except Exception:
@@ -150,6 +150,7 @@ class LogHealer(Part):
             if repair.is_right:
                 self._failed_at.pop(block.start, None)
                 self.figures.damaged.discard(block.start)
+                self._missing.discard(self._path_of(block))
             elif len(self._failed_at) < MAX_WAITING or block.start in self._failed_at:
                 self._failed_at[block.start] = trio.current_time()
             repair.done.set()
@@ -162,6 +163,9 @@ class LogHealer(Part):
         if segment is None or block.size <= 0:
             return True
         own_sum, cuts = log.sums.sum_of(whole) if block == whole else None, log.cuts
+        is_sealed, tail = own_sum is not None, self._store.damaged_tail
+        if not is_sealed and tail is not None and tail.part.start == whole.start and not cuts:
+            block, own_sum = tail
 
         def is_right(data: bytes) -> bool:
             return own_sum is not None and large_crc32(data) == own_sum.crc
@@ -173,7 +177,7 @@ class LogHealer(Part):
         if found is not None and not is_suspect:
             verdict = Verdict(found, "this broker has the bytes of the block's sum", is_whole=True)
         else:
-            verdict, others = await self._ask(segment, block, own_sum, now)
+            verdict, others = await self._ask(segment, block, own_sum, now, has_sums=block == whole)
         if log.cuts != cuts:
             return False  # other bytes may be there now
         if verdict.right is None or (verdict.undecided and not (now.is_stable and now.is_readable)):
@@ -182,7 +186,7 @@ class LogHealer(Part):
             return False
         if not await self._apply(segment, block, now, verdict, cuts):
             return False
-        if own_sum is not None and verdict.is_whole and large_crc32(verdict.right) != own_sum.crc and log.cuts == cuts:
+        if is_sealed and verdict.is_whole and not is_right(verdict.right) and log.cuts == cuts:
             log.sums.replace(whole, large_crc32(verdict.right), is_attested=False)
         if verdict.is_whole:
             return True
@@ -207,9 +211,9 @@ class LogHealer(Part):
             logger.error("the disk reads the block at %d of the log otherwise each time: replace it", block.start)
 
     async def _ask(
-        self, segment: Segment, block: Block, own_sum: BlockSum | None, now: Reading
+        self, segment: Segment, block: Block, own_sum: BlockSum | None, now: Reading, *, has_sums: bool
     ) -> tuple[Verdict, list[Copy]]:
-        """The verdict, and the copies of the other replicas."""
+        """The verdict, and the copies of the other replicas. ``has_sums``: their sums are of the same bytes."""
         entries = self._entries_of(block)
         verdict, others = Verdict(None, "no replica was asked"), list[Copy]()
         for margin in MARGINS:
@@ -226,6 +230,8 @@ class LogHealer(Part):
             if now.in_memory not in now.on_disk:
                 mine.append(Copy("memory", start, before + now.in_memory + after, has_vote=False, is_own=True))
             others = await self._others.copies(block, mine[0], own_sum)
+            if not has_sums:
+                others = [copy._replace(sum=None) for copy in others]
             size = self._store.log.chain.segment_bytes
             verdict = await trio.to_thread.run_sync(judge, block, own_sum, [*mine, *others], size, entries)
             if not verdict.lacks_records or not others:
@@ -291,11 +297,27 @@ class LogHealer(Part):
             logger.error("the block at %d of the log is damaged, and is not repaired: %s", block.start, why)
             self._count_bad()
 
+    def _miss_file(self, block: Block) -> None:
+        """As `_fail`, said and counted once for all blocks of the file."""
+        path = self._path_of(block)
+        self.figures.damaged.add(block.start)
+        if path not in self._missing:
+            self._missing.add(path)
+            logger.error("%s is missing: put it back from another replica, or a backup, before a restart", path)
+            self._count_bad()
+
+    def _path_of(self, block: Block) -> str:
+        segment = self._store.log.chain.at(block.start)
+        return "" if segment is None else segment.path
+
     def _count_bad(self) -> None:
         was_failing = self.figures.is_disk_failing
         self.figures.bad_in_cycle += 1
         if self.figures.is_disk_failing and not was_failing:
-            text = "more than %d blocks of the log were damaged: replace the disk. Controllers do not elect this broker"
+            text = (
+                "more than %d blocks of the log were damaged: replace the disk. Controllers do not elect this broker,"
+                " and in a DLedger group it hands the leadership over"
+            )
             logger.error(text, MAX_REPAIRED_A_CYCLE)
 
     def _tell(self, block: Block) -> None:

@@ -11,11 +11,11 @@ import mmap
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from skylark.broker.store.log.compared import LOST_ERRNOS
 from skylark.broker.store.log.segment import PIECE_BYTES, Segment
 from skylark.broker.store.sums.block_sums import Block
 from skylark.mqcommon.disk.atomic import write_atomic
 from skylark.mqcommon.disk.files import FileSystem
+from skylark.mqcommon.disk.loading import LOST_ERRNOS
 from skylark.mqcommon.errors import DiskFull
 
 logger = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from typing import Protocol
 import trio
 
 from skylark.broker.damage_hold import Healer
-from skylark.broker.healing.block_reads import BlocksRead, read_blocks
+from skylark.broker.healing.block_reads import MISSING, BlocksRead, read_blocks
 from skylark.broker.healing.figures import HealingFigures
 from skylark.broker.healing.other_files import CheckedFile
 from skylark.broker.healing.record_pass import MAX_RECORD_BYTES, RecordPass, Unsound
@@ -49,6 +49,9 @@ STEP_BLOCKS = 16
 ASKED_BYTES_PER_S = 64 * 1024 * 1024
 # The most where records are read, which costs ten times as much.
 RECORDS_BYTES_PER_S = 16 * 1024 * 1024
+# The least there: 3 % of a core for messages of 1,000 bytes, 10 % for 200. Blocks without sums are the worst protected
+# ones, and each is read so only once.
+LEAST_RECORDS_BYTES_PER_S = 4 * 1024 * 1024
 # A small store is not read all day long.
 LEAST_CYCLE_MS = DAY_S * 1000
 # How often it is looked whether a cycle is due; also the time after a start in which a broker has other work.
@@ -269,8 +272,12 @@ class Scrub(Part):
         # A clock that was set back must not delay a cycle by years.
         if 0 <= since_ms < LEAST_CYCLE_MS or self._stop() <= log.start:
             return False
-        files = -(-(self._stop() - log.start) // log.chain.segment_bytes)
-        self._begin(log.start + self._choose(files) * log.chain.segment_bytes, asked=False, bytes_per_s=0)
+        # Blocks without sums first: of a store that an older version or RocketMQ has written, these are the old files.
+        first = log.chain.at(log.sums.next_unsealed(log.start).start)
+        if first is None or first.end > self._stop():
+            files = -(-(self._stop() - log.start) // log.chain.segment_bytes)
+            first = log.chain.segments[self._choose(files)]
+        self._begin(first.base, asked=False, bytes_per_s=0)
         return True
 
     def _begin(self, first: int, *, asked: bool, bytes_per_s: int) -> None:
@@ -378,7 +385,9 @@ class Scrub(Part):
         """Read ``blocks`` of ``segment``; None if their file was removed, or the log was cut, meanwhile."""
         log = self._store.log
         cuts = log.sums.cuts
-        rate = self._rate() if records is None else min(self._rate(), RECORDS_BYTES_PER_S)
+        rate = self._rate()
+        if records is not None:
+            rate = min(max(rate, LEAST_RECORDS_BYTES_PER_S), RECORDS_BYTES_PER_S)
         self._pace.spend(sum(block.size for block in blocks), rate, trio.current_time())
         read = await trio.to_thread.run_sync(
             read_blocks, self._fs, segment.path, segment.base, blocks, log.sums, records,
@@ -390,8 +399,12 @@ class Scrub(Part):
         sums = self._store.log.sums
         for block, crc in read.sound:
             self.figures.blocks_sealed += sums.seal(block, crc)
+        missing = [block for block, reason in read.wrong if reason == MISSING]
+        if missing:
+            await self._heal(segment, missing, segment.base, MISSING)
         for block, reason in read.wrong:
-            await self._heal(segment, [block], block.start, reason)
+            if reason != MISSING:
+                await self._heal(segment, [block], block.start, reason)
 
     async def _heal_unsound(self, segment: Segment, found: Sequence[Unsound]) -> int | None:
         """Heal the blocks that hold unsound bytes; returns where the records should be read again, if anywhere."""
@@ -407,6 +420,8 @@ class Scrub(Part):
         """Have ``blocks`` repaired, in which ``at`` is the first wrong byte that is known."""
         damaged, is_mended = self._healer.figures.damaged, True
         is_new = not all(block.start in damaged for block in blocks)
+        if reason == MISSING:  # one problem for all blocks of the file
+            is_new = not any(segment.base <= start < segment.end for start in damaged)
         for first in range(0, len(blocks), HEALED_AT_ONCE):
             is_mended &= await self._healer.heal(blocks[first : first + HEALED_AT_ONCE])
         self._found(f"{segment.path}: offset {at - segment.base}: {reason}", is_new=is_new, is_mended=is_mended)
@@ -459,7 +474,7 @@ class Scrub(Part):
             await self._seal_and_heal(segment, read)
         elif start in damaged:
             # It has no sum, or is not full yet: readers have found the damage, or the pass over records has.
-            await self._heal(segment, [block], start, "holds a record that is not sound")
+            await self._heal(segment, [block], start, "is damaged")
 
     # --- the note
 

@@ -19,11 +19,13 @@ from skylark.broker.store.inventory import FILE_NAME as INVENTORY
 from skylark.broker.store.queue.ends import FILE_NAME as ENDS
 from skylark.broker.store.queue.ends import SINCE_NAME, is_whole_since
 from skylark.broker.store.store import MessageStore
-from skylark.broker.store.sums.derived_sums import DIRECTORY, QueueRows
 from skylark.broker.store.sums.derived_sums import FILE_NAME as SUMS
+from skylark.broker.store.sums.derived_sums import QueueRows
+from skylark.broker.store.sums.sum_files import path_in
 from skylark.broker.tasks.flush import Flusher
 from skylark.broker.tasks.persist import Persister
 from skylark.mqcommon.crc import large_crc32
+from skylark.mqcommon.disk.atomic import without_crc
 from skylark.mqcommon.disk.files import FileSystem
 from skylark.mqcommon.disk.small_file import SmallFile
 from skylark.mqcommon.errors import DiskFull, SkylarkError
@@ -143,10 +145,8 @@ def store_files(fs: FileSystem, store: MessageStore, flusher: Flusher) -> list[S
         files.append(SmallFile(f"{directory}/{INVENTORY}", has_crc, in_thread(store.inventory.write_again)))
     if fs.exists(f"{directory}/{SINCE_NAME}"):
         files.append(SmallFile(f"{directory}/{SINCE_NAME}", is_whole_since, note_ends))
-    for name in fs.listdir(f"{directory}/{DIRECTORY}"):
-        if name.isdigit() and int(name) >= store.log.start:
-            restore = partial(write_log_sums, store, flusher, int(name))
-            files.append(SmallFile(f"{directory}/{DIRECTORY}/{name}", has_crc, restore))
+    for base in store.log.sums.written:
+        files.append(SmallFile(path_in(directory, base), has_crc, partial(write_log_sums, store, flusher, base)))
     if fs.exists(f"{directory}/{SUMS}"):
         files.append(SmallFile(f"{directory}/{SUMS}", has_crc, partial(write_sums, store, flusher)))
     return files
@@ -171,4 +171,4 @@ async def write_sums(store: MessageStore, flusher: Flusher) -> None:
 
 def has_crc(data: bytes) -> bool:
     """Whether a file that `write_with_crc` wrote is whole."""
-    return len(data) > 4 and int.from_bytes(data[:4], "big") == large_crc32(data[4:])
+    return without_crc(data) is not None

@@ -63,8 +63,9 @@ class Attesting(Part):
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Tell the sums, until cancelled."""
         task_status.started()
-        # Blocks before ``at`` were told since the last time when all were.
-        at, master, all_at = 0, "", trio.current_time()
+        # Blocks before ``at`` were told since the last time when all were. A master of RocketMQ or of an older Skylark
+        # does not know the request: it is not told any before all are told again.
+        at, master, all_at, is_known = 0, "", trio.current_time(), True
         async with self._open_client() as client:
             while True:
                 await trio.sleep(INTERVAL_S)
@@ -72,14 +73,15 @@ class Attesting(Part):
                 if address is None or not self._role.now.follows:
                     continue
                 if address.addr != master or trio.current_time() >= all_at + AGAIN_S:
-                    at, master, all_at = 0, address.addr, trio.current_time()
+                    at, master, all_at, is_known = 0, address.addr, trio.current_time(), True
                     self._differing.clear()
+                if not is_known:
+                    continue
                 try:
                     at = await self._tell_from(client, master, at)
                 except (BrokerError, RemotingError, ProtocolError) as error:
-                    # A master of RocketMQ or of an older Skylark does not know the request.
-                    if isinstance(error, BrokerError) and error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-                        at = self._end
+                    if isinstance(error, BrokerError):
+                        is_known = error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED
                     logger.info("block sums of this log were not compared with the master's, %s: %s", master, error)
 
     @property

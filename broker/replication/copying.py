@@ -12,8 +12,8 @@ import trio
 
 from skylark.broker.replication.replica import BadRecord, Replica
 from skylark.broker.store.log.commitlog import CommitLog
-from skylark.broker.store.log.compared import LOST_ERRNOS
 from skylark.broker.store.log.residency import NotResident, resident_only, warm
+from skylark.mqcommon.disk.loading import LOST_ERRNOS
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.signal import Signal
 

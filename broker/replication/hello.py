@@ -47,7 +47,7 @@ _REMEDY = (
 )
 
 # Fields that version 1 does not have.
-_OPTIONAL = ("met_at",)
+_OPTIONAL = ("met_at", "client_addr")
 
 T = TypeVar("T")
 
@@ -77,6 +77,8 @@ class LinkTerms:
     plain_chunk_bytes: int = PLAIN_CHUNK_BYTES
     # Whether slaves may reach this master at ``ip:port``, which is none of its machine's addresses.
     reached_at: Callable[[str], bool] = nowhere
+    # Where clients reach this broker; "": its slaves are not told.
+    client_addr: str = ""
 
     def trusts_plain(self, addr: str) -> bool:
         """Whether a peer at ``addr`` (host:port) needs no hello."""
@@ -140,10 +142,14 @@ class LogClaim:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Welcome:
-    """Frames begin at ``offset``, or ``refusal`` says why there are none."""
+    """Frames begin at ``offset``, or ``refusal`` says why there are none.
+
+    ``client_addr``: where the master takes requests; "" from an older version.
+    """
 
     offset: int
     refusal: str
+    client_addr: str = ""
 
 
 def encode(message: Hello | Challenge | LogClaim | Welcome) -> bytes:
@@ -169,6 +175,7 @@ def decode(cls: type[T], body: Any) -> T:
         "offset": int,
         "refusal": str,
         "met_at": str,
+        "client_addr": str,
     }
     names = cls.__dataclass_fields__  # type: ignore[attr-defined]  # each turn of the hello is a dataclass
     if not isinstance(body, dict) or any(name not in body for name in names if name not in _OPTIONAL):
@@ -279,7 +286,7 @@ class MasterHandshake:
     def welcome(self, offset: int) -> None:
         """Answer the claim: frames begin at ``offset``."""
         self.claim = None
-        self._output += encode(Welcome(offset, ""))
+        self._output += encode(Welcome(offset, "", self._terms.client_addr))
 
     def refuse(self, reason: str) -> None:
         """Answer that there will be no frames."""

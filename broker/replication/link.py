@@ -445,6 +445,12 @@ class SlaveLink(LinkToMaster):
     def may_leave(self) -> bool:
         return self._leaves is not False
 
+    @property
+    def client_addr(self) -> str:
+        """Where the master takes requests, as it says itself; "" if it has not said it."""
+        welcome = self._handshake and self._handshake.welcome
+        return welcome.client_addr if welcome else ""
+
     def report(self, offset: int, now: float) -> None:
         """Report that this slave has the log up to ``offset``: the master counts it as a copy up to there."""
         if self.ready and offset > self._reported:

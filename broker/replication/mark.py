@@ -79,10 +79,23 @@ class Mark:
     def begin(self, marked: Marked) -> None:
         """Replace the file, durably."""
         self.close()
+        self._file = self._new_file(marked)
+        self.now = marked
+
+    def made_anew(self) -> MappedFile:
+        """A new file in place of a damaged or missing one, to be given to `use`. For a thread, while others `write`."""
+        return self._new_file(self.now)
+
+    def use(self, file: MappedFile) -> None:
+        """Write into ``file`` from now on, at first what was written since it was made."""
+        self.close()
+        self._file = file
+        self.write(self.now)
+
+    def _new_file(self, marked: Marked) -> MappedFile:
         record = _encoded(marked)
         write_atomic(self._fs, self.path, record.ljust(_COPIES_AT[-1], b"\0") + record)
-        self._file = self._fs.open_map(self.path, _FILE_BYTES, create=False)
-        self.now = marked
+        return self._fs.open_map(self.path, _FILE_BYTES, create=False)
 
     def write(self, marked: Marked) -> None:
         """Write the record for a start after a kill; `sync` makes it survive a power loss, too."""
@@ -100,6 +113,11 @@ class Mark:
     def is_whole(self, data: bytes) -> bool:
         """Whether both copies in ``data``, the bytes of the file, are sound."""
         return all(_record_at(data, at) is not None for at in _COPIES_AT)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether `begin` was called."""
+        return self._file is not None
 
     def close(self) -> None:
         if self._file is not None:

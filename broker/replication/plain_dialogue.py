@@ -64,10 +64,21 @@ def compare_logs(log: CommitLog) -> Examine:
 
 
 class PlainDialogue(Dialogue):
-    """``guard`` is held while the log begins at another offset; ``last_file``: copy only the master's last file."""
+    """``guard`` is held while the log begins at another offset; ``last_file``: copy only the master's last file.
+
+    ``met``: see `SlaveSession`.
+    """
 
     def __init__(
-        self, replica: Replica, terms: LinkTerms, who: Hello, guard: trio.Lock, *, sync_flush: bool, last_file: bool
+        self,
+        replica: Replica,
+        terms: LinkTerms,
+        who: Hello,
+        guard: trio.Lock,
+        *,
+        sync_flush: bool,
+        last_file: bool,
+        met: Callable[[str], None] = lambda addr: None,
     ) -> None:
         self._replica = replica
         self._terms = terms
@@ -75,10 +86,11 @@ class PlainDialogue(Dialogue):
         self._guard = guard
         self._sync_flush = sync_flush
         self._last_file = last_file
+        self._met = met
 
     async def begin(self, target: MasterTarget) -> SlaveSession:
         """The session of a new connection."""
-        return SlaveSession(await self._new_link(target), sync_flush=self._sync_flush)
+        return SlaveSession(await self._new_link(target), sync_flush=self._sync_flush, met=self._met)
 
     async def _new_link(self, target: MasterTarget) -> SlaveLink:
         log = self._replica.log

@@ -23,6 +23,7 @@ from skylark.broker.store.queue.entry import ENTRY
 from skylark.broker.store.queue.rebuild import is_queued
 from skylark.broker.store.queue.tags import TAGS, TagCodes
 from skylark.broker.store.store import MAX_ENTRIES_WAITING, MessageStore
+from skylark.mqcommon.disk.loading import read
 from skylark.mqcommon.errors import DiskFull, ProtocolError, StoreCorrupt
 from skylark.mqcommon.message.columns import MIN_RUN, Fixed, Run, RunReader, Shape
 from skylark.mqcommon.message.flags import HOSTS_V6, INNER_BATCH, WRAPPED
@@ -150,7 +151,8 @@ class Replica:
             segment = log.chain.at(at)
             assert segment is not None
             left = segment.end - at
-            size, magic = SIZE_MAGIC.unpack(log.copy(at, BLANK_BYTES)) if left >= BLANK_BYTES else (0, BLANK_MAGIC)
+            head = read(segment.file, at - segment.base, BLANK_BYTES)
+            size, magic = SIZE_MAGIC.unpack(head) if left >= BLANK_BYTES else (0, BLANK_MAGIC)
             if magic == BLANK_MAGIC:
                 size = left
             elif end < at + BLANK_BYTES or magic not in (MAGIC_V1, MAGIC_V2) or not MIN_RECORD <= size <= left:
@@ -206,6 +208,7 @@ class Replica:
                 continue
             # A record larger than a step is read whole: otherwise building would never get past it.
             if len(data) < size <= end - at:
+                check_resident(segment.file, at - segment.base, size)
                 data = segment.file.view[at - segment.base : at - segment.base + size]
             count = self._build_from(data, at, segment.end - at, limit - done, guarded)
             if not count:

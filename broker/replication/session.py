@@ -170,12 +170,22 @@ class SlaveSide(ABC):
 
 
 class SlaveSession(SlaveSide):
-    """The slave's end in a set without a Controller. It never cuts its log: administrators decide on differences."""
+    """The slave's end in a set without a Controller. It never cuts its log: administrators decide on differences.
+
+    ``met`` is called with the address of the master for requests, if the master says it.
+    """
 
     link: SlaveLink
 
+    def __init__(self, link: SlaveLink, *, sync_flush: bool, met: Callable[[str], None] = lambda addr: None) -> None:
+        super().__init__(link, sync_flush=sync_flush)
+        self._met = met
+
     async def receive(self, data: memoryview, now: float) -> Sequence[LogPiece]:
-        return self.link.receive(data, now)
+        was_ready, pieces = self.link.ready, self.link.receive(data, now)
+        if not was_ready and self.link.ready and (addr := self.link.client_addr):
+            self._met(addr)
+        return pieces
 
     @property
     def must_cut(self) -> bool:

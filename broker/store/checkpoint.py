@@ -7,7 +7,7 @@
  2048  ours, two slots of 1024, written in turn: magic 4 | sequence 8 | logOffset 8 | clean 4 | logTimestamp 8
       | RocketMQ's first three, as we wrote them 24 | crc 4
       +128 and +192 in each slot, written in turn, the flush mark: magic 4 | sequence 8 | flushedTo 8 | crc 4
-      +256 in each slot, the mark of a version that keeps block sums (sums/): magic 4 | sequence 8 | crc 4
+      +256 in each slot, the mark of a version that keeps block sums: magic 4 | sequence 8 | crc 4; +320 `TailSum`
 
 Invariant: all of the log before ``logOffset`` is on disk, and so are the queue and index entries of its messages.
 Recovery reads nothing before ``logOffset``, so a checkpoint that claims too much loses messages from their queues. It
@@ -49,6 +49,10 @@ _MARK_MAGIC = 0x534B464D
 _SUMS_AT = 256
 _SUMS = struct.Struct(">Iq")
 _SUMS_MAGIC = 0x534B4253
+# magic 4 | sequence 8 | `TailSum` 12 | crc 4
+_TAIL_AT = 320
+_TAIL = struct.Struct(">IqqI")
+_TAIL_MAGIC = 0x534B5453
 
 
 class LastStop(Enum):
@@ -57,6 +61,16 @@ class LastStop(Enum):
     CLEAN = "clean"
     KILLED = "killed"  # on this boot: everything that was written is in the page cache
     POWER_LOSS = "power loss"  # or unknown
+
+
+class TailSum(NamedTuple):
+    """What a checkpoint knows of the last block of the log, which is not full and so has no sum of its own.
+
+    ``crc``: the CRC-32 of the block's bytes before the checkpoint's ``logOffset``. ``ours_from``: see `BlockSums`.
+    """
+
+    ours_from: int
+    crc: int
 
 
 @lazy_dataclass(frozen=True)
@@ -74,6 +88,8 @@ class CheckpointState:
     flushed_to: int | None = None
     # Whether the version that wrote the file last keeps the sums of the log's blocks as the log changes.
     keeps_sums: bool = False
+    # None where the last block may have bytes of which the disk's word is all that is known.
+    tail: TailSum | None = None
 
     @property
     def crashed(self) -> bool:
@@ -137,7 +153,7 @@ class StoreCheckpoint:
         self._flushed_to = 0
         self._marks = 0
         # What was written last; None before the first time.
-        self._last: tuple[int, int, tuple[int, int, int], bool] | None = None
+        self._last: tuple[int, int, tuple[int, int, int], bool, TailSum | None] | None = None
 
     def write(
         self,
@@ -147,11 +163,12 @@ class StoreCheckpoint:
         *,
         clean: bool = False,
         is_cut: bool = False,
+        tail: TailSum | None = None,
     ) -> None:
         """Record that the log is durable up to ``log_offset``, and sync. Runs in any thread, one at a time.
 
         ``log_timestamp``: when its last message was stored; ``times``: the three times for RocketMQ; ``is_cut``: the
-        log ends there now, so flushes that were noted before do not count.
+        log ends there now, so flushes that were noted before do not count; ``tail``: of the block of ``log_offset``.
         """
         view = self._file.view
         with self._writing:
@@ -165,12 +182,14 @@ class StoreCheckpoint:
             at = _SLOTS_AT[self._sequence % 2]
             sums = _SUMS.pack(_SUMS_MAGIC, self._sequence)
             view[at + _SUMS_AT : at + _SUMS_AT + len(sums) + _CRC.size] = sums + _CRC.pack(crc32(sums))
+            of_tail = bytes(_TAIL.size) if tail is None else _TAIL.pack(_TAIL_MAGIC, self._sequence, *tail)
+            view[at + _TAIL_AT : at + _TAIL_AT + len(of_tail) + _CRC.size] = of_tail + _CRC.pack(crc32(of_tail))
             view[at : at + _SLOT.size + _CRC.size] = slot + _CRC.pack(crc32(slot))
         self._file.sync()
         flushed = min(times[:2])
-        self._last = log_offset, log_timestamp, times, clean
+        self._last = log_offset, log_timestamp, times, clean, tail
         self.state = CheckpointState(
-            log_offset, clean, log_timestamp, flushed, flushed_to=self._flushed_to, keeps_sums=True
+            log_offset, clean, log_timestamp, flushed, flushed_to=self._flushed_to, keeps_sums=True, tail=tail
         )
 
     def is_whole(self, data: bytes) -> bool:
@@ -185,9 +204,9 @@ class StoreCheckpoint:
     def write_again(self) -> None:
         """Write both slots again, as `write`: the file is damaged."""
         if self._last is not None:
-            log_offset, log_timestamp, times, clean = self._last
+            log_offset, log_timestamp, times, clean, tail = self._last
             for _ in _SLOTS_AT:
-                self.write(log_offset, log_timestamp, times, clean=clean)
+                self.write(log_offset, log_timestamp, times, clean=clean, tail=tail)
             with self._writing:
                 self._file.pwrite(0, memoryview(self._file.view[:]))
             self._file.sync()
@@ -278,9 +297,9 @@ def _parse(data: bytes) -> tuple[CheckpointState, int]:
     # `rocketmq_times`.
     is_foreign = times != written
     flushed_to = None if is_foreign else _read_marks(data, sequence)
-    flushed, keeps_sums = min(times[:2]), _keeps_sums(data, sequence)
+    flushed, keeps_sums, tail = min(times[:2]), _keeps_sums(data, sequence), _read_tail(data, sequence)
     return CheckpointState(
-        log_offset, bool(clean), log_timestamp, flushed, is_foreign, flushed_to, keeps_sums
+        log_offset, bool(clean), log_timestamp, flushed, is_foreign, flushed_to, keeps_sums, tail
     ), sequence
 
 
@@ -300,6 +319,13 @@ def _keeps_sums(data: bytes, sequence: int) -> bool:
     at = _SLOTS_AT[sequence % 2] + _SUMS_AT
     mark = data[at : at + _SUMS.size]
     return mark == _SUMS.pack(_SUMS_MAGIC, sequence) and _CRC.unpack_from(data, at + _SUMS.size)[0] == crc32(mark)
+
+
+def _read_tail(data: bytes, sequence: int) -> TailSum | None:
+    at = _SLOTS_AT[sequence % 2] + _TAIL_AT
+    magic, of_slot, *tail = _TAIL.unpack_from(data, at)
+    is_whole = _CRC.unpack_from(data, at + _TAIL.size)[0] == crc32(data[at : at + _TAIL.size])
+    return TailSum(*tail) if is_whole and (magic, of_slot) == (_TAIL_MAGIC, sequence) else None
 
 
 def _read_slot(data: bytes, at: int) -> tuple[int, int, int, int, tuple[int, ...]] | None:

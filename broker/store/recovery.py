@@ -33,6 +33,7 @@ from skylark.broker.store.queue.queues import Queues
 from skylark.broker.store.queue.rebuild import find_incomplete, is_queued, rebuild_queues
 from skylark.broker.store.queue.tags import TagCodes
 from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.disk.loading import load
 from skylark.mqcommon.errors import DiskFull, ProtocolError, StoreCorrupt
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.message.layout import (
@@ -116,6 +117,7 @@ def why_torn(state: CheckpointState, last_stop: LastStop, view: mmap.mmap, at: i
 def _damage_at(segment: Segment, start: int) -> str:
     """Why the unsound bytes at ``start`` are not what a power loss leaves; "" if they may be."""
     view, at = segment.file.view, start - segment.base
+    load(segment.file, at, min(SECTOR_BYTES, segment.size - at))
     size, magic = SIZE_MAGIC.unpack(view[at : at + BLANK_BYTES].ljust(BLANK_BYTES, b"\0"))
     if magic == UNFINISHED_MAGIC:
         return ""
@@ -123,6 +125,7 @@ def _damage_at(segment: Segment, start: int) -> str:
     if magic not in (MAGIC_V1, MAGIC_V2) or not MIN_RECORD <= size <= segment.size - at:
         # Where the record ends is not known: its first sector is looked at.
         end = min((at // SECTOR_BYTES + 1) * SECTOR_BYTES, segment.size)
+    load(segment.file, at, end - at)
     if may_lack_sectors(view, at, end):
         return ""
     return f"the record at byte {at} of {segment.path} is damaged"

@@ -25,6 +25,7 @@ from skylark.broker.store.checkpoint import (
     LastStop,
     NotedEnd,
     StoreCheckpoint,
+    TailSum,
     make_durable,
     mark_pages_lost,
     read_abort,
@@ -53,13 +54,14 @@ from skylark.broker.store.queue.tags import TagCodes
 from skylark.broker.store.reader import Entry, GetResult, GetStatus, first_offset, read_queue, shown_first_offset
 from skylark.broker.store.recovery import PagesLost, Progress, Recovery, RecoveryReport, StoreFiles
 from skylark.broker.store.restored import RestoredFrom
-from skylark.broker.store.sums.block_sums import Block
+from skylark.broker.store.sums.block_sums import Block, BlockSum
 from skylark.broker.store.sums.derived_sums import DerivedRows, IndexRows, QueueRows, read_sums, write_sums
 from skylark.broker.store.sums.sum_files import SumFiles
 from skylark.broker.store.truncation.intent import resume_truncation
 from skylark.broker.store.truncation.saved import Survey, prune, save
 from skylark.broker.store.visible import visible_end
 from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.crc import large_crc32
 from skylark.mqcommon.disk.files import FileSystem
 from skylark.mqcommon.errors import DiskFull, OutOfDescriptors, RequestRefused, StoreCorrupt, StoreError, StoreLocked
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
@@ -87,6 +89,13 @@ class BatchPutResult(NamedTuple):
     queue_offset: int
     end: int
     store_timestamp: int
+
+
+class DamagedTail(NamedTuple):
+    """The first part of a block that a checkpoint has noted with its sum, and that is not as it was then."""
+
+    part: Block
+    sum: BlockSum
 
 
 # How many messages a stop adds to a lagging index: some 500 ms.
@@ -169,6 +178,8 @@ class MessageStore:
         self._entries_written = 0
         #: Why block sums could not be written to disk; "" if they could. The next checkpoint tries again.
         self.sums_unwritten = ""
+        #: The last bytes of the checkpoint's log, if the start has found other bytes there than were written.
+        self.damaged_tail: DamagedTail | None = None
 
     def _make_files(self) -> None:
         """Make the objects for log, queues and index, as they are before any file is read."""
@@ -245,6 +256,7 @@ class MessageStore:
         self._take_sums(read_sums(fs, directory), is_unchanged=is_unchanged)
         report.ahead_ms = self.ahead_ms
         report.sums_dropped = "another version has used the store" if are_stale else self._load_sums(state)
+        self._take_tail(report, state)
         write_abort(fs, directory)
         # From here on the checkpoint, too, shows a stop that is not clean.
         self._ends.replace(self.queues.ends())
@@ -293,6 +305,42 @@ class MessageStore:
 
         bases = {segment.base for segment in chain.segments}
         return self.sum_files.load(bases, self.log.end, read, may_be_cut=state.used_by_rocketmq)
+
+    def _take_tail(self, report: RecoveryReport, state: CheckpointState) -> None:
+        """Find out from where on the end of the log is as it was written, so that its blocks may be sealed."""
+        log, offset, tail = self.log, state.log_offset, state.tail
+        sums = log.sums
+        sums.ours_from = sums.next_to_seal = sums.first_block_after(log.end)
+        # A program that has used the store since may have cut the log there.
+        if tail is None or state.used_by_rocketmq or offset is None or not log.start <= offset <= log.end:
+            return
+        block = sums.block_at(offset)
+        try:
+            data = log.chain.read_file(block.start, offset - block.start)
+        except OSError:
+            data = b""
+        if len(data) < offset - block.start or large_crc32(data) != tail.crc:
+            self.damaged_tail = DamagedTail(Block(block.start, offset - block.start), BlockSum(tail.crc, False))
+            return
+        # The recovery has read all records after ``offset``. After a kill the page cache has what the process wrote.
+        sums.ours_from = tail.ours_from if report.last_stop is LastStop.KILLED else block.start
+        newest = next(sums.newest(), None)
+        sums.next_to_seal = min(max(sums.ours_from, newest.end if newest else 0), block.start)
+
+    def _tail_sum(self, end: int) -> TailSum | None:
+        """What is known of the block in which the log ended at ``end``. For any thread."""
+        sums = self.log.sums
+        start = sums.block_at(end).start
+        segment = self.log.chain.at(start)
+        if start < sums.ours_from or segment is None:
+            return None
+        try:
+            if not segment.file.resident(start - segment.base, end - start):
+                return None  # the disk may have changed the bytes since they were written
+            with memoryview(segment.file.view) as view:
+                return TailSum(sums.ours_from, large_crc32(view[start - segment.base : end - segment.base]))
+        except (ValueError, OSError):  # the map is closed: the cleaner has removed the file
+            return None
 
     def _keep_tail(self, start: int, end: int) -> str:
         """Save these bytes of the log; returns where. DiskFull, OSError."""
@@ -893,7 +941,8 @@ class MessageStore:
             if mark.ends_head is None:
                 self._ends.add(self._fs, self._directory, mark.gone, ends)
             times = rocketmq_times(self.log, mark, clean=clean)
-            self._checkpoint.write(mark.log_offset, mark.timestamp, times, clean=clean)
+            tail = self._tail_sum(mark.log_offset)
+            self._checkpoint.write(mark.log_offset, mark.timestamp, times, clean=clean, tail=tail)
             # An empty log may have no file, which the next start would miss.
             if mark.log_offset > self.log.start:
                 self.inventory.note_log_start(lambda: self.log.start)

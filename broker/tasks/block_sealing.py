@@ -3,8 +3,9 @@
 A block is sealed when it is full, on disk, and confirmed where the set confirms (the confirm offset with Controllers,
 the commit index of a DLedger group): nothing may change its bytes any more, so an equal sum proves equal bytes. In a
 set of one master and slaves nothing cuts what is on disk, so sealing does not wait for slaves.
-Only what this process appends is sealed here, and only from memory: bytes that come from the disk may be damaged. Older
-blocks, and the block in which a start goes on, are left to the scrub, which checks their records first.
+Only what this process appends is sealed here, and what its start has proven (`BlockSums.ours_from`), and only from
+memory: bytes that come from the disk may be damaged. Older blocks are left to the scrub, which checks their records
+first.
 Neighbours: store/sums/ (the sums), flush.py (its checkpoints write them).
 """
 
@@ -38,7 +39,6 @@ class BlockSealing(Part):
         self._safe_end = safe_end
         # Work of its own, and one at a time: it must not take a thread from work that somebody waits for.
         self._thread = trio.CapacityLimiter(1)
-        log.sums.next_to_seal = log.sums.first_block_after(log.raw_end)
 
     @property
     def sealed_to(self) -> int:

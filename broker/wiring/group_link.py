@@ -86,6 +86,7 @@ def group_link(core: Core, known: KnownMaster, listeners: list[Listener], delete
             calls_turn=True,
             client_addr=core.identity.addr,
             problem=lambda: member.problem,
+            is_unfit=lambda: not elected.has_sound_disk(),
         ),
         disk,
         LeadershipEffects(
@@ -130,4 +131,5 @@ def group_link(core: Core, known: KnownMaster, listeners: list[Listener], delete
         lambda: member.problem,
         entries_of=entries_of,
         term=lambda: 0 if member.node is None else member.node.term,
+        small_files=disk.as_small_files,
     )

@@ -3,6 +3,7 @@
 import logging
 import math
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import trio
 
@@ -15,7 +16,7 @@ from skylark.broker.replication.dledger.group_store import check_kind
 from skylark.broker.replication.find_master import MasterFinder
 from skylark.broker.replication.hello import VERSION, Hello
 from skylark.broker.replication.joining import Joining
-from skylark.broker.replication.known_master import KnownMaster
+from skylark.broker.replication.known_master import KnownMaster, MasterAddress
 from skylark.broker.replication.members import Members
 from skylark.broker.replication.offset_hand_over import OffsetHandOver
 from skylark.broker.replication.plain_dialogue import PlainDialogue, compare_logs, plain_sessions
@@ -40,6 +41,8 @@ logger = logging.getLogger(__name__)
 
 # How often a slave in Controller mode checks whether it copies its master's log; only then it copies tables.
 POLL_S = 0.02
+# Who reports the master, in place of a NameServer.
+HA_LINK = "HA link"
 
 
 @lazy_dataclass(frozen=True)
@@ -179,8 +182,13 @@ def _plain_link(
     prepare: Callable[[RemotingClient], Awaitable[None]] | None,
 ) -> Link:
     options, who = core.options, core.identity
-    terms = link_terms(options, core.tls)
+    terms = replace(link_terms(options, core.tls), client_addr=who.addr)
     finder = MasterFinder(known, options, core.open_client, has_secret=bool(terms.secret))
+
+    def met(addr: str) -> None:
+        # Where nobody else says who the master is: its tables are copied from there, and damage is mended.
+        if not options.has_namesrvs:
+            known.reported(HA_LINK, MasterAddress(addr, options.ha_master_address))
 
     def new_dialogue(replica: Replica) -> Dialogue:
         return PlainDialogue(
@@ -190,6 +198,7 @@ def _plain_link(
             core.flusher.one_at_a_time,
             sync_flush=options.flush_disk_type == "SYNC_FLUSH",
             last_file=options.sync_from_last_file,
+            met=met,
         )
 
     sessions, examine = plain_sessions(core.store.log, core.acks, terms), compare_logs(core.store.log)

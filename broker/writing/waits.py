@@ -111,6 +111,8 @@ class AckLedger:
         """``max_gap_bytes``: a slave that lags this much, or more, is not in sync."""
         self._max_gap_bytes = max_gap_bytes
         self._slaves: dict[str, ConnectedSlave] = {}
+        #: Whether a slave was ever connected.
+        self.had_slaves = False
         self._acked: list[int] = []  # reported ends; without slaves that have not reported yet, or are leaving
         self._ends: list[int] = []  # reported ends of slaves that may have the oldest waiting message, largest first
         self._rows: dict[int, deque[tuple[int, float, Done]]] = {}  # by the number of slaves needed, in log order
@@ -128,6 +130,7 @@ class AckLedger:
     def connected(self, addr: str, since: float, identity: str = "", start: int = 0) -> ConnectedSlave:
         """Add a slave that connected at ``since`` with a log from ``start`` on; its ``identity`` counts once."""
         slave = ConnectedSlave(addr, identity, since, start)
+        self.had_slaves = True
         if identity:
             others = [other for other in self._slaves.values() if other.identity == identity]
             if any(other.since > since for other in others):

@@ -155,11 +155,15 @@ def write_with_crc(fs: FileSystem, path: str, data: bytes) -> None:
 
 
 def read_with_crc(fs: ReadableFiles, path: str) -> bytes | None:
-    """The data that `write_with_crc` wrote; None when the file is missing or damaged.
+    """The data that `write_with_crc` wrote; None when the file is missing or damaged."""
+    return without_crc(fs.read(path)) if fs.exists(path) else None
+
+
+def without_crc(raw: bytes) -> bytes | None:
+    """The data of a file with the bytes ``raw`` that `write_with_crc` wrote; None when the file is damaged.
 
     An empty content counts as damage, too: its CRC is 0, so a file of which a power loss left 4 zeros would fit.
     """
-    raw = fs.read(path) if fs.exists(path) else b""
     data = raw[4:]
     return data if data and int.from_bytes(raw[:4], "big") == crc32(data) else None
 

@@ -115,11 +115,13 @@ class FileLock(Protocol):
 
 
 class ReadableMap(Protocol):
-    """A file, mapped into memory for reading at least."""
+    """A file, mapped into memory for reading at least; ``pread`` as in `MappedFile`."""
 
     path: str
     size: int
     view: mmap.mmap
+
+    def pread(self, at: int, size: int) -> bytes: ...
 
     def close(self) -> None: ...
 

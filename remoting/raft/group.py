@@ -39,6 +39,8 @@ class NodeOptions:
     random: Random = field(default_factory=Random)
     # Why this node, as the leader, cannot send entries; "" if it can. Nodes that want to join get this text.
     problem: Callable[[], str] = lambda: ""
+    # Whether another node should lead, see `RaftNode.fit_to_lead`.
+    is_unfit: Callable[[], bool] = lambda: False
 
     def __post_init__(self) -> None:
         for name in self.peers:

@@ -157,6 +157,12 @@ class RaftNode:
         """Where clients reach the node that listens at ``addr``. RemotingError or BrokerError when it does not say."""
         return (await self._ask(addr)).client_addr or addr
 
+    async def fit_to_lead(self) -> set[str]:
+        """The other members that answer, and do not say that another node should lead."""
+        others = {name: addr for name, addr in self.members.all.items() if name != self.node}
+        seen = await ask_all(self._client, self._options.group, others)
+        return {name for name, status in seen.items() if not status.is_unfit}
+
     async def transfer(self, to: str, timeout_ms: float) -> None:
         await self._begun().transfer(to, timeout_ms)
 
@@ -323,7 +329,13 @@ class RaftNode:
         self._check_group(RAFT_STATUS.header(request).group)
         begun = self._running is not None
         status = RaftStatusHeader(
-            self.node, begun, self.term, self.leader, self.leader_addr, self._options.client_addr or None
+            self.node,
+            begun,
+            self.term,
+            self.leader,
+            self.leader_addr,
+            self._options.client_addr or None,
+            self._options.is_unfit() or None,
         )
         return RAFT_STATUS.answer(request, status)
 

@@ -41,11 +41,20 @@ class ReadOnlyMap:
             if not 0 < self.size <= length:
                 raise StoreCorrupt(path, length, f"the file has {length} bytes where {self.size} are expected")
             self.view = mmap.mmap(fd, self.size, access=mmap.ACCESS_READ)
-        finally:
+        except BaseException:
             os.close(fd)
+            raise
+        self._fd = fd
+
+    def pread(self, at: int, size: int) -> bytes:
+        """``size`` bytes from ``at`` on; fewer at the end of the file."""
+        return os.pread(self._fd, size, at)
 
     def close(self) -> None:
         self.view.close()
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
 
 def _data_end(fd: int) -> int:

@@ -114,3 +114,23 @@ async def test_without_anybody_who_mends_a_block_is_given_up_after_the_time(
     async with holding(None, damaged_hold_ms=0) as (log, hold):
         await hold.wait([FIRST])
         assert log.blocks.given_up.keys() == {0}
+
+
+async def test_where_no_other_replica_exists_readers_wait_for_one_attempt_only(
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    mender = Mender()
+    async with holding(mender) as (log, hold):
+        hold.is_alone = lambda: bool(mender.asked)
+        start = trio.current_time()
+        await hold.wait([FIRST])
+        assert trio.current_time() - start == pytest.approx(0.1) and log.blocks.given_up.keys() == {0}
+        assert "nobody else has a copy: readers skip" in caplog.text
+        mender.can_mend = True  # a slave has joined, perhaps
+        await trio.sleep(LATER_S + 1)
+        assert not hold.blocks
+    async with holding(Mender(), damaged_policy="hold") as (log, hold):
+        hold.is_alone = lambda: True
+        with trio.move_on_after(500):
+            await hold.wait([FIRST])
+            raise AssertionError("it was given up")

@@ -33,6 +33,8 @@ COMMANDS = {
 # The command of a program that has its file as the first argument.
 PYTHON = "python"
 MAX_BYTES = 1 << 17
+# How long a fork, and the end of the process that forks, may take: it imports the daemons' modules first.
+ANSWER_S = 120.0
 # In the environment of a daemon: a module whose ``install`` gives it another disk.
 DISK = "TEST_DISK"
 
@@ -45,6 +47,7 @@ class Forked:
         self.returncode: int | None = None
         # First the process id, then, once, the exit code.
         self._reports = reports
+        reports.settimeout(ANSWER_S)
         self.pid = int(reports.recv(MAX_BYTES))
 
     def poll(self) -> int | None:
@@ -120,7 +123,11 @@ class WarmDaemons:
             self._asks.shutdown(socket.SHUT_RDWR)
             self._asks.close()
             # Its processor time, with that of all daemons, counts as this process's.
-            self._process.wait()
+            try:
+                self._process.wait(ANSWER_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                raise
 
 
 def serve(asks: socket.socket, modules: Iterable[str]) -> None:

@@ -50,7 +50,7 @@ class PromisedEnd(Part):
         """The file, for a check."""
 
         async def restore() -> None:
-            self._mark.write(self._mark.now)
+            self._mark.use(await trio.to_thread.run_sync(self._mark.made_anew))
             await trio.to_thread.run_sync(self._mark.sync)
 
         return SmallFile(self._mark.path, self._mark.is_whole, restore)

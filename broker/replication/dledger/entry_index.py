@@ -22,6 +22,7 @@ from zlib import crc32
 
 from skylark.broker.store.log.valid_record import may_lack_sectors
 from skylark.mqcommon.disk.files import FileSystem, MappedFile
+from skylark.mqcommon.disk.loading import load
 from skylark.mqcommon.disk.write_again import write_again
 from skylark.mqcommon.errors import FileClosed, StoreCorrupt
 
@@ -392,6 +393,7 @@ class EntryIndex:
         if self._fs.size(path) < (HEAD_SLOTS + 1) * SLOT_BYTES:
             return None
         mapped = self._fs.open_map(path, create=False)
+        load(mapped, 0, HEAD.size)
         magic, first, position, term, chain, crc = HEAD.unpack_from(mapped.view)
         if magic != MAGIC or crc != crc32(mapped.view[: HEAD.size - 4]):
             mapped.close()
@@ -407,9 +409,11 @@ class EntryIndex:
         if follows is not None and follows - file.first == file.slots - HEAD_SLOTS:
             # Full of entries without bytes of their own: the head of the next file says what the last chain is.
             file.count, file.used = file.slots - HEAD_SLOTS, file.slots
+            load(file.file, (file.slots - 1) * SLOT_BYTES, SLOT_BYTES)
             self._last = file.entry(file.last)
             return
         self._last = None
+        load(file.file, 0, file.file.size)
         while file.used < file.slots:
             index = file.first + file.count
             entry = IndexedEntry(*SLOT.unpack_from(file.file.view, file.used * SLOT_BYTES))

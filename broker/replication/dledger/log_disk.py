@@ -36,8 +36,9 @@ from skylark.broker.replication.mark import NO_MARK, Mark, Marked, boot_of
 from skylark.broker.replication.replica import Replica
 from skylark.broker.store.log.commitlog import CommitLog
 from skylark.broker.store.log.valid_record import SECTOR_BYTES, may_lack_sectors
-from skylark.mqcommon.disk.atomic import read_with_crc, write_with_crc
+from skylark.mqcommon.disk.atomic import read_with_crc, without_crc, write_with_crc
 from skylark.mqcommon.disk.files import FileSystem
+from skylark.mqcommon.disk.small_file import SmallFile
 from skylark.mqcommon.errors import DiskFull, NewerVersion, OutOfDescriptors, StoreCorrupt, StoreError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.raft.log import RaftLog
@@ -113,6 +114,8 @@ class LogDisk:
         # Held while the log is flushed, and while entries that the mark counts are removed.
         self._marking = trio.Lock()
         self._has_mark = False
+        # The contents of the file of the state.
+        self._state_written = b""
         self._copying: CopyingTo | None = None
         self._opened = trio.Event()
         self._is_loaded = False
@@ -644,13 +647,35 @@ class LogDisk:
             self._log.blocks.repaired(self._log.sums.blocks(entry.start, entry.end))
         return not await self.damage_of(index)
 
+    # --- what the scrub checks
+
+    def as_small_files(self) -> list[SmallFile]:
+        """The state and the mark, once this node has them. The files of entries are checked when entries are needed."""
+        if not self._state_written or not self._mark.is_open:
+            return []
+
+        async def restore_mark() -> None:
+            async with self._marking:
+                self._mark.use(await trio.to_thread.run_sync(self._mark.made_anew))
+                await trio.to_thread.run_sync(self._mark.sync)
+
+        def is_state(data: bytes) -> bool:
+            return without_crc(data) == self._state_written
+
+        return [
+            SmallFile(self._state_path, is_state, self._save_state),
+            SmallFile(self._mark.path, self._mark.is_whole, restore_mark),
+        ]
+
     async def _save_state(self) -> None:
         async with self._writing_state:
             await trio.to_thread.run_sync(self._write_state)
 
     def _write_state(self) -> None:
         assert self._snapshot is not None
-        _write_state(self._fs, self._state_path, self.node, self._hard_state, self._snapshot)
+        data = _encoded_state(self.node, self._hard_state, self._snapshot)
+        write_with_crc(self._fs, self._state_path, data)
+        self._state_written = data
 
     def _read_state(self) -> bool:
         """Whether there is a state. LostDisk when it is damaged, or gone while entries are there."""
@@ -665,6 +690,7 @@ class LogDisk:
         version, *rest = cbor2.loads(data)
         if version not in (_VERSION, _VERSION_WITHOUT_MARK):
             raise NewerVersion(self._state_path, 0, f"version {version} of its format")
+        self._state_written = data
         self.node, term, vote, fields = rest
         self._has_mark = version != _VERSION_WITHOUT_MARK
         self._hard_state, self._snapshot = HardState(term, vote), snapshot_of(fields)
@@ -692,9 +718,8 @@ def check_promises(fs: FileSystem, directory: str, log: CommitLog) -> None:
         disk.close()
 
 
-def _write_state(fs: FileSystem, path: str, node: str, state: HardState, snapshot: Snapshot) -> None:
-    fields = [_VERSION, node, state.term, state.vote, snapshot_fields(snapshot)]
-    write_with_crc(fs, path, cbor2.dumps(fields))
+def _encoded_state(node: str, state: HardState, snapshot: Snapshot) -> bytes:
+    return cbor2.dumps([_VERSION, node, state.term, state.vote, snapshot_fields(snapshot)])
 
 
 def open_index(fs: FileSystem, directory: str) -> EntryIndex:
@@ -711,7 +736,7 @@ def first_state(fs: FileSystem, directory: str, node: str, addr: str, term: int,
     mark.begin(Marked(index.last, index.chain, index.last, index.chain, boot_of(fs)))
     mark.close()
     first = Snapshot(0, 0, Members({node: addr}), b"")
-    _write_state(fs, f"{directory}/{DIRECTORY}/state", node, HardState(term), first)
+    write_with_crc(fs, f"{directory}/{DIRECTORY}/state", _encoded_state(node, HardState(term), first))
 
 
 def _new_entries(raft: Raft, request: AppendRequest) -> tuple[RaftEntry, ...]:

@@ -55,7 +55,7 @@ HAND_OVER_MS = 2_000.0
 # How long a leader that stops waits for the majority that its last messages need.
 ANSWERED_S = 2.0
 MEMBERS_MS = 3_000.0
-# How often a leader that is not preferred looks for a preferred member, and how many entries that member may lack.
+# How often a leader looks for a member that should lead instead, and how many entries that member may lack.
 PREFER_S = 1.0
 PREFER_LAG = 100
 
@@ -320,24 +320,36 @@ class GroupMember(Part):
                 role.demoted(self._follower_id)
 
     async def _prefer(self) -> None:
-        """Hand over to a preferred member that has caught up."""
+        """Hand over to a preferred member, or, when the disk of this leader is failing, to any that has a sound one."""
         node = self.node
         assert node is not None
         while True:
             await trio.sleep(PREFER_S)
-            names, followers = self._preferred(), node.followers()
-            if not node.is_leader or not names or name_of(node.node) in names:
+            is_failing = not self._elected.has_sound_disk()
+            wanted = self._wanted_leaders(node, is_failing=is_failing)
+            if not wanted:
                 continue
-            for name in names:
-                found = next((each for each in node.members.voters if name_of(each) == name), "")
-                state = followers.get(found)
-                # A new leader takes all members for alive at first, and knows entries of those that have answered it.
-                if state is None or not state.answers or not state.match:
-                    continue
-                if (node.lag(found) or 0) <= PREFER_LAG:
-                    logger.warning("%s is preferred as the leader: handing over", found)
-                    await self._hand_over(node, found)
-                    break
+            fit = await node.fit_to_lead()
+            found = next((each for each in wanted if each in fit), "")
+            if found and node.is_leader:
+                why = "the disk of this leader is failing" if is_failing else "it is preferred as the leader"
+                logger.warning("handing the leadership over to %s: %s", found, why)
+                await self._hand_over(node, found)
+
+    def _wanted_leaders(self, node: RaftNode, *, is_failing: bool) -> list[str]:
+        """The members that should lead instead of this leader, the best one first; all have caught up."""
+        names, followers = self._preferred(), node.followers()
+        if not node.is_leader or (name_of(node.node) in names and not is_failing):
+            return []
+
+        def has_caught_up(member: str) -> bool:
+            # A new leader takes all members for alive at first, and knows entries of those that have answered it.
+            state = followers.get(member)
+            return state is not None and state.answers and bool(state.match) and (node.lag(member) or 0) <= PREFER_LAG
+
+        able = [each for each in node.members.voters if has_caught_up(each)]
+        preferred = [each for name in names for each in able if name_of(each) == name]
+        return preferred if not is_failing else list(dict.fromkeys([*preferred, *able]))
 
     async def _clean_often(self) -> None:
         while True:

@@ -42,6 +42,7 @@ class SumCheck:
                 own, at = self._sums.sum_of(block), block.start - file.base
                 if own is None or block.end > end:
                     continue
+                file.load(at, block.size)
                 if large_crc32(file.view[at : at + block.size]) != own.crc:
                     yield file.path, at, at + block.size
                 on_progress(block.end)

@@ -31,6 +31,7 @@ from skylark.broker.store.recovery import why_torn
 from skylark.broker.store.sums.sum_files import bases_in
 from skylark.mqcommon.daemons.open_files import open_files_limit
 from skylark.mqcommon.disk.files import FileSystem, MappedFile
+from skylark.mqcommon.disk.loading import Loader
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.message.flags import INNER_BATCH
 from skylark.mqcommon.message.javahash import KeyHasher
@@ -146,10 +147,13 @@ class Verification:
     def _read_file(self, file: LogFile, at: int) -> int | None:
         """Check the records from ``at`` on; returns where to go on; None at the end of the log."""
         view, base, end = file.view, file.base, file.end
+        loader = Loader(file.map, at - base, file.size)
         while at + BLANK_BYTES <= end:
+            loader.load_to(at - base + BLANK_BYTES)
             length, magic = SIZE_MAGIC.unpack_from(view, at - base)
             if magic == BLANK_MAGIC and at + length == end:
                 break
+            loader.load_to(min(at + length + BLANK_BYTES, end) - base)
             record, reason = valid_record(view[at - base : min(at + length, end) - base], at)
             # Only bytes that were not flushed can be torn; earlier sound records are whole.
             if record is not None and at >= self._known_end:

@@ -17,6 +17,7 @@ from typing import Any
 from skylark.broker.store.log.residency import ColdBlocks, NotResident, bytes_got, check_resident
 from skylark.broker.store.sums.growing_sums import GrowingSums, PrefixSum
 from skylark.mqcommon.disk.files import MappedFile
+from skylark.mqcommon.disk.loading import load
 from skylark.mqcommon.errors import RequestRefused
 
 HEADER = struct.Struct(">qqqqii")
@@ -52,6 +53,7 @@ class IndexFile:
 
     def __init__(self, file: MappedFile, slots: int, capacity: int) -> None:
         self.file = file
+        load(file, 0, SLOTS_AT)
         self.view = file.view
         self.slots = slots
         self.capacity = capacity

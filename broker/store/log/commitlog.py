@@ -15,6 +15,7 @@ from skylark.broker.store.log.valid_record import valid_record
 from skylark.broker.store.older import OlderMessages
 from skylark.broker.store.sums.block_sums import BlockSums
 from skylark.mqcommon.disk.files import FileSystem, MappedFile
+from skylark.mqcommon.disk.loading import Loader, read
 from skylark.mqcommon.disk.write_again import write_again
 from skylark.mqcommon.errors import ConfigError, StoreError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
@@ -197,6 +198,8 @@ class CommitLog:
                 return data
             if not file.resident(at, size):
                 raise NotResident([Span(file, at, size)], on_disk=not file.file.resident(at, size))
+        else:
+            check_resident(file, at, size)
         return file.copy(at, size)
 
     def glance(self, offset: int, size: int) -> bytes:
@@ -271,9 +274,7 @@ class CommitLog:
     def holds_something_at(self, offset: int) -> bool:
         """Whether there are bytes other than zeros at ``offset``, which may be past the log's end."""
         segment = self.chain.at(offset)
-        return segment is not None and any(
-            segment.file.view[offset - segment.base : offset - segment.base + BLANK_BYTES]
-        )
+        return segment is not None and any(read(segment.file, offset - segment.base, BLANK_BYTES))
 
     def flush(self) -> int:
         """Make all bytes written so far durable; returns the end of the log. Runs in any thread, one at a time."""
@@ -391,13 +392,16 @@ def scan_log(
     at = start
     while segment is not None:
         view, base, end = segment.file.view, segment.base, segment.end
+        loader = Loader(segment.file, at - base, segment.size)
         while at + BLANK_BYTES <= end:
+            loader.load_to(at - base + BLANK_BYTES)
             size, magic = SIZE_MAGIC.unpack_from(view, at - base)
             if magic == BLANK_MAGIC and at + size == end:
                 break
             if size == 0 and magic == 0:
                 found.end = at
                 return found
+            loader.load_to(min(at + size + BLANK_BYTES, end) - base)
             record, reason = valid_record(view[at - base : min(at + size, end) - base], at, check_crc=check_crc)
             if record is not None:
                 reason = torn(view, at - base, record)

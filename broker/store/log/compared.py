@@ -11,7 +11,6 @@ may be (suspects.py).
 Neighbours: store/sums/ (the sums), residency.py (how reads wait for a thread), damage_hold.py (the wait for repair).
 """
 
-import errno
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -23,16 +22,13 @@ from skylark.broker.store.log.suspects import suspects
 from skylark.broker.store.sums.block_sums import BLOCK_BYTES, Block, BlockSums
 from skylark.mqcommon.crc import large_crc32
 from skylark.mqcommon.disk.files import MappedFile
+from skylark.mqcommon.disk.loading import LOST_ERRNOS, SECTOR_BYTES
 from skylark.mqcommon.errors import FileClosed
 
 # Compared blocks that this process keeps: 16 MiB.
 KEPT_BLOCKS = 64
 # A read of more blocks than this keeps none of them: readers of many bytes come once.
 KEPT_AT_ONCE = 8
-#: The errors of a read that say that the disk has lost the bytes.
-LOST_ERRNOS = (errno.EIO, errno.EBADMSG, errno.EILSEQ)
-# What is read alone where the disk cannot read a block.
-SECTOR_BYTES = 4096
 
 
 class PartFile(Protocol):
@@ -257,6 +253,10 @@ class ComparedBlocks:
         # Bytes with another sum are of a log that was cut since, or damaged.
         if kept is None or (kept.crc != crc if kept.crc is not None else block.start not in self.given_up):
             return None
+        with self._lock:
+            if block.start in self._kept:
+                # Blocks that nobody has read for the longest time go first.
+                self._kept.move_to_end(block.start)
         return kept.data
 
     def _block(self, file: PartFile, base: int, block: Block) -> bytes:

@@ -5,8 +5,18 @@ from collections.abc import Iterator
 from skylark.broker.store.log.segment import file_names, file_path
 from skylark.broker.store.log.valid_record import past_torn, valid_record
 from skylark.mqcommon.disk.files import ReadableFiles, ReadableMap
+from skylark.mqcommon.disk.loading import PIECE_BYTES, load
 from skylark.mqcommon.message.flags import HOSTS_V6
-from skylark.mqcommon.message.layout import HEAD_V4, HEADS, MAGIC_V1, MAGIC_V2, MIN_RECORD, SIZE_MAGIC, STORE_TIME
+from skylark.mqcommon.message.layout import (
+    BLANK_BYTES,
+    HEAD_V4,
+    HEADS,
+    MAGIC_V1,
+    MAGIC_V2,
+    MIN_RECORD,
+    SIZE_MAGIC,
+    STORE_TIME,
+)
 from skylark.mqcommon.message.record import Record
 
 _MAGICS = tuple(magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2))
@@ -19,7 +29,7 @@ _MAGIC_FLAG = HEAD_V4.reader("magic", "sys_flag")
 
 
 class LogFile:
-    """One file: bytes ``base`` to ``end`` of the log."""
+    """One file: bytes ``base`` to ``end`` of the log. `load` bytes before they are read from ``view``."""
 
     def __init__(self, path: str, base: int, map_: ReadableMap) -> None:
         self.path = path
@@ -29,6 +39,10 @@ class LogFile:
         self.map = map_
         self.view = map_.view
 
+    def load(self, at: int, size: int) -> None:
+        """Have up to ``size`` bytes of the file from ``at`` on in memory. Blocks. Unreadable."""
+        load(self.map, at, min(size, self.size - at))
+
     def next_sound(self, start: int, end: int | None = None, *, torn: int | None = None) -> int | None:
         """Physical offset of the first sound record at or after ``start`` (and before ``end``).
 
@@ -36,20 +50,30 @@ class LogFile:
         """
         view, base = self.view, self.base
         if torn is not None and base <= torn < self.end:
+            self.load(torn - base, BLANK_BYTES)
             start = max(start, base + past_torn(view, torn - base))
         first = max(start - base, 0) + _MAGIC_AT
         # No record begins at the file's last byte. CPython before 3.11.5 looks one byte beyond `stop` (gh-105235).
         # At the end of the map that address may be unmapped, and the process would die.
         stop = self.size - 1 if end is None else min(end - base, self.size - 1)
-        found = sorted(at for magic in _MAGICS if (at := view.find(magic, first, stop)) >= 0)
+        found = sorted(at for magic in _MAGICS if (at := self._find(magic, first, stop)) >= 0)
         while found:
             at = found[0] - _MAGIC_AT
-            size, magic = SIZE_MAGIC.unpack_from(view, at)
-            if MIN_RECORD <= size <= self.size - at and valid_record(view[at : at + size], base + at)[0]:
+            if self.sound_at(base + at) is not None:
                 return base + at
-            again = view.find(magic.to_bytes(4, "big"), found[0] + 1, stop)
+            again = self._find(view[found[0] : found[0] + 4], found[0] + 1, stop)
             found = sorted([*found[1:], again] if again >= 0 else found[1:])
         return None
+
+    def _find(self, magic: bytes, first: int, stop: int) -> int:
+        """As `find` of the view."""
+        while first < stop:
+            end = min(first + PIECE_BYTES, stop)
+            self.load(first, end - first)
+            if (at := self.view.find(magic, first, end)) >= 0 or end == stop:
+                return at
+            first = end - len(magic) + 1
+        return -1
 
     def sound_after(self, start: int, end: int) -> Iterator[Record]:
         """The sound records at or after ``start`` that begin before ``end``, whatever lies between them."""
@@ -67,8 +91,12 @@ class LogFile:
         if not self.base <= physical <= self.end - MIN_RECORD:
             return None
         at = physical - self.base
+        self.load(at, BLANK_BYTES)
         size, _ = SIZE_MAGIC.unpack_from(self.view, at)
-        return valid_record(self.view[at : min(at + size, self.size)], physical)[0]
+        if not MIN_RECORD <= size <= self.size - at:
+            return None
+        self.load(at, size)
+        return valid_record(self.view[at : at + size], physical)[0]
 
 
 class LogFiles:
@@ -110,6 +138,7 @@ class LogFiles:
         if file is None or not file.base <= physical <= file.end - MIN_RECORD:
             return -1
         at = physical - file.base
+        file.load(at, HEAD_BYTES)
         magic, written_at, sys_flag = _HEAD.unpack_from(file.view, at)
         if magic not in (MAGIC_V1, MAGIC_V2) or written_at != physical:
             return -1

@@ -16,6 +16,7 @@ from skylark.broker.store.older import OlderAway, OlderDamaged
 from skylark.broker.store.sums.block_sums import BLOCK_BYTES, Block
 from skylark.broker.store.sums.growing_sums import GrowingSums
 from skylark.mqcommon.disk.files import MappedFile
+from skylark.mqcommon.disk.loading import load
 from skylark.mqcommon.errors import FileClosed, RequestRefused, SkylarkError
 
 T = TypeVar("T")
@@ -206,11 +207,17 @@ def bytes_got() -> Mapping[Span, bytes] | None:
 
 
 def check_resident(file: ColdFile, at: int, size: int, *, around: int = 0) -> None:
-    """Within `resident_only`, raise NotResident if these bytes are not in memory.
+    """Have these bytes in memory, so that the map can be read; within `resident_only` raise NotResident instead.
+
+    Unreadable where the disk cannot read them.
 
     ``around``: read whole blocks of this size, because bytes nearby will be needed soon.
     """
-    if _GOT.get() is not None and not file.resident(at, size):
+    if file.resident(at, size):
+        return
+    if _GOT.get() is None:
+        load(file, at, size)
+    else:
         if around:
             start = at // around * around
             at, size = start, min(-(-(at + size) // around) * around, file.size) - start

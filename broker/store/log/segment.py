@@ -13,6 +13,7 @@ from contextlib import suppress
 
 from skylark.mqcommon.disk.atomic import unshare
 from skylark.mqcommon.disk.files import FileSystem, MappedFile, ReadableFiles
+from skylark.mqcommon.disk.loading import read
 from skylark.mqcommon.errors import FileClosed, StoreCorrupt
 
 NAME_DIGITS = 20
@@ -71,7 +72,7 @@ class Segment:
         """``size`` bytes at ``offset``; does not map the file."""
         at = offset - self.base
         file = self._file
-        return file.view[at : at + size] if file else self._fs.read_part(self.path, at, size)
+        return read(file, at, size) if file else self._fs.read_part(self.path, at, size)
 
     def allocate(self, allocated: int | None = None) -> None:
         """Give the file its full size, and blocks for its first ``allocated`` bytes (None: all). Raises DiskFull."""
@@ -251,7 +252,7 @@ class SegmentChain:
         end, at = offset, offset
         while at < min(end + gap, self.end) and (segment := self.at(at)) is not None:
             start = at - segment.base
-            piece = segment.file.view[start : start + PIECE_BYTES]
+            piece = read(segment.file, start, min(PIECE_BYTES, segment.size - start))
             if written := len(piece.rstrip(b"\0")):
                 end = at + written
             at += len(piece)

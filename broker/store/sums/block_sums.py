@@ -80,6 +80,8 @@ class BlockSums:
         self.cuts = 0
         #: Where the sealing of appended blocks goes on; earlier blocks without a sum are a scrub's.
         self.next_to_seal = 0
+        #: All bytes from here on were written by this process, or compared at its start with what the former one knew.
+        self.ours_from = 0
 
     def __len__(self) -> int:
         """How many blocks are sealed."""
@@ -89,6 +91,16 @@ class BlockSums:
     def has_changed(self) -> bool:
         """Whether `take_changed` has something to return."""
         return bool(self._changed)
+
+    @property
+    def written(self) -> list[int]:
+        """The first offsets of the log files whose sums are on disk as they are here."""
+        return [base for base in self._files if base not in self._changed]
+
+    @property
+    def has_attested(self) -> bool:
+        """Whether another replica has the sum of some block."""
+        return any(_ATTESTED in sums.states for sums in self._files.values())
 
     def block_at(self, offset: int) -> Block:
         """The block that holds ``offset``."""
@@ -124,6 +136,17 @@ class BlockSums:
             if number >= 0:
                 return self.block_at(base + number * BLOCK_BYTES)
         return None
+
+    def next_unsealed(self, offset: int) -> Block:
+        """The first block from the block of ``offset`` on that has no sum; it may be after the end of the log."""
+        while True:
+            block = self.block_at(offset)
+            sums, number = self._place(block)
+            found = number if sums is None else sums.states.find(0, number)
+            base = block.start - number * BLOCK_BYTES
+            if found >= 0:
+                return self.block_at(base + found * BLOCK_BYTES)
+            offset = base + self._segment_bytes
 
     def sum_of(self, block: Block) -> BlockSum | None:
         """The sum of a sealed block; None for a block that is not sealed. For any thread."""
@@ -184,7 +207,8 @@ class BlockSums:
         """Forget the sums of all blocks with bytes from ``offset`` on: the log is cut there."""
         self.cuts += 1
         # The block of the cut keeps bytes of before it, so sealing goes on after that block.
-        self.next_to_seal = min(self.next_to_seal, self.first_block_after(offset))
+        self.ours_from = self.first_block_after(offset)
+        self.next_to_seal = min(self.next_to_seal, self.ours_from)
         for base in [base for base in self._files if base + self._segment_bytes > offset]:
             if base < offset:
                 self._keep(base, lambda each: each.end <= offset)

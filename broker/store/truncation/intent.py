@@ -29,7 +29,7 @@ from skylark.broker.store.queue.queues import Queues
 from skylark.broker.store.sums.sum_files import SumFiles
 from skylark.mqcommon.disk.atomic import read_with_crc, unshare, write_with_crc
 from skylark.mqcommon.disk.files import FileSystem, MappedFile
-from skylark.mqcommon.errors import StoreCorrupt
+from skylark.mqcommon.errors import NewerVersion, StoreCorrupt
 
 FILE_NAME = "unfinishedCut"
 _VERSION = 1
@@ -78,7 +78,7 @@ def read_intent(fs: FileSystem, directory: str) -> TruncationIntent | None:
         raise StoreCorrupt(path, 0, "its CRC is wrong, so it is not known where the log must be cut")
     version, start, end, timestamp, queues = cbor2.loads(data)
     if version != _VERSION:
-        raise StoreCorrupt(path, 0, f"it was written by a newer version ({version}): start that one")
+        raise NewerVersion(path, 0, f"version {version} of its format")
     return TruncationIntent(start, end, timestamp, [QueueTruncation(*queue) for queue in queues])
 
 

@@ -30,7 +30,8 @@ class RaftStatusRequestHeader(Header):
 class RaftStatusHeader(Header):
     """The answer to 7111. ``begun``: whether the node keeps its votes on disk already. No leader: empty texts.
 
-    ``client_addr``: where clients of the application reach this node, if not here.
+    ``client_addr``: where clients of the application reach this node, if not here. ``is_unfit``: another node should
+    lead, if there is one that can.
     """
 
     node: str = required(read_text)
@@ -39,6 +40,7 @@ class RaftStatusHeader(Header):
     leader: str = required(read_text)
     leader_addr: str = required(read_text)
     client_addr: str | None = optional(read_text)
+    is_unfit: bool | None = optional(read_flag)
 
 
 @lazy_dataclass(slots=True)

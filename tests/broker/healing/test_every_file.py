@@ -6,6 +6,7 @@ from zlib import crc32
 
 import pytest
 
+from skylark.broker.healing.other_files import CheckedFile
 from skylark.broker.store.filter import Filter
 from skylark.mqcommon.errors import RequestRefused
 from skylark.mqcommon.message.javahash import java_hash
@@ -156,6 +157,20 @@ async def test_a_small_file_that_is_gone_or_short_is_written_again(name: str) ->
             assert found.path == path and found.is_mended and await made.round() == []
         with rig(fs, FEW) as made:
             assert made.bodies("t") == BODIES
+
+
+async def test_a_file_of_sums_that_is_gone_is_written_again() -> None:
+    fs = await filled()
+    with rig(fs, FEW) as made:
+        path = f"/store/sums/{0:020d}"
+        fs.remove(path)
+        (found,) = await made.round()
+        assert found == CheckedFile(path, 0, "the file is missing", is_mended=True) and fs.exists(path)
+        # Sums that no checkpoint has written yet need no file.
+        log = made.store.log
+        block = log.sums.block_at(log.chain.segment_bytes)
+        log.sums.seal(block, crc32(log.chain.read_file(block.start, block.size)))
+        assert await made.round() == []
 
 
 async def test_what_cannot_be_written_again_is_said() -> None:

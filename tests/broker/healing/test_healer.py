@@ -364,7 +364,18 @@ async def test_a_block_whose_file_somebody_has_removed_is_not_called_right(caplo
     async with healing() as one:
         one.fs.remove(PATH)
         assert not await one.healer.heal([BLOCK]) and one.healer.figures.damaged == {0}
-    assert "its file is missing: put it back" in caplog.text
+        one.fs.rename(f"/store/commitlog/{FILE:020d}", "/store/elsewhere")
+        for _ in range(2):
+            one.healer.suspect([Block(FILE, 512), Block(FILE + 512, 512)])
+            assert not await one.healer.heal([Block(FILE, 512), Block(FILE + 512, 512)])
+        assert one.healer.figures.damaged == {0, FILE, FILE + 512} and one.healer.figures.bad_in_cycle == 2
+        one.fs.rename("/store/elsewhere", f"/store/commitlog/{FILE:020d}")
+        one.others.logs = [one.log]
+        assert await one.healer.heal([Block(FILE, FILE)])
+    assert [r.getMessage() for r in caplog.records if "is missing: put it back" in r.getMessage()] == [
+        f"{path} is missing: put it back from another replica, or a backup, before a restart"
+        for path in (PATH, f"/store/commitlog/{FILE:020d}")
+    ]
 
 
 async def test_a_repair_that_takes_too_long_ends_and_is_logged(
@@ -386,6 +397,26 @@ async def test_bytes_after_the_end_of_the_log_are_not_written() -> None:
         one.fs.damage(last.path, one.log.index(b"KEYS", last.base) - last.base - 40, b"\xff")
         assert await one.healer.heal([block])
         assert one.fs.read(last.path) == one.log[last.base : last.end]
+
+
+async def test_the_last_block_that_a_start_has_found_damaged_is_mended_by_the_sum_that_the_checkpoint_has() -> None:
+    """A property of it has changed, and the other replica has a sum of the whole block: it has gone on since."""
+    fs = MemoryFiles()
+    store = open_store(fs)
+    for _ in range(4):
+        put(store, "topic", 0, bytes(500), b"KEYS\x01a key\x02")
+    store.close()
+    log = fs.read(PATH)
+    fs.damage(PATH, log.index(b"a key"), b"x")
+    async with healing(fs) as one:
+        assert one.store.damaged_tail is not None
+        put(one.store, "topic", 0, bytes(500))
+        right = log[: one.store.damaged_tail.part.size] + one.log[one.store.damaged_tail.part.size :]
+        one.others.logs = [right]
+        one.others.sums = [BlockSum(crc32(right[:FILE]), True)]
+        assert await one.healer.heal([BLOCK])
+        assert fs.read(PATH)[: one.store.damaged_tail.part.size] == log[: one.store.damaged_tail.part.size]
+        assert one.healer.figures.blocks_repaired == 1
 
 
 async def test_a_power_loss_between_the_steps_leaves_a_block_that_is_repaired_again() -> None:

@@ -12,7 +12,7 @@ from trio.testing import MockClock
 
 from skylark.broker.healing.figures import HealingFigures
 from skylark.broker.healing.other_files import CheckedFile
-from skylark.broker.healing.scrub import LEAST_CYCLE_MS, REST_S, RETRY_S, Scrub
+from skylark.broker.healing.scrub import LEAST_CYCLE_MS, LEAST_RECORDS_BYTES_PER_S, REST_S, RETRY_S, Scrub
 from skylark.broker.healing.scrub_cycle import LEAST_BYTES_PER_S
 from skylark.broker.options import BrokerOptions
 from skylark.broker.store.store import MessageStore, StoreOptions
@@ -193,6 +193,20 @@ async def test_a_cycle_begins_at_any_file_and_ends_before_it(autojump_clock: Moc
     assert read == starts[BLOCKS_PER_FILE:] + starts[:BLOCKS_PER_FILE]
 
 
+async def test_a_cycle_begins_with_a_file_whose_blocks_have_no_sums_and_reads_it_soon(
+    autojump_clock: MockClock,
+) -> None:
+    at = Scrubbed(files=4)
+    lacking = at.blocks[BLOCKS_PER_FILE : 2 * BLOCKS_PER_FILE]
+    for block in lacking:
+        at.store.log.sums.drop(block)
+    at.scrub = at.new_scrub(first_file=3)
+    async with at.running() as scrub:
+        await trio.sleep(REST_S + 2 * FILE_BYTES / LEAST_RECORDS_BYTES_PER_S)
+        assert scrub.figures.blocks_sealed == len(lacking)
+        assert scrub.figures.blocks_checked <= 2 * len(lacking) < len(at.blocks)
+
+
 @pytest.mark.parametrize("stuck", [False, True])
 async def test_a_sector_that_cannot_be_read_is_healed(autojump_clock: MockClock, stuck: bool) -> None:
     at = Scrubbed()
@@ -204,6 +218,21 @@ async def test_a_sector_that_cannot_be_read_is_healed(autojump_clock: MockClock,
         assert at.healer.asked == [block]
         (text,) = scrub.present().problems
         assert "cannot be read: " in text and text.endswith("NOT repaired" if stuck else "; repaired")
+
+
+async def test_a_file_that_is_missing_is_one_problem(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    at = Scrubbed(files=4)
+    at.healer.can = False
+    path = f"/store/commitlog/{FILE_BYTES:020}"
+    at.fs.remove(path)
+    async with at.running() as scrub:
+        await ended(scrub)
+        assert at.healer.asked == at.blocks[BLOCKS_PER_FILE : 2 * BLOCKS_PER_FILE]
+        assert scrub.present().problems == [f"{path}: offset 0: the file is missing; NOT repaired"]
+        await trio.sleep(2.5 * RETRY_S)
+        assert scrub.present().problem_count == 1 and caplog.text.count("NOT repaired") == 1
 
 
 async def test_blocks_without_sums_get_them_if_all_their_records_are_sound(autojump_clock: MockClock) -> None:

@@ -30,6 +30,7 @@ from skylark.remoting.protocol.signature import Credentials
 from tests.broker.replication.autoswitch.test_set import controlled, is_in_sync, leads
 from tests.broker.replication.dledger.groups import started
 from tests.broker.replication.sets import SLAVE, Running, broker, namesrv
+from tests.broker.running import pull_request
 from tests.broker.security.accounts.acl_files import ADMIN, SECRET, write
 from tests.support.memory_files import MemoryFiles
 from tests.support.waiting import until
@@ -88,6 +89,58 @@ async def master_and_slave(**options: Any) -> AsyncIterator[tuple[Running, Runni
         broker(namesrv_addr=addr, **options, **SLAVE) as slave,
     ):
         yield master, slave
+
+
+async def damage_alone(running: Running) -> None:
+    """A property in a sealed block is damaged, and nobody has another copy."""
+    await running.send("topic", *BODIES)
+    await until_sealed(running)
+    flip_property(running)
+
+
+def flip_property(running: Running) -> None:
+    running.fs.flip(FIRST, running.log().index(BODIES[2]) + 1600)
+
+
+async def test_a_broker_without_replicas_skips_a_damaged_message_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    async with namesrv() as addr, broker(namesrv_addr=addr) as alone, broker() as without_namesrv:
+        for running in (alone, without_namesrv):
+            await damage_alone(running)
+            assert await running.has("topic", len(BODIES) - 1) == [*BODIES[:2], *BODIES[3:]]
+    assert caplog.text.count("nobody else has a copy") == 2
+
+
+async def test_a_broker_whose_replica_is_away_or_may_be_has_readers_wait(caplog: pytest.LogCaptureFixture) -> None:
+    async with namesrv() as addr, broker(namesrv_addr=addr) as master, broker(namesrv_addr=addr, **SLAVE) as slave:
+        await fill(master, slave)
+        await attested(master, slave)
+    # Its NameServer is away, or knows nothing of the slave: the sums do.
+    async with namesrv() as other, broker(master.fs, namesrv_addr=other) as again:
+        flip_property(again)
+        answer = await again.client.invoke(again.addr, pull_request("topic", 0), 5_000)
+        assert answer.code == ResponseCode.SYSTEM_BUSY
+    async with broker(namesrv_addr="127.0.0.1:1") as unsure, broker() as left_alone:
+        async with broker(**SLAVE, ha_master_address=left_alone.broker.ha_addr) as slave:
+            await left_alone.send("topic", b"one")
+            await until(lambda: slave.log() == left_alone.log(), "a plain slave was connected")
+        for running in (unsure, left_alone):
+            await damage_alone(running)
+            answer = await running.client.invoke(running.addr, pull_request("topic", 0), 5_000)
+            assert answer.code == ResponseCode.SYSTEM_BUSY
+    assert "nobody else has a copy" not in caplog.text
+
+
+async def test_a_slave_that_knows_only_the_ha_address_of_its_master_is_healed_by_it() -> None:
+    """The master says at the beginning of the link where it takes requests."""
+    secret = {"ha_shared_secret": "a secret"}
+    async with (
+        broker(**secret) as master,
+        broker(**secret, **SLAVE, ha_master_address=master.broker.ha_addr) as slave,
+    ):
+        log = await fill(master, slave)
+        damage(slave)
+        assert await slave.has("topic", len(BODIES)) == BODIES, "with the topic, which it copies from there, too"
+        assert slave.log() == log
 
 
 @pytest.mark.parametrize("is_masters", [True, False])

@@ -7,9 +7,10 @@ from functools import partial
 
 import pytest
 
+from skylark.broker.store.check.verify import Verification
 from skylark.broker.store.store import MessageStore
-from skylark.mqcommon.errors import StoreError
-from tests.broker.store.support import bodies, new_store, open_store, put, put_batch
+from skylark.mqcommon.errors import StoreError, Unreadable
+from tests.broker.store.support import SMALL, bodies, new_store, open_store, put, put_batch
 from tests.support.amounts import share_of
 from tests.support.memory_files import MemoryFiles
 
@@ -98,3 +99,62 @@ def test_a_start_that_the_disk_refuses_is_one_more_start(operation: str, code: i
         if fs.faults.pending:
             break
         check(open_store(fs.killed()), work.acked)
+
+
+# --- bytes of the log that the disk cannot read: where a map is read, they end the process
+
+FILE = SMALL.commitlog_segment_bytes
+FILES = 3
+
+
+def on_disk_only(*, killed: bool) -> MemoryFiles:
+    """A store with a checkpoint in the middle of its log; no bytes of the log are in memory."""
+    fs = MemoryFiles()
+    store = open_store(fs)
+    while store.log.end < (FILES - 1) * FILE + 2000:
+        put(store, "t", 0, bytes(500), b"KEYS\x01k\x02")
+        if FILE < store.log.end < FILE + 2000:
+            store.checkpoint(with_ends=True)
+    store.flush()
+    if not killed:
+        store.close()
+    fs = fs.killed()
+    for number in range(FILES):
+        fs.cold.mark(f"/store/commitlog/{number * FILE:020d}")
+    return fs
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_a_start_that_needs_bytes_which_the_disk_cannot_read_names_their_place(killed: bool) -> None:
+    refused = 0
+    for at in range(0, FILES * FILE, 512):
+        fs = on_disk_only(killed=killed)
+        path = f"/store/commitlog/{at // FILE * FILE:020d}"
+        fs.make_unreadable(path, at % FILE, 1)
+        try:
+            open_store(fs)
+        except Unreadable as error:
+            assert error.file == path and abs(error.offset - at % FILE) < FILE
+            refused += 1
+        else:
+            # Nobody has looked: the map would have ended the process.
+            assert not fs.cold.resident(path, at % FILE, 1), at
+    assert refused >= (FILE // 512 if killed else 1)
+
+
+def test_a_check_of_a_store_that_cannot_be_read_says_so() -> None:
+    fs = on_disk_only(killed=False)
+    fs.make_unreadable(f"/store/commitlog/{FILE:020d}", 1024, 1)
+    with pytest.raises(Unreadable, match="dd conv=noerror"):
+        Verification(fs, "/store", 50, 60, lambda done, total: None).run()
+
+
+def test_an_index_that_catches_up_outside_of_the_event_loop_meets_an_error() -> None:
+    fs = MemoryFiles()
+    store = open_store(fs)
+    put(store, "t", 0, bytes(500), b"KEYS\x01k\x02")
+    path = f"/store/commitlog/{0:020d}"
+    fs.cold.mark(path)
+    fs.make_unreadable(path, 0, 1)
+    with pytest.raises(Unreadable):
+        store.build_index(10)

@@ -73,18 +73,18 @@ async def test_where_a_set_confirms_no_block_is_sealed_before() -> None:
         assert sealed(store) == expected
 
 
-async def test_the_block_in_which_a_start_goes_on_and_older_ones_are_left_to_the_scrub() -> None:
+async def test_blocks_of_before_the_start_are_left_to_the_scrub_but_for_the_last_one() -> None:
     fs = MemoryFiles()
     store = open_store(fs)
     fill(store, 2)
     store.close()
     store = open_store(fs)
     sealing = sealing_of(store)
-    assert sealing.sealed_to == 3 * FILE
+    assert sealing.sealed_to == 2 * FILE
     fill(store, 5)
     store.flush()
     await sealing.seal()
-    assert sealed(store) == [3, 4]
+    assert sealed(store) == [2, 3, 4]
 
 
 async def test_bytes_that_are_not_in_memory_get_no_sum() -> None:

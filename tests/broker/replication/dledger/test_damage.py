@@ -17,6 +17,7 @@ from skylark.broker.replication.dledger.entry_index import HEAD_SLOTS, IN_LOG, S
 from skylark.broker.replication.dledger.group_store import LostDisk
 from skylark.broker.replication.stats import GROUP_PROBLEM
 from skylark.broker.tasks import flush
+from skylark.mqcommon.errors import StoreCorrupt
 from skylark.remoting.protocol.body import KVTable
 from skylark.remoting.protocol.command import Command
 from skylark.remoting.protocol.dialect import decode_body
@@ -166,6 +167,32 @@ async def test_a_damaged_member_is_not_elected_and_joins_anew_when_the_others_ar
         assert made.members["n0"].fs.exists(f"/store/{_aside(disks['n0'])}/commitlog")
 
 
+def flip_flushed_body(fs: MemoryFiles) -> None:
+    fs.flip(LOG, fs.read(LOG).index(b"flushed body"))
+
+
+def remove_journal(fs: MemoryFiles) -> None:
+    (path,) = [path for path in fs.paths() if "metadata.journal." in path]
+    fs.remove(path)
+
+
+@pytest.mark.parametrize("damage", [flip_flushed_body, pytest.param(remove_journal, marks=pytest.mark.nightly)])
+async def test_a_member_that_an_ordinary_start_would_refuse_joins_anew(
+    damage: Callable[[MemoryFiles], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    bodies = [b"flushed body" * 9, *BODIES]
+    async with started(flush_interval_commit_log=20) as made:
+        leader = await made.leader()
+        await leader.send("topic", *bodies)
+        await until_flushed(made)
+        (name, member), *_ = [each for each in made.members.items() if each[1] is not leader]
+        left = member.kill()
+        damage(left)
+        again = await made.start(name, left)
+        assert await again.has("topic", len(bodies)) == bodies
+        assert again.fs.exists(f"/store/{_aside(left)}/commitlog") and "joins them anew by itself" in caplog.text
+
+
 def kept(fs: MemoryFiles) -> dict[str, bytes]:
     """The files that the member must not change before it may join anew."""
     return {path: fs.read(path) for path in fs.paths() if "/dledger/" in path or "/commitlog/" in path}
@@ -265,6 +292,10 @@ async def test_a_member_of_a_group_without_a_majority_beside_it_is_refused() -> 
     async with group("n0") as made:
         left = await damaged_disk(made)
         with pytest.raises(LostDisk, match="put a copy of the store back"):
+            await member_of(made, left).run()
+        flip_slot(left)  # back again
+        remove_journal(left)
+        with pytest.raises(StoreCorrupt, match="broker rebuildMetadata"), trio.fail_after(DEADLINE_S):
             await member_of(made, left).run()
 
 

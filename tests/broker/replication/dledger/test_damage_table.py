@@ -9,6 +9,7 @@ A member that runs sends each entry as it was written, or has it mended first.
 import math
 from collections.abc import AsyncIterator, Awaitable, Iterable
 from contextlib import asynccontextmanager
+from functools import partial
 from random import Random
 
 import pytest
@@ -297,3 +298,30 @@ def test_the_mark_and_the_state_that_are_damaged_while_the_member_runs(monkeypat
 
     for outcome, left in trio.run(images).items():
         assert {Started(fs).outcome for fs in left} == {outcome}
+
+
+def test_the_scrub_writes_the_state_and_the_mark_again_while_the_member_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> tuple[MemoryFiles, int]:
+        async with one_that_runs(monkeypatch) as (member, disk):
+            fs = member.fs
+            state, mark = disk.as_small_files()
+            for file in (state, mark):
+                assert file.is_whole(fs.read(file.path))
+                for damage in (partial(fs.flip, file.path, 9), partial(fs.remove, file.path)):
+                    damage()
+                    assert not fs.exists(file.path) or not file.is_whole(fs.read(file.path))
+                    await file.restore()
+                    assert file.is_whole(fs.read(file.path)), file.path
+            older = fs.read(STATE)
+            await disk.write(Persist(HardState(7, "n0"), (), None, ()))
+            fs.overwrite(STATE, older)
+            assert not state.is_whole(older), "the disk has lost a write"
+            await state.restore()
+            assert fs.read(STATE) != older
+            # What is promised after the repair is in the new file, too.
+            await member.send("topic", b"later")
+            return fs.killed(), disk.index.last
+
+    left, entries = trio.run(run)
+    started = Started(left)
+    assert started.outcome == "repaired" and len(started.entries) == entries

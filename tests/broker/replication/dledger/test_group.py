@@ -1,6 +1,8 @@
 """A group of brokers in one process: who accepts messages, what a switch keeps, and who is kept out."""
 
 import errno
+from collections.abc import Callable
+from functools import partial
 from random import Random
 
 import pytest
@@ -12,6 +14,7 @@ from skylark.broker.options import BrokerOptions
 from skylark.broker.replication.dledger import log_disk
 from skylark.broker.tasks import flush
 from skylark.broker.writing.durability import NO_MAJORITY
+from skylark.broker.writing.elected import Elected
 from skylark.mqcommon.errors import ConfigError
 from skylark.remoting.net.client import open_client
 from skylark.remoting.protocol.codes import ResponseCode
@@ -150,11 +153,38 @@ async def test_a_preferred_leader_leads_again_when_it_is_back(
         second = await made.leader(but=preferred)
         await second.send("topic", *BODIES)
         # Not while it is away: messages are refused until a leader that hands over gives up.
-        assert "handing over" not in caplog.text
+        assert "handing the leadership over" not in caplog.text
         back = await made.start("n1", left)
         await until(lambda: back.broker.role.now.is_master, "n1 leads again")
         assert await back.has("topic", len(BODIES)) == BODIES
         await made.until_equal()
+
+
+async def test_a_leader_whose_disk_is_failing_hands_over_to_a_member_whose_disk_is_sound(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("skylark.broker.replication.dledger.member.PREFER_S", 0.02)
+    disks: list[Elected] = []
+    unsound: set[str] = set()
+
+    def new_elected(clock: Callable[[], float]) -> Elected:
+        disks.append(Elected(clock))
+        return disks[-1]
+
+    monkeypatch.setattr("skylark.broker.broker.Elected", new_elected)
+    async with started(preferred_leader_ids="n0") as made:
+        first, _, third = made.members.values()
+        for name, elected in zip(made.members, disks, strict=True):
+            elected.has_sound_disk = partial(lambda name: name not in unsound, name)
+        await until(lambda: first.broker.role.now.is_master, "n0 leads")
+        await (await made.leader()).send("topic", *BODIES)
+        unsound |= {"n0", "n1"}
+        await until(lambda: third.broker.role.now.is_master, "n2 leads, though n0 is preferred")
+        await (await made.leader()).send("topic", b"later")
+        assert "the disk of this leader is failing" in caplog.text
+        unsound.clear()
+        await until(lambda: first.broker.role.now.is_master, "n0 leads again")
+        assert await first.has("topic", len(BODIES) + 1) == [*BODIES, b"later"]
 
 
 async def test_a_fourth_member_is_added_and_another_one_removed() -> None:

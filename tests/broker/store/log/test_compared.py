@@ -151,6 +151,26 @@ def test_a_block_is_compared_again_when_it_was_not_kept(monkeypatch: pytest.Monk
     store.close()
 
 
+def test_blocks_that_are_read_often_are_kept_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compared, "KEPT_BLOCKS", 2)
+    fs, store = filled()
+    blocks = list(store.log.sums.blocks(0, store.log.end))[:3]
+
+    def bytes_of(block: Block) -> bytes:
+        return store.log.blocks.read(block.start, 10)
+
+    first = bytes_of(blocks[0])
+    bytes_of(blocks[1])
+    assert bytes_of(blocks[0]) == first
+    bytes_of(blocks[2])
+    fs.damage(f"/store/commitlog/{0:020d}", 0, b"xx")
+    fs.damage(f"/store/commitlog/{blocks[1].start:020d}", 0, b"xx")
+    assert bytes_of(blocks[0]) == first
+    with pytest.raises(Damaged):
+        bytes_of(blocks[1])
+    store.close()
+
+
 @pytest.mark.parametrize("sealed", [False, True])
 def test_messages_of_a_block_that_was_given_up_are_skipped_in_memory_until_it_is_mended(
     sealed: bool, caplog: pytest.LogCaptureFixture

@@ -24,6 +24,9 @@ class Mapped:
     size: int
     view: mmap.mmap
 
+    def pread(self, at: int, size: int) -> bytes:
+        return self.view[at : at + size]
+
     def close(self) -> None:
         self.view.close()
 
