@@ -237,11 +237,11 @@ class Bench:
         return row("upload of a file of the log", "MiB/s", ours[1:], limit[1:], FILE_BYTES)
 
     def _restore_row(self, segment: Segment) -> Row:
-        rest = SegmentIndex.decode(self._sides.bucket.get(segment.index.name)).rest
+        index = SegmentIndex.decode(self._sides.bucket.get(segment.index.name))
 
         def restore() -> None:
             with mmap.mmap(-1, FILE_BYTES) as out, memoryview(out) as view:
-                restore_segment(self._sides.bucket, segment, rest, view)
+                restore_segment(self._sides.bucket, segment, index, view)
 
         ours, limit = turns(
             self._rounds,

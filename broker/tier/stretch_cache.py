@@ -12,11 +12,11 @@ Neighbours: reads.py (asks), mqcommon/tier/view.py (reads the bucket).
 import logging
 import os
 import threading
-import zlib
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
+from skylark.mqcommon.crc import large_crc32
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.tier.bucket import BucketAway
 
@@ -303,7 +303,7 @@ class DiskRing:
                 data = os.pread(self._file, piece.size, at)
             except OSError:
                 return None
-        return data if len(data) == piece.size and zlib.crc32(data) == piece.crc else None
+        return data if len(data) == piece.size and large_crc32(data) == piece.crc else None
 
     def put(self, piece: Piece, data: bytes) -> None:
         """Keep a piece, if it is not there already. A disk that takes no bytes is logged, and nothing is kept."""

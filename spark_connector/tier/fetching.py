@@ -5,7 +5,6 @@ has the messages of many queues. What the bucket does not have, or has with wron
 Neighbours: reader.py (caller), mqcommon/tier/segment_index.py (what stands where).
 """
 
-import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,6 +12,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from skylark.mqcommon.crc import large_crc32
 from skylark.mqcommon.message.layout import MIN_RECORD
 from skylark.mqcommon.tier.bucket import Bucket, NoSuchObject
 from skylark.sdk.arrow.records import Ints, overlapping
@@ -166,7 +166,7 @@ def _checked(run: Run, data: bytes, start: int, name: str) -> Iterator[Piece | L
     sound: list[Stored] = []
     for one in run.stretches:
         at = one.position - start
-        if zlib.crc32(view[at : at + one.size]) == one.crc:
+        if large_crc32(view[at : at + one.size]) == one.crc:
             sound.append(one)
             continue
         yield from _piece(run.wanted, sound, data, start)
