@@ -344,10 +344,18 @@ class QueueStretches(NamedTuple):
 
     def stretch(self, number: int) -> Stretch:
         """The stretch with this number."""
-        first_offset, latest_ms, position, physical, crc = self.rows[number].item()
-        is_last = number + 1 == len(self.rows)
-        end = self.row.position + self.row.size if is_last else int(self.rows["position"][number + 1])
-        return Stretch(position, end - position, crc, first_offset, self.start + physical, latest_ms)
+        return self._between(number, number + 1)[0]
+
+    def _between(self, first: int, end: int) -> list[Stretch]:
+        """The stretches with these numbers, ``end`` not included."""
+        rows = self.rows[first : end + 1].tolist()
+        positions = [position for _, _, position, _, _ in rows]
+        if len(rows) == end - first:
+            positions.append(self.row.position + self.row.size)
+        return [
+            Stretch(position, after - position, crc, first_offset, self.start + physical, latest_ms)
+            for (first_offset, latest_ms, position, physical, crc), after in zip(rows, positions[1:], strict=False)
+        ]
 
     def between(self, first_offset: int, end_offset: int) -> list[Stretch]:
         """The stretches with the records of these offsets, ``end_offset`` not included."""
@@ -355,7 +363,7 @@ class QueueStretches(NamedTuple):
             return []
         column = self.rows["first_offset"]
         first = max(int(np.searchsorted(column, first_offset, "right")) - 1, 0)
-        return [self.stretch(number) for number in range(first, int(np.searchsorted(column, end_offset)))]
+        return self._between(first, int(np.searchsorted(column, end_offset)))
 
     def at_time(self, timestamp_ms: int) -> int:
         """The number of the first stretch with a record of this store time or later; the count if there is none."""
