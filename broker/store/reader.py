@@ -661,7 +661,7 @@ def _others(raw: bytes, ends: Sequence[int], number: int) -> int:
 
 
 def matching(
-    data: bytes | mmap | memoryview, base: int, entries: Iterable[Entry], topic: str, matches: Matches, most: int
+    data: bytes | mmap, base: int, entries: Iterable[Entry], topic: str, matches: Matches, most: int
 ) -> list[Entry | None]:
     """For each entry that was looked at: the entry if its message matches, else None.
 
@@ -685,7 +685,7 @@ def matching(
             start += at + unpack_length(data, at)[0] + between
         else:
             start = at + head_bytes + body_bytes + between
-        add(entry if matches(b"".join((b"\x02", data[start : at + size], b"\x02"))) else None)
+        add(entry if matches(b"\x02%b\x02" % data[start : at + size]) else None)
         seen += at + size - start
         if seen > most:
             break

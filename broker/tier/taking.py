@@ -5,7 +5,7 @@ Neighbours: reads.py (gets the stretches), store/reader.py (the same for message
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -149,7 +149,8 @@ class Taking:
         stop, data = min(last, first + self._scan), rows.data
         starts, ends = rows.starts[first:stop].tolist(), rows.ends[first:stop].tolist()
         entries = [(start, end - start, 0) for start, end in zip(starts, ends, strict=True)]
-        found = matching(data, 0, entries, self._topic, self._matches(), MAX_PROPERTIES_BYTES)
+        # What it needs of bytes, a memoryview can do, too.
+        found = matching(cast("bytes", data), 0, entries, self._topic, self._matches(), MAX_PROPERTIES_BYTES)
         self._scan -= len(found)
         for row, entry in enumerate(found, first):
             if entry is not None:

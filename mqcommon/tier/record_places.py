@@ -16,6 +16,8 @@ from skylark.mqcommon.message.layout import MIN_RECORD
 Ints = NDArray[np.int64]
 #: With fewer walks, steps one by one are faster.
 LEAST_AT_ONCE = 8
+# After so many steps it is looked how many walks are at their ends.
+_STEPS = 16
 _SIZE = struct.Struct(">I").unpack_from
 _SIZE_BYTES = 4
 
@@ -34,26 +36,36 @@ def record_places(data: bytes | memoryview, begins: Ints) -> tuple[Ints, Ints] |
     every = overlapping(data, ">u4")
     if (alike := _of_one_size(every, len(data), begins)) is not None:
         return alike
-    lanes = np.concatenate(([0], begins[begins > 0]))
-    ends = np.append(lanes[1:], len(data))
-    found: list[Ints] = []
-    while len(lanes) >= LEAST_AT_ONCE:
-        lanes, ends = _with_a_size(lanes, ends, len(every))
-        stops = lanes + every[lanes]
-        is_whole = (stops >= lanes + MIN_RECORD) & (stops <= ends)
-        lanes, stops, ends = lanes[is_whole], stops[is_whole], ends[is_whole]
-        found.append(lanes)
-        is_before = stops < ends
-        lanes, ends = stops[is_before], ends[is_before]
-    found += [_one_by_one(data, at, end) for at, end in zip(lanes.tolist(), ends.tolist(), strict=True)]
-    starts = np.sort(np.concatenate(found))
+    found = _walked(data, every, np.concatenate(([0], begins[begins > 0])))
+    # What begins at the end of ``data`` may be incomplete.
+    starts = found[: int(np.searchsorted(found, len(every)))]
+    if len(starts) and starts[-1] + every[starts[-1]] > len(data):
+        starts = starts[:-1]
     sizes = every[starts].astype(np.int64)
     stops = starts + sizes
-    if not len(starts):
-        return (starts, sizes) if _is_begun(data) else None
-    if starts[0] or not np.array_equal(stops[:-1], starts[1:]) or not _is_begun(data[int(stops[-1]) :]):
+    end = int(stops[-1]) if len(starts) else 0
+    if len(starts) and (starts[0] or not np.array_equal(stops[:-1], starts[1:]) or sizes.min() < MIN_RECORD):
         return None
-    return starts, sizes
+    return (starts, sizes) if _is_begun(data[end:]) else None
+
+
+def _walked(data: bytes | memoryview, every: NDArray[Any], at: Ints) -> Ints:
+    """Where the walks from ``at`` on, each to the next one's beginning, have come by, in ascending order."""
+    ends = np.append(at[1:], len(data))
+    steps, last = [at], len(every) - 1
+    most = int((ends - at).max()) // MIN_RECORD
+    while last >= 0 and len(steps) <= most and np.count_nonzero(at < ends) >= LEAST_AT_ONCE:
+        for _ in range(_STEPS):
+            # What is at its end stays there.
+            at = np.minimum(at + every[np.minimum(at, last)], ends)
+            steps.append(at)
+    table = np.stack(steps, axis=1)
+    starts: Ints = table[table < ends[:, np.newaxis]]
+    left = np.flatnonzero(at < ends)
+    if not len(left):
+        return starts
+    more = [_one_by_one(data, int(at[lane]), int(ends[lane])) for lane in left]
+    return np.sort(np.concatenate([starts, *[each[1:] for each in more]]))
 
 
 def _of_one_size(every: NDArray[Any], end: int, begins: Ints) -> tuple[Ints, Ints] | None:
@@ -67,23 +79,16 @@ def _of_one_size(every: NDArray[Any], end: int, begins: Ints) -> tuple[Ints, Int
     return np.arange(0, end, size), np.full(count, size)
 
 
-def _with_a_size(lanes: Ints, ends: Ints, count: int) -> tuple[Ints, Ints]:
-    if lanes[-1] < count:
-        return lanes, ends
-    has_size = lanes < count
-    return lanes[has_size], ends[has_size]
-
-
 def _one_by_one(data: bytes | memoryview, at: int, end: int) -> Ints:
-    """Where whole records begin, from ``at`` on."""
-    found: list[int] = []
+    """Where records begin, from ``at`` on."""
+    found = [at]
     add = found.append
-    while at + MIN_RECORD <= end:
-        stop = at + _SIZE(data, at)[0]
-        if not at + MIN_RECORD <= stop <= end:
+    while at + _SIZE_BYTES <= end:
+        size = _SIZE(data, at)[0]
+        at += size
+        if size < MIN_RECORD or at >= end:
             break
         add(at)
-        at = stop
     return np.array(found, np.int64)
 
 

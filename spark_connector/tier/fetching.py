@@ -15,7 +15,7 @@ import numpy as np
 from skylark.mqcommon.crc import large_crc32
 from skylark.mqcommon.message.layout import MIN_RECORD
 from skylark.mqcommon.tier.bucket import Bucket, NoSuchObject
-from skylark.sdk.arrow.records import Ints, overlapping
+from skylark.mqcommon.tier.record_places import LEAST_AT_ONCE, Ints, record_places
 from skylark.spark_connector.offsets import LostRange, OffsetRange
 from skylark.spark_connector.reading.batch_reader import Piece
 from skylark.spark_connector.reading.pulling import Buffer, when_back
@@ -24,10 +24,6 @@ from skylark.spark_connector.reading.pulling import Buffer, when_back
 FETCH_BYTES = 4 * 1024 * 1024
 #: Requests at the same time, in one task.
 MOST_AT_ONCE = 4
-#: With fewer stretches their records are found faster one by one.
-LEAST_AT_ONCE = 8
-#: After so many steps from record to record it is looked whether all stretches are at their ends.
-STEPS = 16
 
 
 class Stored(NamedTuple):
@@ -193,23 +189,11 @@ def starts_in(data: bytes, begins: Sequence[int]) -> Ints | None:
     """Where the records of ``data`` begin, which begin at ``begins`` among other places.
 
     None: unknown, or all records seem to be of one size, which is found as fast otherwise.
-    A record says where the next one begins. A step to the next record is made in all stretches at once.
     """
-    sizes_at = overlapping(data, ">u4")
-    if len(begins) < LEAST_AT_ONCE or not len(sizes_at) or len(data) % max(int(sizes_at[0]), MIN_RECORD) == 0:
+    size = int.from_bytes(data[:4], "big")
+    if len(begins) < LEAST_AT_ONCE or len(data) % max(size, MIN_RECORD) == 0:
         return None
-    at = np.array(begins, dtype=np.int64)
-    ends = np.append(at[1:], len(data))
-    most, last = int((ends - at).max()) // MIN_RECORD, len(sizes_at) - 1
-    steps = [at]
-    while len(steps) <= most and (at < ends).any():
-        for _ in range(STEPS):
-            # What is at its end stays there.
-            at = np.minimum(at + sizes_at[np.minimum(at, last)], ends)
-            steps.append(at)
-    table = np.stack(steps, axis=1)
-    starts: Ints = table[table < ends[:, np.newaxis]]
-    sizes = sizes_at[starts]
-    # Each record must end where the next one begins, also over the ends of stretches.
-    is_whole = (sizes >= MIN_RECORD).all() and np.array_equal(starts + sizes, np.append(starts[1:], len(data)))
-    return starts if is_whole else None
+    places = record_places(data, np.array(begins, np.int64))
+    if places is None or not len(places[0]) or places[0][-1] + places[1][-1] != len(data):
+        return None
+    return places[0]
