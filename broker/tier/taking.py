@@ -37,8 +37,7 @@ class _Rows(NamedTuple):
 
     @classmethod
     def of(cls, data: memoryview, begins: Sequence[int]) -> "_Rows":
-        places = record_places(data, np.array(begins, np.int64))
-        starts, sizes = places if places is not None else (np.empty(0, np.int64), np.empty(0, np.int64))
+        starts, sizes = record_places(data, np.array(begins, np.int64))
         if not len(starts) or starts[-1] + sizes[-1] != len(data):
             raise DamagedObject("a stretch of records does not consist of whole records")
         return cls(data, starts, starts + sizes, overlapping(data, ">i8")[starts + _OFFSET_AT].astype(np.int64))

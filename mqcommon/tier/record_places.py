@@ -27,26 +27,24 @@ def overlapping(data: bytes | memoryview, code: str) -> NDArray[Any]:
     return np.ndarray(max(len(data) - np.dtype(code).itemsize + 1, 0), code, data, strides=(1,))
 
 
-def record_places(data: bytes | memoryview, begins: Ints) -> tuple[Ints, Ints] | None:
-    """(where records begin, their sizes) for the whole records of ``data``, whose first byte begins a record.
+def record_places(data: bytes | memoryview, begins: Ints) -> tuple[Ints, Ints]:
+    """(where records begin, their sizes): those that follow each other from the first byte of ``data`` on.
 
-    ``begins``: places, in ascending order, where records begin among other places. The last record of ``data`` may be
-    incomplete: it is left out. None if at one of the places, or where a record ends, there is no other record.
+    ``begins``: places, in ascending order, where records begin among other places. The last row ends with ``data`` if
+    that consists of whole records; else before an incomplete record, or where the sizes do not fit the places.
     """
     every = overlapping(data, ">u4")
     if (alike := _of_one_size(every, len(data), begins)) is not None:
         return alike
     found = _walked(data, every, np.concatenate(([0], begins[begins > 0])))
-    # What begins at the end of ``data`` may be incomplete.
     starts = found[: int(np.searchsorted(found, len(every)))]
-    if len(starts) and starts[-1] + every[starts[-1]] > len(data):
-        starts = starts[:-1]
     sizes = every[starts].astype(np.int64)
     stops = starts + sizes
-    end = int(stops[-1]) if len(starts) else 0
-    if len(starts) and (starts[0] or not np.array_equal(stops[:-1], starts[1:]) or sizes.min() < MIN_RECORD):
-        return None
-    return (starts, sizes) if _is_begun(data[end:]) else None
+    is_wrong = (sizes < MIN_RECORD) | (stops > len(data))
+    # A record is right, too, if only what follows it is not where it ends.
+    is_wrong[1:] |= stops[:-1] != starts[1:]
+    count = int(np.argmax(is_wrong)) if is_wrong.any() else len(starts)
+    return starts[:count], sizes[:count]
 
 
 def _walked(data: bytes | memoryview, every: NDArray[Any], at: Ints) -> Ints:
@@ -90,11 +88,3 @@ def _one_by_one(data: bytes | memoryview, at: int, end: int) -> Ints:
             break
         add(at)
     return np.array(found, np.int64)
-
-
-def _is_begun(data: bytes | memoryview) -> bool:
-    """Whether a record may begin with ``data`` that has more bytes than ``data``, or no record at all."""
-    if len(data) < _SIZE_BYTES:
-        return True
-    size: int = _SIZE(data)[0]
-    return size >= MIN_RECORD and size > len(data)

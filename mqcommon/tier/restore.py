@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skylark.mqcommon.crc import large_crc32
-from skylark.mqcommon.message.layout import HEAD_V4
+from skylark.mqcommon.message.layout import HEAD_V4, MIN_RECORD
 from skylark.mqcommon.tier.bucket import Bucket, BucketError, DamagedObject
 from skylark.mqcommon.tier.manifest import Segment, StoredObject
 from skylark.mqcommon.tier.record_places import Ints, overlapping, record_places
@@ -129,10 +129,10 @@ def located(pieces: Iterator[bytes], stored: StoredObject, segment: Segment, beg
 
 
 def _piece(start: int, data: memoryview, begins: Ints, stored: StoredObject, segment: Segment) -> Piece:
-    places = record_places(data, begins)
-    if places is None:
-        raise DamagedObject(f"{stored.name}: after byte {start} there are not the records of this segment")
-    starts, sizes = places
+    starts, sizes = record_places(data, begins)
+    end = int(starts[-1] + sizes[-1]) if len(starts) else 0
+    if not _is_begun(data[end:]):
+        raise DamagedObject(f"{stored.name}: at byte {start + end} there is no record of this segment")
     physical = overlapping(data, ">i8")[starts + _PHYSICAL_AT].astype(np.int64)
     is_wrong = (physical < segment.start) | (physical + sizes > segment.end)
     if is_wrong.any():
@@ -152,3 +152,11 @@ def _put(piece: Piece, start: int, out: memoryview) -> None:
     stops = places + (ends - begins)
     for at, end, place, stop in zip(begins.tolist(), ends.tolist(), places.tolist(), stops.tolist(), strict=True):
         out[place:stop] = data[at:end]
+
+
+def _is_begun(data: memoryview) -> bool:
+    """Whether ``data`` may be the beginning of a record, or is empty."""
+    if len(data) < _SIZE_BYTES:
+        return True
+    size = int.from_bytes(data[:_SIZE_BYTES], "big")
+    return size >= MIN_RECORD and size > len(data)

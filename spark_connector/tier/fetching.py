@@ -193,7 +193,5 @@ def starts_in(data: bytes, begins: Sequence[int]) -> Ints | None:
     size = int.from_bytes(data[:4], "big")
     if len(begins) < LEAST_AT_ONCE or len(data) % max(size, MIN_RECORD) == 0:
         return None
-    places = record_places(data, np.array(begins, np.int64))
-    if places is None or not len(places[0]) or places[0][-1] + places[1][-1] != len(data):
-        return None
-    return places[0]
+    starts, sizes = record_places(data, np.array(begins, np.int64))
+    return starts if len(starts) and starts[-1] + sizes[-1] == len(data) else None

@@ -23,7 +23,6 @@ def test_whole_records_are_found(sizes: list[int], known: set[int], begun: int) 
     starts = np.cumsum([0, *sizes])[:-1]
     begins = np.array([start for row, start in enumerate(starts.tolist()) if row in known], np.int64)
     found = record_places(data, begins)
-    assert found is not None
     assert found[0].tolist() == starts.tolist()
     assert found[1].tolist() == sizes
 
@@ -36,4 +35,14 @@ def test_a_wrong_size_is_never_followed(sizes: list[int], known: set[int], draw:
     data = bytearray(records(sizes))
     data[starts[row] : starts[row] + 4] = wrong.to_bytes(4, "big")
     begins = np.array([start for each, start in enumerate(starts[:-1].tolist()) if each in known], np.int64)
-    assert record_places(bytes(data), begins) is None
+    assert record_places(bytes(data), begins)[0].tolist() == starts[:row].tolist()
+
+
+@given(SIZES.filter(bool), st.data())
+def test_a_wrong_beginning_ends_the_search_at_the_record_that_has_it(sizes: list[int], draw: st.DataObject) -> None:
+    starts = np.cumsum([0, *sizes])
+    row = draw.draw(st.integers(0, len(sizes) - 1))
+    begins = starts[:-1].copy()
+    begins[row] += draw.draw(st.integers(1, sizes[row] - 1))
+    found = record_places(records(sizes), begins)[0].tolist()
+    assert found == starts[: len(found)].tolist() and row <= len(found) <= row + 1 if row else found in ([0], [])

@@ -127,7 +127,7 @@ def test_an_index_with_other_places_of_records_is_refused() -> None:
     begins = list(range(0, 40 * size, size))
     assert restored(bucket, segment, [], {0: begins}) == b"".join(records)
     begins[5] += 1
-    with pytest.raises(DamagedObject, match="not the records of this segment"):
+    with pytest.raises(DamagedObject, match="no record of this segment"):
         restored(bucket, segment, [], {0: begins})
 
 
