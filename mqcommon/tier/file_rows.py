@@ -7,8 +7,8 @@ Neighbours: gather.py.
 """
 
 import mmap
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +26,6 @@ from skylark.mqcommon.message.flags import (
 )
 from skylark.mqcommon.message.inner import said_count
 from skylark.mqcommon.message.layout import (
-    BLANK_BYTES,
     BLANK_MAGIC,
     CRC_MASK,
     HEAD_V4,
@@ -41,6 +40,7 @@ from skylark.mqcommon.message.properties import KEYS, UNIQ_KEY
 from skylark.mqcommon.message.record import decode_record
 from skylark.mqcommon.message.record_keys import index_keys, record_keys
 from skylark.mqcommon.tier.key_hash import WORD_BYTES, key_hash, key_hashes, topic_seed
+from skylark.mqcommon.tier.record_places import record_places
 
 Ints = NDArray[np.int64]
 View = bytes | mmap.mmap
@@ -48,12 +48,9 @@ View = bytes | mmap.mmap
 MAX_REST_BYTES = 16 * 1024 * 1024
 # Rows whose fields are looked at together: few enough for the processor's cache.
 ROWS_AT_ONCE = 1 << 14
-# Records are searched from one place in each so many bytes on, in so many parts at a time, and at most so many records
-# from each place: a part of the smallest records has fewer.
-PART_BYTES = 64 * 1024
-_CHAINS_AT_ONCE, MOST_STEPS = 2048, 1024
-# Where that is not possible, so many records are found one by one.
-_ONE_BY_ONE = 1024
+# In so many bytes records are searched together, each of these steps for itself; so many are searched one by one where
+# that finds none.
+AT_ONCE_BYTES, STEP_BYTES, _ONE_BY_ONE = 64 << 20, 64 << 10, 1024
 _MAX_TOPIC_BYTES = 255
 _MAGICS = MAGIC_V1, MAGIC_V2
 _MAGIC_BYTES = tuple(magic.to_bytes(4, "big") for magic in _MAGICS)
@@ -141,87 +138,47 @@ def file_rows(view: View, start: int, unproved: Sequence[tuple[int, int]], start
 
 def _walk(view: View, start: int) -> Iterator[Ints]:
     """Where records seem to begin."""
-    at, end = 0, len(view)
-    firsts = _part_firsts(view, start)
-    chains = dict(_chains(view, firsts))
+    at, end, searched_to = 0, len(view), 0
     unpack = SIZE_MAGIC.unpack_from
     while at + MIN_RECORD <= end:
-        if at in chains:
-            places, at = chains[at]
-            yield places
-            continue
         size, magic = unpack(view, at)
         if magic not in _MAGICS or not MIN_RECORD <= size <= end - at:
             if magic == BLANK_MAGIC and size == end - at:
                 return
             at = _next_head(view, start, at + 1, end)
             continue
-        after = bisect_right(firsts, at)
-        singles = _one_by_one(view, at, firsts[after] if after < len(firsts) else end)
+        if at >= searched_to:
+            searched_to = min(at + AT_ONCE_BYTES, end)
+            many = _at_once(view, start, at, searched_to)
+            yield many
+            if len(many):
+                at = int(many[-1]) + unpack(view, int(many[-1]))[0]
+                continue
+        singles = _one_by_one(view, at, end)
         at = int(singles[-1])
         yield singles[:-1]
 
 
-def _part_firsts(view: View, start: int) -> list[int]:
-    """In each `PART_BYTES` the first place that looks like the head of a record, if it is found at once."""
-    firsts: list[int] = []
-    end = len(view)
-    for begin in range(0, end, PART_BYTES):
-        first, stop = begin + _MAGIC_AT, min(begin + _MAGIC_AT + PART_BYTES, end)
-        for magic in _MAGIC_BYTES:
-            head = view.find(magic, first, stop) - _MAGIC_AT
-            if head >= 0 and head + MIN_RECORD <= end and _PLACE.unpack_from(view, head)[2] == start + head:
-                firsts.append(head)
-                break
-    return firsts
+def _at_once(view: View, start: int, at: int, end: int) -> Ints:
+    """Where records begin that follow each other from ``at`` on; they end before ``end``."""
+    # A head says where in the log it is, so one can be found from anywhere. Mostly all have one magic, and to look for
+    # another one would be a search of all bytes.
+    magic = view[at + _MAGIC_AT : at + _MAGIC_AT + 4]
+    bounds = [*range(at + STEP_BYTES, end, STEP_BYTES), end]
+    heads = [_next_head(view, start, low, high, (magic,)) for low, high in pairwise(bounds)]
+    known = [head - at for head, high in zip(heads, bounds[1:], strict=True) if head < high]
+    with memoryview(view) as whole, whole[at:end] as part:
+        found, _ = record_places(part, np.array(known, np.int64))
+    found = found + at
+    magics = np.ndarray(max(len(view) - 3, 0), ">u4", view, strides=(1,))[found + _MAGIC_AT]
+    bad = np.flatnonzero((magics != MAGIC_V1) & (magics != MAGIC_V2))
+    return found[: int(bad[0])] if len(bad) else found
 
 
-def _chains(view: View, firsts: list[int]) -> Iterator[tuple[int, tuple[Ints, int]]]:
-    """From each place of ``firsts`` the records that follow each other up to the next place, and where they end.
-
-    One step of many chains is one step of numpy.
-    """
-    end = len(view)
-    heads = np.ndarray(max(end - BLANK_BYTES + 1, 0), ">u8", view, strides=(1,))
-    limits = [*firsts[1:], end - MIN_RECORD + 1]
-    for part in range(0, len(firsts), _CHAINS_AT_ONCE):
-        begins, stops = (np.array(each[part : part + _CHAINS_AT_ONCE], np.int64) for each in (firsts, limits))
-        at, ids = begins, np.arange(len(begins))
-        places: list[Ints] = []
-        words: list[NDArray[np.uint64]] = []
-        while len(ids) and len(places) < MOST_STEPS:
-            word = heads[at].astype(np.uint64)
-            places.append(_spread(at, ids, len(begins)))
-            words.append(_spread(word, ids, len(begins)))
-            at = at + np.maximum((word >> np.uint64(32)).astype(np.int64), MIN_RECORD)
-            goes_on = at < stops[ids]
-            if not goes_on.all():
-                ids, at = ids[goes_on], at[goes_on]
-        # A row for each chain. What is after its end has no magic.
-        table, table_words = np.array(places).T.copy(), np.array(words).T.copy()
-        sizes, magics = (table_words >> np.uint64(32)).astype(np.int64), table_words & np.uint64(0xFFFFFFFF)
-        is_sound = (magics == MAGIC_V1) | (magics == MAGIC_V2)
-        is_sound &= (sizes >= MIN_RECORD) & (table + sizes <= end)
-        counts = np.where(is_sound.all(axis=1), is_sound.shape[1], np.argmin(is_sound, axis=1))
-        for number in np.flatnonzero(counts).tolist():
-            last = int(counts[number]) - 1
-            yield int(begins[number]), (table[number, : last + 1], int(table[number, last] + sizes[number, last]))
-
-
-def _spread(values: NDArray[Any], ids: Ints, count: int) -> NDArray[Any]:
-    """``count`` values: those at ``ids``, and zeros."""
-    if len(values) == count:
-        return values
-    column = np.zeros(count, values.dtype)
-    column[ids] = values
-    return column
-
-
-def _one_by_one(view: View, at: int, stop: int) -> Ints:
-    """Where up to `_ONE_BY_ONE` records begin before ``stop`` that follow each other from ``at`` on, and their end."""
-    end = len(view)
+def _one_by_one(view: View, at: int, end: int) -> Ints:
+    """Where up to `_ONE_BY_ONE` records begin that follow each other from ``at`` on, and where the last one ends."""
     places = [at]
-    add, size_at, last = places.append, _SIZE.unpack_from, min(stop - 1, end - MIN_RECORD)
+    add, size_at, last = places.append, _SIZE.unpack_from, end - MIN_RECORD
     for _ in range(_ONE_BY_ONE):
         at += size_at(view, at)[0]
         add(at)
@@ -235,9 +192,9 @@ def _one_by_one(view: View, at: int, stop: int) -> Ints:
     return found[: int(bad[0]) + 1] if len(bad) else found
 
 
-def _next_head(view: View, start: int, at: int, end: int) -> int:
-    """The next place from ``at`` on that looks like the head of a record; ``end`` if there is none."""
-    found = {magic: view.find(magic, at + _MAGIC_AT, end) for magic in _MAGIC_BYTES}
+def _next_head(view: View, start: int, at: int, end: int, magics: Sequence[bytes] = _MAGIC_BYTES) -> int:
+    """The next place from ``at`` on that looks like the head of a record with one of ``magics``; ``end`` if none."""
+    found = {magic: view.find(magic, at + _MAGIC_AT, end) for magic in magics}
     while any(place >= 0 for place in found.values()):
         magic, place = min(((m, p) for m, p in found.items() if p >= 0), key=lambda item: item[1])
         head = place - _MAGIC_AT

@@ -135,7 +135,7 @@ class IndexBuilder:
         stretches = self._stretches.tobytes()
         step = STRETCH.itemsize
         table["rows_crc"] = [
-            zlib.crc32(stretches[first * step : (first + rows) * step])
+            large_crc32(stretches[first * step : (first + rows) * step])
             for first, rows in zip(table["first_row"].tolist(), table["rows"].tolist(), strict=True)
         ]
         class_bytes = [(number, sums.fed) for number, sums in sorted(self._sums.items())]
@@ -157,8 +157,8 @@ class IndexBuilder:
             len(table),
             len(self._stretches),
             len(last),
-            zlib.crc32(queues),
-            zlib.crc32(last),
+            large_crc32(queues),
+            large_crc32(last),
             *pages,
             len(class_bytes),
         )

@@ -112,7 +112,7 @@ def places_of(page: bytes, hash_: int) -> FoundPlaces:
 def places_of_more(data: bytes, hash_: int) -> Columns:
     """What `FoundPlaces.more` has of the keys with this hash. Raises DamagedObject."""
     content = data[: -_CRC.size]
-    if zlib.crc32(content) != _CRC.unpack(data[-_CRC.size :])[0]:
+    if large_crc32(content) != _CRC.unpack(data[-_CRC.size :])[0]:
         raise DamagedObject("more rows of a page of keys are damaged")
     return _places(np.frombuffer(content, KEY), hash_)
 
@@ -124,7 +124,7 @@ def _places(rows: Columns, hash_: int) -> Columns:
 
 
 def _page_crc(count: int, more_at: int, content: bytes) -> int:
-    return large_crc32(content, zlib.crc32(struct.pack("<II", count, more_at)))
+    return large_crc32(content, large_crc32(struct.pack("<II", count, more_at)))
 
 
 def _record_blocks(start: int, physical: Columns, queue_numbers: Columns) -> bytes:
@@ -143,7 +143,7 @@ def _record_blocks(start: int, physical: Columns, queue_numbers: Columns) -> byt
         blocks.append(packed)
         at += len(packed)
     listed = b"".join(directory) + at.to_bytes(4, "little")
-    return b"".join(blocks) + listed + _END.pack(count, zlib.crc32(listed))
+    return b"".join(blocks) + listed + _END.pack(count, large_crc32(listed))
 
 
 def _by_bytes(column: Columns) -> bytes:
@@ -168,7 +168,7 @@ class Directory:
             raise DamagedObject("the keys of a segment have no directory")
         count, crc = _END.unpack_from(tail, len(tail) - _END.size)
         listed = tail[-_END.size - 4 - count * _BLOCK.size : -_END.size]
-        if len(listed) != count * _BLOCK.size + 4 or zlib.crc32(listed) != crc:
+        if len(listed) != count * _BLOCK.size + 4 or large_crc32(listed) != crc:
             raise DamagedObject("the directory in the keys of a segment is damaged")
         self._blocks = list(_BLOCK.iter_unpack(listed[:-4]))
         end = int.from_bytes(listed[-4:], "little")

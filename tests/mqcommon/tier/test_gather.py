@@ -157,45 +157,45 @@ def check(view: bytes, rows: Gathered) -> None:
     assert len(rows.key_hashes) == len(keys)
 
 
-def gathered(view: bytes, part_bytes: int = FILE, most_steps: int = 100) -> Gathered:
-    """``part_bytes`` and ``most_steps``: how records are searched in many parts at once."""
+def gathered(view: bytes, at_once_bytes: int = FILE, step_bytes: int = FILE) -> Gathered:
+    """``at_once_bytes`` and ``step_bytes``: how records are searched from several places at once."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(file_rows_module, "PART_BYTES", part_bytes)
-        patch.setattr(file_rows_module, "MOST_STEPS", most_steps)
+        patch.setattr(file_rows_module, "AT_ONCE_BYTES", at_once_bytes)
+        patch.setattr(file_rows_module, "STEP_BYTES", step_bytes)
         return gather(view, START, lambda topic: HOURS.get(topic, 0))
 
 
-PARTS, STEPS = st.sampled_from([100, 700, FILE]), st.sampled_from([1, 3, 100])
+AT_ONCE, STEP = st.sampled_from([500, 2_000, FILE]), st.sampled_from([100, 150, FILE])
 
 
 @settings(max_examples=amount(25, 2_000), deadline=None)
-@given(st.lists(message, max_size=60), PARTS, STEPS)
+@given(st.lists(message, max_size=60), AT_ONCE, STEP)
 def test_each_record_is_in_its_object_once_and_the_file_comes_back(
-    messages: list[tuple[str, int, int, int, str]], part_bytes: int, most_steps: int
+    messages: list[tuple[str, int, int, int, str]], at_once_bytes: int, step_bytes: int
 ) -> None:
     view = file_of(messages)
-    check(view, gathered(view, part_bytes, most_steps))
+    check(view, gathered(view, at_once_bytes, step_bytes))
 
 
 @settings(max_examples=amount(25, 2_000), deadline=None)
 @given(
     st.lists(message, min_size=5, max_size=40),
     st.lists(st.tuples(st.integers(0, FILE - 1), st.integers(1, 200), st.binary(min_size=0, max_size=4)), max_size=4),
-    PARTS,
-    STEPS,
+    AT_ONCE,
+    STEP,
 )
 def test_damage_anywhere_takes_no_other_record(
     messages: list[tuple[str, int, int, int, str]],
     damages: list[tuple[int, int, bytes]],
-    part_bytes: int,
-    most_steps: int,
+    at_once_bytes: int,
+    step_bytes: int,
 ) -> None:
     view = bytearray(file_of(messages))
     for at, size, data in damages:
         damaged = (data or b"\0") * size
         view[at : at + len(damaged)] = damaged[: FILE - at]
     try:
-        rows = gathered(bytes(view), part_bytes, most_steps)
+        rows = gathered(bytes(view), at_once_bytes, step_bytes)
     except DisorderedQueue:
         # A changed offset: such a file is refused.
         return
@@ -212,7 +212,7 @@ def test_what_looks_like_a_record_in_a_body_is_not_taken_for_one() -> None:
         out += encode_record(*topic_field("t"), 0, len(out), place, body, b"", 0, 0, 1, HOSTS[4], 9, HOSTS[4], 0, 0)
     found = out.find(inside)
     assert START + found == at
-    rows = gathered(out.ljust(FILE, b"\0"), found)
+    rows = gathered(out.ljust(FILE, b"\0"), FILE, found)
     assert [queue.topic for queue in rows.queues] == ["t"] and len(rows.physical) == 2
 
 
