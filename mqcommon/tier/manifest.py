@@ -22,7 +22,7 @@ SPAN_SEGMENTS: Final = 1_000
 LEFTOVER_MS: Final = 24 * 3600 * 1000
 #: The most leftovers of a manifest: retention goes on when they are removed, and tails go before their time.
 MAX_LEFTOVERS: Final = 4_000
-#: A tail that was replaced stays so long at least: whoever makes a store of the bucket meanwhile reads tails at its end.
+#: A tail that was replaced stays so long at least: whoever makes a store of the bucket reads the tails last.
 TAIL_LEFTOVER_MS: Final = 3600 * 1000
 #: An epoch is a generation, in 32 bits a term, of a Controller or of DLedger, and the number of the owner in this term
 #: in so many low bits. A generation ends when all members of the set were lost: then terms may begin with 1 again.
