@@ -166,6 +166,9 @@ class Tier(Part):
         # A segment whose objects are in the bucket, and that no manifest lists yet.
         self._pending: Segment | None = None
         self._noted: Mapping[str, int] = {}
+        # Where a file begins whose damage other brokers were asked to mend. What they cannot mend is uploaded as it is:
+        # without a sum nobody knows how it was.
+        self._doubted = -1
         # The next claim begins a new generation.
         self._takes_over = False
         # Segments from this offset on are not purged yet; None: no purge was asked for.
@@ -245,6 +248,8 @@ class Tier(Part):
             text = str(error)
             if isinstance(error, DamagedFile):
                 self._sources.suspect(error.blocks)
+                if (owner := self._owner) is not None:
+                    self._doubted = owner.next_start()
                 text += ". Other brokers of the set mend it; without them run broker verifyStore --repair"
             self._failed(error, text, logging.ERROR)
             self._retry_in(MAX_RETRY_S)
@@ -443,6 +448,7 @@ class Tier(Part):
             manifest.start,
             BLOCK_BYTES,
             [-1 if each is None else each.crc for each in known],
+            start == self._doubted,
         )
 
     async def _do_due(self, owner: SetOwner) -> None:

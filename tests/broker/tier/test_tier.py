@@ -376,6 +376,22 @@ async def test_a_damaged_block_is_healed_and_not_uploaded() -> None:
     assert "damaged" in tier.tier.status().problem
 
 
+async def test_damage_without_a_sum_waits_for_other_brokers_and_then_goes_as_it_is() -> None:
+    rig = Rig()
+    first = rig.store.log.chain.segments[0]
+    body = bytes(first.file.view).index(b"0003" * 20)
+    first.file.view[body : body + 1] = b"?"
+    assert rig.store.log.sums.sum_of(rig.store.log.sums.block_at(0)) is None
+    tier = rig.tier()
+    await tier.settle()
+    assert tier.suspects == [0] and tier.tier.uploaded_to == 0
+    assert "no sound messages" in tier.tier.problem
+    rig.pass_time(60_000)
+    await tier.settle()
+    assert tier.tier.uploaded_to == rig.store.log.end // FILE * FILE and tier.suspects == [0]
+    assert restored(rig.bucket, rig.segments()[0]) == bytes(first.file.view)
+
+
 async def test_a_bucket_that_is_away_is_asked_again_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     rig = Rig()
