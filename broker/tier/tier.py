@@ -399,7 +399,6 @@ class Tier(Part):
             self._sources.classes(),
             manifest.segments[-1].index if manifest.segments else None,
             tombstones | dict(self._sources.deletions()),
-            manifest.start,
             BLOCK_BYTES,
             [-1 if each is None else each.crc for each in known],
         )

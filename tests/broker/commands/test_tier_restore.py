@@ -70,7 +70,7 @@ class Original:
         before: Segment | None = None
         for file in log.chain.segments[:-1]:
             index = before.index if before else None
-            task = UploadTask(SET, file.base, size, manifest.epoch, "r", {}, index, {}, 0, size, [-1])
+            task = UploadTask(SET, file.base, size, manifest.epoch, "r", {}, index, {}, size, [-1])
             before = upload(bucket, fs.read(file.path), task)
             manifest = manifest.successor(self.clock.now_ms()).with_segment(before)
             self.manifests.append(manifest)

@@ -20,7 +20,7 @@ from skylark.broker.writing.admission import Admission, Reason
 from skylark.broker.writing.waits import LogWaits
 from skylark.mqcommon.errors import UserError
 from skylark.mqcommon.tier.bucket import BucketAway
-from skylark.mqcommon.tier.manifest import StoredObject, Tail, Tombstone
+from skylark.mqcommon.tier.manifest import StoredObject, Tail, Tombstone, expired
 from skylark.mqcommon.tier.view import TierView
 from tests.broker.store.support import SMALL, open_store, put
 from tests.support.memory_bucket import MemoryBucket
@@ -97,6 +97,21 @@ def test_the_queues_of_deleted_topics_do_not_go_on() -> None:
     view = TierView(bucket, SET, 1 << 20)
     view.refresh()
     assert list(queue_ends(view)) == [QueueEnd("t", 0, 2)]
+
+
+def test_a_queue_goes_on_although_retention_has_removed_all_its_records() -> None:
+    bucket = MemoryBucket()
+    writer = TierWriter(bucket)
+    writer.add([Sent("t", 0, 0, b"one", 1), Sent("t", 0, 1, b"two", 1)])
+    writer.add([Sent("u", 0, 0, b"x", 60_000)])
+    kept, gone = expired(writer.manifest.segments, {0: 60_000})
+    writer.change(writer.manifest.successor(61_000).with_segments_changed(kept, gone))
+    for offset in (1, 2):
+        writer.add([Sent("u", 0, offset, b"x", 62_000)])
+    view = TierView(bucket, SET, 1 << 20)
+    view.refresh()
+    assert view.count == 3 and view.bounds("t", 0) is None and view.locate("t", 0, 0) is None
+    assert list(queue_ends(view)) == [QueueEnd("t", 0, 2), QueueEnd("u", 0, 3)]
 
 
 def test_learnt_ends_stay_over_a_start_and_known_queues_are_left_alone() -> None:
