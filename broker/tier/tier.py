@@ -76,7 +76,7 @@ class TierSources:
     whether this broker is the master, and no other one was elected. ``term``: of the election; None where nobody is
     elected. ``classes``: the retention classes of topics that have another one than 0. ``deletions``: deleted topics,
     with the end of the log at that time. ``metadata`` makes copies of topics, groups and offsets. ``suspect`` is told
-    which blocks of the log are damaged.
+    which blocks of the log are damaged. ``is_following``: whether this broker copies a master's log.
     """
 
     limit: Callable[[], int]
@@ -86,6 +86,7 @@ class TierSources:
     deletions: Callable[[], Mapping[str, int]]
     metadata: MetadataSource
     suspect: Callable[[Sequence[int]], None]
+    is_following: Callable[[], bool]
 
 
 class StoreLog:
@@ -305,6 +306,10 @@ class Tier(Part):
         manifest = await self._call(self._view.refresh)
         if manifest is not None:
             await self._take(manifest)
+            restored = self._store.restored
+            if restored.manifest and manifest.number > restored.manifest[0] and self._sources.is_following():
+                # The set has an owner, whose log is copied here: its terms go on.
+                await self._call(restored.forget)
 
     async def _take(self, manifest: Manifest) -> None:
         """``manifest`` is the newest one, and was read from the bucket."""

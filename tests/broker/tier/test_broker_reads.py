@@ -102,6 +102,13 @@ async def test_clients_and_tools_get_messages_whose_files_have_left(monkeypatch:
         assert len(messages(await client.invoke(addr, pull_request("t", COUNT)))) == 1
 
 
+async def test_what_a_killed_process_kept_of_the_bucket_goes_also_when_the_tier_is_switched_off() -> None:
+    fs = MemoryFiles()
+    fs.overwrite("/store/tiercache", bytes(100))
+    async with running(fs):
+        assert not fs.exists("/store/tiercache")
+
+
 async def test_a_pop_gets_messages_of_several_queues_and_goes_on_without_the_bucket(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
