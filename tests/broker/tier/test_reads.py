@@ -300,6 +300,32 @@ def test_what_retention_has_removed_moves_a_reader_to_the_first_message() -> Non
     assert get(store, -1).next_offset == 12
 
 
+def test_a_queue_that_the_bucket_lacks_is_asked_for_again_only_when_there_are_new_segments() -> None:
+    bucket, fs = LostBucket(), MemoryFiles()
+    store = open_store(fs)
+    put(store, "u", 0, b"expired")
+    for number in range(60):
+        put(store, "t", 0, b"%d" % number + b"x" * 200)
+    uploaded = Uploaded(fs, store, bucket=bucket)
+    assert uploaded.clean()
+    gone, *kept = uploaded.manifest.segments
+    uploaded.manifest = uploaded.manifest.successor(2).with_segments_changed(kept, [gone.index.name])
+    uploaded.manifests.append(uploaded.manifest)
+    assert asked(partial(store.min_offset, "u", 0)) == 1
+    # The event loop knows it now, whether the bucket is there or not.
+    bucket.failure = BucketAway("unplugged")
+    assert store.min_offset("u", 0) == store.shown_min_offset("u", 0) == 1
+    bucket.failure = None
+    put(store, "u", 0, b"new")
+    put(store, "u", 0, b"newer")
+    for number in range(60):
+        put(store, "t", 0, b"%d" % number + b"x" * 200)
+    assert uploaded.clean()
+    uploaded.view.use(uploaded.manifest)  # as the uploader does before a file may leave the disk
+    assert store.queues.get("u", 0).min_offset == 3
+    assert asked(partial(store.min_offset, "u", 0)) == store.min_offset("u", 0) == 1
+
+
 def test_the_event_loop_never_waits_for_the_bucket() -> None:
     bucket = LostBucket()
     store, _ = filled(bucket)
