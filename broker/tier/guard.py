@@ -67,11 +67,18 @@ def end_of(manifest: Manifest | None, log_end: int) -> int:
 
 
 def queue_ends(view: TierView) -> Iterator[QueueEnd]:
-    """Where each queue goes on after the last segment, of topics that were not deleted. Blocks."""
+    """Where each queue goes on after the last segment, of topics that were not deleted. Blocks.
+
+    A queue that was empty before the bucket began is in no segment: the copy of the metadata names it.
+    """
     if view.count:
         for row in view.table(view.segment(view.count - 1)).queues():
             if not view.hides(row.topic, row.last_physical):
                 yield QueueEnd(row.topic, row.queue_id, row.next_offset)
+    if (copy := view.metadata()) is not None:
+        for topic, queues in copy.empty_queues.items():
+            if not view.hides(topic, copy.log_end - 1):
+                yield from [QueueEnd(topic, queue_id, next_offset) for queue_id, next_offset in queues.items()]
 
 
 class BucketGuard(Part):
@@ -139,9 +146,9 @@ class BucketGuard(Part):
         try:
             manifest = await self._refresh()
             if store.begun.offset:
-                if manifest is None or not manifest.end:
+                if manifest is None:
                     await trio.to_thread.run_sync(store.begun.forget)
-                elif manifest.end >= store.begun.offset:
+                elif not manifest.end or manifest.end >= store.begun.offset:
                     await self._learn()
             self._problem = ""
         except BucketError as error:

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from zlib import crc32
 
 import pytest
 import trio
@@ -21,6 +22,7 @@ from skylark.broker.writing.waits import LogWaits
 from skylark.mqcommon.errors import UserError
 from skylark.mqcommon.tier.bucket import BucketAway
 from skylark.mqcommon.tier.manifest import StoredObject, Tail, Tombstone, expired
+from skylark.mqcommon.tier.metadata import MetadataCopy, encode_metadata
 from skylark.mqcommon.tier.view import TierView
 from tests.broker.store.support import SMALL, open_store, put
 from tests.support.memory_bucket import MemoryBucket
@@ -112,6 +114,26 @@ def test_a_queue_goes_on_although_retention_has_removed_all_its_records() -> Non
     view.refresh()
     assert view.count == 3 and view.bounds("t", 0) is None and view.locate("t", 0, 0) is None
     assert list(queue_ends(view)) == [QueueEnd("t", 0, 2), QueueEnd("u", 0, 3)]
+
+
+@pytest.mark.parametrize("has_segments", [True, False])
+def test_a_queue_that_was_empty_before_the_bucket_began_goes_on(has_segments: bool) -> None:
+    bucket = MemoryBucket()
+    writer = filled(bucket) if has_segments else TierWriter(bucket)
+    tombstones = [Tombstone("gone since", 900)]
+    for log_end, empty in ((900, {"old": {3: 7}, "gone since": {0: 1}}), (901, {"gone since": {0: 2}})):
+        data = encode_metadata(MetadataCopy(SET, "C", "plain", "1", 5, log_end, 1, 1, 1, 1, {}, empty))
+        bucket.put(f"{SET}/meta/{log_end}", [data])
+        manifest = writer.manifest.successor(6_000)
+        stored = StoredObject(f"{SET}/meta/{log_end}", len(data), crc32(data))
+        for each in tombstones:
+            manifest = manifest.with_tombstone(each)
+        tombstones = []
+        writer.change(manifest.with_metadata(stored))
+        view = TierView(bucket, SET, 1 << 20)
+        view.refresh()
+        expected = [QueueEnd("old", 3, 7)] if log_end == 900 else [QueueEnd("gone since", 0, 2)]
+        assert list(queue_ends(view)) == [QueueEnd("t", 0, 2)] * has_segments + expected
 
 
 def test_learnt_ends_stay_over_a_start_and_known_queues_are_left_alone() -> None:
