@@ -27,6 +27,7 @@ class UploadTask:
     ``epoch``: of the owner. ``unique``: random text. ``classes``: the retention class of each topic that has another
     one than 0. ``before``: the index of the segment before. ``tombstones``: topic -> physical offset. ``crcs``:
     CRC-32 of each block of ``block_bytes``, -1 if the block is not sealed.
+    ``takes_damage``: upload as they are what is no sound message in blocks that are not sealed.
     """
 
     broker_set: str
@@ -39,6 +40,7 @@ class UploadTask:
     tombstones: Mapping[str, int]
     block_bytes: int
     crcs: Sequence[int]
+    takes_damage: bool = False
 
 
 class Uploader(Protocol):
@@ -68,6 +70,7 @@ def task_to_wire(task: UploadTask) -> list[Any]:
         dict(task.tombstones),
         task.block_bytes,
         list(task.crcs),
+        task.takes_damage,
     ]
 
 

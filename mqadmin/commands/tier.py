@@ -13,6 +13,7 @@ from skylark.mqadmin.render import seconds_text
 from skylark.mqadmin.scope import Scope, chosen_addrs
 from skylark.mqadmin.session import Session
 from skylark.mqcommon.errors import BrokerError, RemotingError, SkylarkError, UserError
+from skylark.mqcommon.extras import needs_extra
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
 if TYPE_CHECKING:
@@ -271,7 +272,9 @@ def _verify(session: Session, bucket: "Bucket", name: str, full: bool) -> "Verif
     import trio
 
     from skylark.mqcommon.tier.manifests import ManifestLog
-    from skylark.mqcommon.tier.verify import verify_set
+
+    with needs_extra("mqadmin tierVerify", "tier"):
+        from skylark.mqcommon.tier.verify import verify_set
 
     def progress(objects: int, bytes_: int) -> None:
         verb = "read" if full else "found"
@@ -352,7 +355,8 @@ async def tier_restore(
     again = shlex.join(["mqadmin", "tierRestore", "--tierPath", tier_path, "--set", set, "--to", to, *how])
 
     def restore(bucket: "Bucket") -> "TierRestored":
-        from skylark.broker.commands.tier_restore import restore_set
+        with needs_extra("mqadmin tierRestore", "tier"):
+            from skylark.broker.commands.tier_restore import restore_set
         from skylark.mqcommon.disk.files import OsFiles
 
         def progress(done: int, total: int) -> None:
