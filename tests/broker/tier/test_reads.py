@@ -192,6 +192,22 @@ def found_by(store: MessageStore, key: str, *, unique: bool = False, most: int =
     return search.result.records
 
 
+def test_a_search_during_which_files_leave_the_disk_finds_each_message_once() -> None:
+    fs = MemoryFiles()
+    store = open_store(fs)
+    for number in range(60):
+        put(store, "t", 0, b"%d" % number + b"x" * 200, b"KEYS\x01all\x02")
+    uploaded = Uploaded(fs, store, bucket=LostBucket())
+    search = store.start_query("t", "all", 100, 0, 1 << 60)
+    while len(search.result.records) < 30:
+        assert asked(search.step)
+    assert uploaded.clean()
+    assert store.log.start > decode_record(search.result.records[-1]).physical_offset
+    while asked(search.step):
+        pass
+    assert [decode_record(raw).queue_offset for raw in search.result.records] == list(range(59, -1, -1))
+
+
 def test_no_reader_is_moved_while_the_bucket_is_away(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     bucket = LostBucket()
