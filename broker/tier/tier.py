@@ -87,7 +87,7 @@ class TierSources:
     whether this broker is the master, and no other one was elected. ``term``: of the election; None where nobody is
     elected. ``classes``: the retention classes of topics that have another one than 0. ``deletions``: deleted topics,
     with the end of the log at that time. ``metadata`` makes copies of topics, groups and offsets. ``suspect`` is told
-    which blocks of the log are damaged.
+    which blocks of the log are damaged. ``is_following``: whether this broker copies a master's log.
     """
 
     limit: Callable[[], int]
@@ -97,6 +97,7 @@ class TierSources:
     deletions: Callable[[], Mapping[str, int]]
     metadata: MetadataSource
     suspect: Callable[[Sequence[int]], None]
+    is_following: Callable[[], bool]
 
 
 class StoreLog:
@@ -350,6 +351,10 @@ class Tier(Part):
             # A bucket of another set with this name would have files removed that it does not have.
             self._is_compared = await self._call(is_same_log, self.bucket, self.broker_set, manifest, self._log)
         await self._take(manifest)
+        restored = self._store.restored
+        if restored.manifest and manifest.number > restored.manifest[0] and self._sources.is_following():
+            # The set has an owner, whose log is copied here: its terms go on.
+            await self._call(restored.forget)
 
     async def _take(self, manifest: Manifest) -> None:
         """``manifest`` is the newest one, and was read from the bucket."""
@@ -453,7 +458,6 @@ class Tier(Part):
             self._sources.classes(),
             manifest.segments[-1].index if manifest.segments else None,
             tombstones | dict(self._sources.deletions()),
-            manifest.start,
             BLOCK_BYTES,
             [-1 if each is None else each.crc for each in known],
             start == self._doubted,

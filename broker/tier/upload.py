@@ -171,7 +171,6 @@ def _builder(bucket: Bucket, rows: Gathered, task: UploadTask) -> IndexBuilder:
         queues,
         before=before,
         tombstones=task.tombstones,
-        kept_from=task.kept_from,
     )
 
 

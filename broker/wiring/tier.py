@@ -14,15 +14,12 @@ from skylark.broker.tier.tier import Tier, TierSources
 from skylark.broker.wiring.core import Core
 from skylark.broker.wiring.healing import Healing
 from skylark.broker.wiring.replication import Replicated
-from skylark.broker.wiring.tiered import Tiered
+from skylark.broker.wiring.tiered import CACHE_FILE, Tiered
 from skylark.mqcommon.errors import UserError
 from skylark.mqcommon.tier.layout import set_name
 from skylark.mqcommon.tier.opening import open_bucket
 from skylark.mqcommon.tier.segment_index import MAX_SEGMENT_BYTES
 from skylark.mqcommon.tier.view import TierView
-
-# The file of `tierDiskCacheBytes` in the store.
-CACHE_FILE = "tiercache"
 
 
 def wire_tier(core: Core, replicated: Replicated, healing: Healing, limit: Callable[[], int]) -> Tiered:
@@ -82,6 +79,7 @@ def wire_tier(core: Core, replicated: Replicated, healing: Healing, limit: Calla
             topics.deletions.finished,
             MetadataCopies(core.fs, options, store, core.metadata.journal, core.persister, clock),
             suspect,
+            replicated.is_following,
         ),
     )
     return Tiered(

@@ -425,17 +425,21 @@ async def tier_purge(session: Session, scope: Scope) -> list[TierPurged]:
 async def _until_purged(session: Session, addr: str) -> "TierStatus":
     import trio
 
-    give_up_at = trio.current_time() + AWAY_S
+    give_up_at, was_away = trio.current_time() + AWAY_S, False
     while True:
         try:
             status = await session.admin.tier_status(addr)
         except RemotingError:
+            was_away = True
             if trio.current_time() >= give_up_at:
                 raise
         else:
             give_up_at = trio.current_time() + AWAY_S
             if status.problem:
                 raise UserError(f"{status.problem}; the broker goes on with the purge when it can write again")
+            # A broker that starts again, or loses the set, forgets what it was asked for.
+            if status.role != OWNER or (was_away and not status.purge_left):
+                raise UserError("the broker was away, or has lost the set: ask the master again, by the same command")
             if not status.purge_left:
                 return status
             session.progress(f"{addr}: {status.purge_left:,} files left to purge")

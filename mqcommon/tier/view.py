@@ -23,6 +23,7 @@ from skylark.mqcommon.tier.key_hash import key_hash
 from skylark.mqcommon.tier.keys import Directory, directory_size, page_range, places_of, places_of_more
 from skylark.mqcommon.tier.manifest import Manifest, Segment, decode_span
 from skylark.mqcommon.tier.manifests import ManifestLog
+from skylark.mqcommon.tier.metadata import MetadataCopy, decode_metadata
 from skylark.mqcommon.tier.records import stored_ms, stored_records
 from skylark.mqcommon.tier.segment_index import (
     HEAD_BYTES,
@@ -120,6 +121,11 @@ class TierView:
             return []
         rows = self.table(segments.at(len(segments) - 1)).queues()
         return [(row.topic, row.queue_id) for row in rows if not segments.is_deleted(row)]
+
+    def metadata(self) -> MetadataCopy | None:
+        """The newest copy of topics, groups and offsets; None if there is none."""
+        stored = self._manifest.metadata if self._manifest else None
+        return None if stored is None else decode_metadata(self._bucket.get(stored.name))
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
         """(first offset, next offset) of what the bucket has of a queue; None if it has nothing."""

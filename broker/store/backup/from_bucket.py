@@ -8,7 +8,6 @@ Neighbours: mqcommon/tier/restore.py (one file), broker/commands/tier_restore.py
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import PurePosixPath
-from zlib import crc32
 
 from skylark.broker.store.backup.manifest import MARKER, remove_tree
 from skylark.broker.store.backup.restoring import MAY_STAY, claim, new_store
@@ -19,6 +18,7 @@ from skylark.broker.store.log.segment import PIECE_BYTES, file_names, file_path
 from skylark.broker.store.queue.ends import QueueEnds, write_queue_ends
 from skylark.broker.store.restored import RestoredFrom
 from skylark.broker.store.store import MessageStore, StoreOptions
+from skylark.mqcommon.crc import large_crc32
 from skylark.mqcommon.disk.atomic import write_atomic
 from skylark.mqcommon.disk.files import FileSystem
 from skylark.mqcommon.errors import UserError
@@ -185,5 +185,5 @@ class BucketRestore:
 def _crc(fs: FileSystem, path: str, size: int) -> int:
     crc = 0
     for at in range(0, size, PIECE_BYTES):
-        crc = crc32(fs.read_part(path, at, min(PIECE_BYTES, size - at)), crc)
+        crc = large_crc32(fs.read_part(path, at, min(PIECE_BYTES, size - at)), crc)
     return crc

@@ -23,7 +23,7 @@ BLOCK = 256 * 1024
 def task(**changed: object) -> UploadTask:
     values: dict[str, object] = {
         "broker_set": "set-a", "start": 0, "size": 4096, "epoch": 1, "unique": "ab", "classes": {"t": 24},
-        "before": None, "tombstones": {"gone": 5}, "kept_from": 0, "block_bytes": BLOCK, "crcs": [-1],
+        "before": None, "tombstones": {"gone": 5}, "block_bytes": BLOCK, "crcs": [-1],
     }  # fmt: skip
     return UploadTask(**{**values, **changed})  # type: ignore[arg-type]
 

@@ -234,6 +234,32 @@ async def test_a_slave_learns_from_the_manifests_which_files_may_go() -> None:
     assert slave.tier.status().role == OWNER
 
 
+async def test_a_restored_store_that_has_followed_an_owner_is_no_longer_the_first_of_its_set() -> None:
+    rig = Rig()
+    owner = rig.tier(term=5)
+    await owner.settle()
+    newest = ManifestLog(rig.bucket, SET).newest()
+    assert newest is not None
+    slave = rig.tier(broker_id=1, term=6)
+    rig.store.restored.note(newest.number, newest.generation)
+    slave.is_following = True
+    await slave.settle()
+    assert rig.store.restored.manifest is not None  # nobody has written since: all may have been lost
+    owner.copies.now = b"later"
+    rig.pass_time(HOUR_MS)
+    await owner.settle()
+    slave.is_following = False
+    await slave.settle()
+    assert rig.store.restored.manifest is not None
+    slave.is_following = True
+    await slave.settle()
+    assert rig.store.restored.manifest is None
+    slave.role.promoted()
+    slave.role.took_over()
+    await slave.settle()
+    assert slave.tier.status().role == OWNER
+
+
 @pytest.mark.parametrize("what", ["shorter", "changed", "begins later", "other files"])
 async def test_a_log_that_is_not_the_one_in_the_bucket_changes_nothing_there(
     what: str, caplog: pytest.LogCaptureFixture
