@@ -25,6 +25,8 @@ Columns = NDArray[Any]
 #: A stretch ends with the record that reaches a multiple of this many bytes of its queue.
 STRETCH_BYTES: Final = 64 * 1024
 HEAD_BYTES: Final = 96
+#: A file of the log has at most so many bytes: places in it have 4 bytes here and in the keys.
+MAX_SEGMENT_BYTES: Final = (1 << 32) - 1
 _MAGIC: Final = b"SKTI"
 _VERSION: Final = 1
 _ZLIB: Final = 1

@@ -23,6 +23,7 @@ from skylark.mqcommon.tier.key_hash import key_hash
 from skylark.mqcommon.tier.keys import Directory, directory_size, page_range, places_of, places_of_more
 from skylark.mqcommon.tier.manifest import Manifest, Segment, decode_span
 from skylark.mqcommon.tier.manifests import ManifestLog
+from skylark.mqcommon.tier.metadata import MetadataCopy, decode_metadata
 from skylark.mqcommon.tier.records import stored_ms, stored_records
 from skylark.mqcommon.tier.segment_index import (
     HEAD_BYTES,
@@ -120,6 +121,11 @@ class TierView:
             return []
         rows = self.table(segments.at(len(segments) - 1)).queues()
         return [(row.topic, row.queue_id) for row in rows if not segments.is_deleted(row)]
+
+    def metadata(self) -> MetadataCopy | None:
+        """The newest copy of topics, groups and offsets; None if there is none."""
+        stored = self._manifest.metadata if self._manifest else None
+        return None if stored is None else decode_metadata(self._bucket.get(stored.name))
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
         """(first offset, next offset) of what the bucket has of a queue; None if it has nothing."""
@@ -230,9 +236,11 @@ class TierView:
         """
         hash_ = key_hash(topic, key.encode())
         segments = self._segments
-        numbers = segments.of_time(begin_ms, end_ms, before)
-        if unique:
-            numbers = _nearest_first(segments, numbers, key, now_ms)
+        made_ms = _made_ms(key, now_ms) if unique else None
+        if made_ms is None:
+            numbers = segments.of_time(begin_ms, end_ms, before)
+        else:
+            numbers = segments.nearest_first(made_ms, begin_ms, end_ms, before)
         found: list[bytes] = []
         looked = 0
         for number in islice(numbers, MAX_SEGMENTS_OF_QUERY):
@@ -396,20 +404,12 @@ def _directory_bytes(directory: Directory) -> int:
     return directory.nbytes
 
 
-def _nearest_first(segments: "_Segments", numbers: Iterator[int], key: str, now_ms: int) -> Iterator[int]:
-    """``numbers``, or those of them near the time that a unique key tells, in the order of their distance from it."""
+def _made_ms(key: str, now_ms: int) -> int | None:
+    """The time that a unique key tells; None if it is no client's."""
     try:
-        made_ms = parse_unique_key(key, now_ms).made_at_ms
+        return parse_unique_key(key, now_ms).made_at_ms
     except ValueError:
-        return numbers
-    middle = bisect_left(range(len(segments)), made_ms, key=lambda number: segments.at(number).last_ms)
-    near = range(middle - MAX_SEGMENTS_OF_QUERY, middle + MAX_SEGMENTS_OF_QUERY + 1)
-
-    def distance(number: int) -> int:
-        segment = segments.at(number)
-        return max(segment.first_ms - made_ms, made_ms - segment.last_ms, 0)
-
-    return iter(sorted([number for number in numbers if number in near], key=distance))
+        return None
 
 
 class _Segments:
@@ -456,10 +456,27 @@ class _Segments:
             if span is not None and (span.first_ms > end_ms or span.last_ms < begin_ms):
                 continue
             for number in reversed(range(first, first + (span.segments if span else len(self._last)))):
-                segment = self.at(number)
-                is_early = before is None or segment.start < before
-                if is_early and segment.first_ms <= end_ms and segment.last_ms >= begin_ms:
+                if _is_of_time(self.at(number), begin_ms, end_ms, before):
                     yield number
+
+    def nearest_first(self, time_ms: int, begin_ms: int, end_ms: int, before: int | None) -> Iterator[int]:
+        """As `of_time`, of the segments around ``time_ms``, in the order of their distance from it.
+
+        One span is read, or two.
+        """
+        span = bisect_left(self._spans, time_ms, key=lambda each: each.last_ms)
+        low, high = self._firsts[span], self._firsts[span + 1] if span < len(self._spans) else len(self)
+        middle = bisect_left(range(high), time_ms, low, key=lambda number: self.at(number).last_ms)
+        first, end = max(middle - MAX_SEGMENTS_OF_QUERY, 0), min(middle + MAX_SEGMENTS_OF_QUERY + 1, len(self))
+
+        def distance(number: int) -> int:
+            segment = self.at(number)
+            return max(segment.first_ms - time_ms, time_ms - segment.last_ms, 0)
+
+        near = [
+            number for number in reversed(range(first, end)) if _is_of_time(self.at(number), begin_ms, end_ms, before)
+        ]
+        return iter(sorted(near, key=distance))
 
     def hides(self, topic: str, physical: int) -> bool:
         """Whether a record at this place belongs to an earlier topic of its name, which was deleted."""
@@ -478,6 +495,11 @@ class _Segments:
         while number < len(self) and all(each != retention_class for each, _ in self.at(number).classes):
             number += 1
         return number
+
+
+def _is_of_time(segment: Segment, begin_ms: int, end_ms: int, before: int | None) -> bool:
+    is_early = before is None or segment.start < before
+    return is_early and segment.first_ms <= end_ms and segment.last_ms >= begin_ms
 
 
 class _Cache:
