@@ -247,6 +247,19 @@ def test_a_damaged_index_loses_its_segment_only(bucket: CountingBucket) -> None:
         [list(strict.read(one)) for one in partitions]
 
 
+def test_plans_know_where_a_segment_with_a_damaged_index_begins(bucket: CountingBucket) -> None:
+    made = writer(bucket)
+    segments = [made.add(sent("t", 0, range(at, at + 10))) for at in range(0, 90, 10)]
+    bucket.objects[segments[4].index.name] = b"x" * 1_000, 0
+    bucket.delete([segments[7].index.name])
+    for most in ("1", "4", "9"):
+        given = {"bytesPerTask": "0", "minRowsPerTask": "0", "maxTasks": most}
+        rows = read(**given, failOnDataLoss="false")
+        assert offsets(rows) == [*range(40), *range(50, 70), *range(80, 90)]
+        with pytest.raises(DataLost, match="or not their index"):
+            read(**given)
+
+
 def test_messages_whose_time_is_over_are_not_read(bucket: CountingBucket) -> None:
     made = writer(bucket)
     segments = [made.add(sent("t", 0, range(at, at + 10))) for at in (0, 10, 20)]
