@@ -7,10 +7,12 @@ Bounds: the server's slow requests, the rows of a connection, and `MAX_CLIENTS_A
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 import trio
 
+from skylark.broker.cold_reads import from_disk
 from skylark.broker.meta.clients import Clients, Member
 from skylark.broker.meta.proxied_clients import ProxiedClients
 from skylark.broker.options import BrokerOptions
@@ -128,17 +130,17 @@ class ForwardedHandlers(Part):
         """309: give a consumer one message, whatever its group's offset is, and return its result."""
         what = CONSUME_MESSAGE_DIRECTLY
         header = what.header(request)
-        body = request.body or self._message(header.msg_id or "")
+        body = request.body or await self._message(header.msg_id or "")
         named = replace(header, broker_name=self._options.broker_name)
         handed_on = Command(what.code, {**(request.ext or {}), **named.to_ext()}, body)
         return await self._hand_on(what, request, handed_on, header.consumer_group, header.client_id)
 
-    def _message(self, msg_id: str) -> bytes:
+    async def _message(self, msg_id: str) -> bytes:
         try:
             _, offset = split_offset_msg_id(msg_id)
         except ValueError as error:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
-        record = self._find_record(offset)
+        record = await from_disk(partial(self._find_record, offset))
         if record is None:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
         return record

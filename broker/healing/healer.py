@@ -160,10 +160,20 @@ class LogHealer(Part):
         block = Block(whole.start, min(whole.end, log.raw_end) - whole.start)
         if segment is None or block.size <= 0:
             return True
-        own_sum, cuts = log.sums.sum_of(whole) if block == whole else None, log.cuts
-        is_sealed, tail = own_sum is not None, self._store.damaged_tail
-        if not is_sealed and tail is not None and tail.part.start == whole.start and not cuts:
-            block, own_sum = tail
+        own_sum, tail = log.sums.sum_of(whole) if block == whole else None, self._store.damaged_tail
+        if own_sum is None and tail is not None and tail.part.start == whole.start and not log.cuts:
+            if not await self._heal_bytes(segment, whole, tail.part, tail.sum, is_suspect):
+                return False
+            if block != whole:
+                return True  # the records after these bytes are checked when they are read
+        return await self._heal_bytes(segment, whole, block, own_sum, is_suspect)
+
+    async def _heal_bytes(
+        self, segment: Segment, whole: Block, block: Block, own_sum: BlockSum | None, is_suspect: bool
+    ) -> bool:
+        """Heal ``block``, the first bytes of ``whole`` or all of them, with the sum ``own_sum``."""
+        log = self._store.log
+        cuts, is_sealed = log.cuts, own_sum is not None and block == whole
 
         def is_right(data: bytes) -> bool:
             return own_sum is not None and large_crc32(data) == own_sum.crc

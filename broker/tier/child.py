@@ -67,7 +67,7 @@ class ChildUploader:
             answer: list[Any] = cbor2.loads(await _exactly(child.stdout, size))
             is_done = True
             return answer
-        except EOFError as error:
+        except (EOFError, trio.BrokenResourceError) as error:
             assert child is not None
             with trio.move_on_after(_END_S):
                 await child.wait()

@@ -69,8 +69,8 @@ class InlineTier:
         *,
         broker_id: int = 0,
         term: int | None = None,
-        run_sync: Callable[..., Any] = at_once,
         uploader: Uploader | None = None,
+        run_sync: Callable[..., Any] = at_once,
         **options: Any,
     ) -> None:
         self.store, self.clock = store, clock

@@ -5,6 +5,7 @@ from zlib import crc32
 
 import pytest
 
+from skylark.broker.commands.dledger_store import init_group
 from skylark.broker.commands.tier_restore import TierRestored, restore_set
 from skylark.broker.meta.metadata import Metadata
 from skylark.broker.options import BrokerOptions
@@ -256,6 +257,20 @@ def test_a_set_that_was_lost_begins_with_any_term_and_its_old_owners_stay_depose
         SetOwner(original.bucket, SET, StoreLog(store), original.clock).claim(1)
     with pytest.raises(Deposed):
         original.manifests.append(manifest.successor(10))
+
+
+def test_a_restored_store_can_become_the_first_member_of_a_group() -> None:
+    original, fs = Original(), MemoryFiles()
+    original.send(3)
+    original.clock.advance(2 * HOUR_MS)
+    original.send(5)
+    manifest = original.upload()
+    assert restored(original, fs).log_start > 0
+    assert init_group(fs, "/new", "n0", "127.0.0.1:1") > 0
+    store = reopened(fs)
+    assert store.queues.get("old", 1).next_offset == 3
+    assert store.restored.manifest == (manifest.number, 0)
+    store.close()
 
 
 def test_an_administrator_may_have_a_master_of_an_earlier_term_own_the_set() -> None:

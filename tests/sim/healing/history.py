@@ -61,8 +61,9 @@ class OtherLogs:
                 data = segment.file.pread(own.start - segment.base, end - own.start)
             except OSError:
                 continue
-            copy = Copy(other.name, own.start, data, log.sums.sum_of(block))
-            if not self.is_careful or log.sums.is_right(block, copy.of(block)):
+            is_whole = log.sums.block_at(block.start) == block
+            copy = Copy(other.name, own.start, data, log.sums.sum_of(block) if is_whole else None)
+            if not self.is_careful or not is_whole or log.sums.is_right(block, copy.of(block)):
                 found.append(copy)
         return found
 
@@ -83,7 +84,9 @@ class Patient(Member):
             found = self.disk.index.in_log(block.start, block.end) if history.has_entries else ()
             return [EntrySum(each.start, each.size, each.crc) for each in found]
 
-        self.healer = LogHealer(self.store, self.blocks, others, self.flusher.one_at_a_time, entries_of)
+        self.healer = LogHealer(
+            self.store, self.blocks, others, self.flusher.repairing, self.flusher.one_at_a_time, entries_of
+        )
         self.life = trio.CancelScope()
         await history.nursery.start(self._live)
 
