@@ -98,10 +98,14 @@ class TierSet:
         """The first and the next offset of a queue; an empty span if the bucket has nothing of it."""
         found = self._spans.get(queue)
         if found is None:
-            bounds = self.view.bounds(queue.topic, queue.queue_id)
             newest = self._row(len(self) - 1, queue) if len(self) else None
             # Retention may have removed all: the queue goes on where it was.
             end = newest.next_offset if newest is not None else 0
+            try:
+                bounds = self.view.bounds(queue.topic, queue.queue_id)
+            except (DamagedObject, NoSuchObject):
+                # Which messages an old index has is not known. The tasks report those that they do not find.
+                bounds = 0, end
             found = self._spans[queue] = OffsetSpan(*(bounds or (end, end)))
         return found
 
