@@ -227,18 +227,26 @@ class TierDirectory(QueueDirectory):
     ) -> Messages:
         """A few messages, for a sample; tasks read otherwise. Waits for none."""
         span = self._span(mq)
+        try:
+            data, next_offset = self._some(mq, max(offset, span.start), max_count)
+        except (DamagedObject, NoSuchObject):
+            # Reading needs no sample. The task that reads these messages reports the loss.
+            data, next_offset = b"", offset
+        return Messages(data, next_offset, *span)
+
+    def _some(self, mq: MessageQueue, offset: int, max_count: int) -> tuple[bytes, int]:
+        """A few records from ``offset`` on, and the offset that follows them."""
         view = self._set(mq.broker_name).view
-        located = view.locate(mq.topic, mq.queue_id, max(offset, span.start)) if offset < span.end else None
+        located = view.locate(mq.topic, mq.queue_id, offset)
         if located is None:
-            return Messages(b"", offset, *span)
+            return b"", offset
         first = max(offset, located.row.first_offset)
         end = min(first + max_count, located.row.next_offset)
-        some = view.stretches(located, first, end)[:1]
         data, next_offset = [], first
-        for record, found in records_between(view.read(located, some), first, end):
+        for record, found in records_between(view.read(located, view.stretches(located, first, end)[:1]), first, end):
             data.append(found)
             next_offset = record.queue_offset + record.messages
-        return Messages(b"".join(data), next_offset, *span)
+        return b"".join(data), next_offset
 
     def pull_bytes_of_queues(
         self,
