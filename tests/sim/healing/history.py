@@ -84,6 +84,9 @@ class Patient(Member):
             found = self.disk.index.in_log(block.start, block.end) if history.has_entries else ()
             return [EntrySum(each.start, each.size, each.crc) for each in found]
 
+        #: Blocks of entries that could not be sent to another member, as they are damaged here.
+        self.unsent: set[Block] = set()
+        self.disk.on_damaged = self._cannot_send
         self.healer = LogHealer(
             self.store, self.blocks, others, self.flusher.repairing, self.flusher.one_at_a_time, entries_of
         )
@@ -93,6 +96,17 @@ class Patient(Member):
     async def _live(self, *, task_status: trio.TaskStatus[None]) -> None:
         with self.life:
             await self.healer.run(task_status=task_status)
+
+    def _cannot_send(self, index: int) -> None:
+        entry = self.disk.index.entry(index)
+        self.unsent.update(self.store.log.sums.blocks(entry.start, entry.start + entry.size))
+
+    async def mend_unsent(self) -> None:
+        """Have the blocks healed that keep other members waiting, as the product does."""
+        while self.unsent:
+            block = self.unsent.pop()
+            if block.end <= self.safe_end:
+                await self.suspect(block)
 
     @property
     def safe_end(self) -> int:
@@ -334,6 +348,11 @@ class HealingHistory(History):
             await self._event(member, what)
             self._check_sums()
 
+    async def _quiet_step(self, number: int) -> None:
+        await super()._quiet_step(number)
+        for member in list(self.alive.values()):
+            await member.mend_unsent()
+
     async def _calm(self, steps: int) -> None:
         """Without such times hardly a block would be full and committed before the end."""
         for _ in range(steps):
@@ -429,15 +448,21 @@ class HealingHistory(History):
                 await member.seal()
                 await member.attest()
                 await member.scrub()
-            if all(member.is_right(block) for member in members for block in member.store.log.sums.newest()):
+            if not any(self._left_damaged(member) for member in members):
                 break
         self._check_sums()
         for member in members:
-            for block in member.store.log.sums.newest():
-                assert member.is_right(block), f"{member.name} has left {block} damaged"
-                if self.damaged.get(block):
-                    assert member.in_memory(block) == self.truth[block.start : block.end]
+            assert self._left_damaged(member) == [], f"{member.name} has left blocks damaged"
         await super()._check_end()
+
+    def _left_damaged(self, member: Patient) -> list[Block]:
+        """The blocks that do not match their sums, or were sealed when they were damaged and nobody has noticed."""
+        return [
+            block
+            for block in member.store.log.sums.newest()
+            if not member.is_right(block)
+            or (self.damaged.get(block) and member.in_memory(block) != self.truth[block.start : block.end])
+        ]
 
 
 class Beginning(HealingHistory):
