@@ -32,6 +32,7 @@ from skylark.mqcommon.tier.segment_index import (
     QueueStretches,
     QueueTable,
     Stretch,
+    named,
 )
 
 # The first read of an index: enough for the head and the queues of most.
@@ -354,21 +355,25 @@ class TierView:
     def _stretches_of(self, located: Located) -> QueueStretches:
         segment, row = located
         head = self.table(segment).head
-        return self._cache.get(
-            (segment.index.name, row.first_row),
-            lambda: QueueStretches.decode(head, row, self._bucket.get_range(segment.index.name, *head.rows_at(row))),
-            lambda found: 500 + found.rows.nbytes,
-        )
+        name = segment.index.name
+
+        def read() -> QueueStretches:
+            with named(name):
+                return QueueStretches.decode(head, row, self._bucket.get_range(name, *head.rows_at(row)))
+
+        return self._cache.get((name, row.first_row), read, lambda found: 500 + found.rows.nbytes)
 
     def _read_table(self, segment: Segment) -> QueueTable:
         index = segment.index
         data = self._bucket.get_range(index.name, 0, min(index.size, _FIRST_READ_BYTES))
-        head = IndexHead.decode(data)
+        with named(index.name):
+            head = IndexHead.decode(data)
         if (head.start, head.end) != (segment.start, segment.end):
             raise DamagedObject(f"{index.name} is the index of bytes {head.start} to {head.end}")
         if len(data) < head.queues_end:
             data += self._bucket.get_range(index.name, len(data), head.queues_end - len(data))
-        return QueueTable.decode(head, data[HEAD_BYTES : head.queues_end])
+        with named(index.name):
+            return QueueTable.decode(head, data[HEAD_BYTES : head.queues_end])
 
     def _directory(self, segment: Segment) -> Directory:
         name, size = segment.keys.name, segment.keys.size

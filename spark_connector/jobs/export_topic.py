@@ -83,7 +83,7 @@ def export(spark: SparkSession, given: dict[str, str], table: Table, segments: i
     with open_tier(options) as tier:
         # Raises if the bucket has nothing of the topic.
         when_back(lambda: tier.topic_queues(options.topics[0]), options.broker_wait_ms)
-        for one in tier.sets_of(options.topics[0]):
+        for one in when_back(lambda: tier.sets_of(options.topics[0]), options.broker_wait_ms):
             yield _export_set(spark, given, options, table, one, segments)
 
 

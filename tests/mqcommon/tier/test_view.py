@@ -290,7 +290,7 @@ def test_damaged_indexes_hide_their_own_segments_only(damaged: list[int]) -> Non
         view = TierView(bucket, SET, CACHE)
         view.refresh()
         if offset in damaged:
-            with pytest.raises((DamagedObject, NoSuchObject)):
+            with pytest.raises((DamagedObject, NoSuchObject), match=r"^set-a/seg/.*/index"):
                 view.locate("t", 0, offset)
         else:
             assert next(read_from(view, "t", 0, offset, offset + 1)) == (offset, raw)
