@@ -15,7 +15,6 @@ from skylark.mqadmin.session import Session
 from skylark.mqcommon.errors import BrokerError, UserError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.message.queue import MessageQueue
-from skylark.remoting.protocol.codes import ResponseCode
 from skylark.sdk.admin.reshaping import SetQueues, Shape, Tail, Wait, next_step
 from skylark.sdk.admin.topic_changes import config_at
 
@@ -164,7 +163,7 @@ class Reshape:
                 self._addrs[name], self._topic, target.read, self._patience.forgotten
             )
         except BrokerError as error:
-            if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            if not error.is_unknown_request:
                 raise
             return await self._closed_tail_of_rocketmq(name, target), ""
         if answer.popped:
@@ -188,7 +187,7 @@ class Reshape:
                 self._admin, self._addrs[name], self._topic, target.read, places, self._count_copied
             )
         except BrokerError as error:
-            if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            if not error.is_unknown_request:
                 raise
             raise UserError(
                 f"{name} is a broker of RocketMQ, from which nothing can be moved: leave out --move"

@@ -246,6 +246,9 @@ class TooManyRequests(RemotingError):
         return f"{self.limit} requests to {self.addr} already wait for an answer"
 
 
+_REQUEST_CODE_NOT_SUPPORTED = 3
+
+
 class BrokerError(SkylarkError):
     """A broker or NameServer at ``addr`` answered with an error ``code``."""
 
@@ -257,6 +260,11 @@ class BrokerError(SkylarkError):
 
     def __str__(self) -> str:
         return f"{self.addr or 'server'} answered code {self.code}: {self.remark}"
+
+    @property
+    def is_unknown_request(self) -> bool:
+        """Whether the server does not know requests of this kind: it is RocketMQ's, or an older one."""
+        return self.code == _REQUEST_CODE_NOT_SUPPORTED
 
 
 class NotNameServer(BrokerError):

@@ -11,7 +11,6 @@ from skylark.mqadmin.scope import Scope, chosen_addrs
 from skylark.mqadmin.session import Session
 from skylark.mqcommon.errors import BrokerError, SkylarkError, UserError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
-from skylark.remoting.protocol.codes import ResponseCode
 
 if TYPE_CHECKING:
     from skylark.remoting.protocol.requests.backups import BackupStatus
@@ -94,7 +93,7 @@ async def _begin(session: Session, addr: str, name: str) -> None:
     try:
         await session.admin.begin_backup(addr, name)
     except BrokerError as error:
-        if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+        if not error.is_unknown_request:
             raise
         raise UserError(
             f"{addr} is not a broker of Skylark, or an old one, and makes no backups: stop it, and copy its"

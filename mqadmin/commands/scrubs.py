@@ -13,7 +13,6 @@ from skylark.mqadmin.scope import Scope, chosen_addrs
 from skylark.mqadmin.session import Session
 from skylark.mqcommon.errors import BrokerError, RemotingError, SkylarkError, UserError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
-from skylark.remoting.protocol.codes import ResponseCode
 
 if TYPE_CHECKING:
     from skylark.remoting.protocol.requests.scrubs import ScrubStatus
@@ -122,7 +121,7 @@ async def _asked(addr: str, question: Awaitable["ScrubStatus"]) -> "ScrubStatus"
     try:
         return await question
     except BrokerError as error:
-        if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+        if not error.is_unknown_request:
             raise
         raise UserError(
             f"{addr} is not a broker of Skylark, or an old one, and does not scrub: stop it, and run broker verifyStore"

@@ -14,7 +14,6 @@ from skylark.mqadmin.session import Session
 from skylark.mqcommon.errors import BrokerError, RemotingError, UserError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.names import MASTER_ID, is_dlq_topic, is_retry_topic, is_system_topic
-from skylark.remoting.protocol.codes import ResponseCode
 from skylark.sdk.admin.failures import explain
 from skylark.sdk.admin.order_records import NAMESPACE, PERM_WRITE, ordered_at, refuse_ordered
 from skylark.sdk.admin.reports.report import FLAT, named
@@ -96,7 +95,7 @@ async def _tell(session: Session, members: list[Target], *, drain: bool, settle_
         try:
             await session.admin.drain_broker(one.addr, drain=drain, settle_ms=round(settle_s * 1000))
         except BrokerError as error:
-            if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            if not error.is_unknown_request:
                 raise
             raise UserError(
                 f"{one.broker_name} at {one.addr} is not a broker of Skylark, or an old one, and cannot be drained;"
@@ -551,7 +550,7 @@ async def _is_static(session: Session, addr: str, topic: str) -> bool:
     try:
         return (await session.admin.static_topic(addr, topic)).mapping_detail is not None
     except BrokerError as error:
-        if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+        if not error.is_unknown_request:
             raise
         return False
 
@@ -560,7 +559,7 @@ async def _is_drained(session: Session, addr: str) -> bool:
     try:
         return (await session.admin.drain_status(addr)).drained_since > 0
     except BrokerError as error:
-        if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+        if not error.is_unknown_request:
             raise
         return False
 

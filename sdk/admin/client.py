@@ -259,7 +259,7 @@ class Admin(AsyncOnly):
             return (await self._ask.call(addr, topics.GET_TOPIC_CONFIG, header)).body().config
         except BrokerError as error:
             # Brokers before 5.0 return only the whole table.
-            if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            if not error.is_unknown_request:
                 raise
         found = (await self.all_topic_config(addr)).topic_config_table.get(topic)
         if found is None:

@@ -98,6 +98,7 @@ USES = {
     "tls": "from skylark.remoting.net.tls.contexts import self_signed; self_signed()",
     "proxy": "import skylark.mqproxy.daemon",
     "console": "import skylark.mqconsole.console",
+    "tier": "import obstore, numpy, pyarrow; from skylark.broker.tier.worker import main",
     "health": "import skylark.remoting.metrics.http_pages",
     "metrics": "import skylark.remoting.metrics.http_pages, skylark.remoting.metrics.otlp",
 }

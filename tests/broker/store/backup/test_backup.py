@@ -352,7 +352,7 @@ def test_without_room_nothing_is_restored() -> None:
     fs = MemoryFiles()
     back_up(fs, made_store(Random(11), fs))
     fs.capacity = fs.used() + 100
-    with pytest.raises(DiskFull, match=r"the backup needs .* bytes, 100 are free"):
+    with pytest.raises(DiskFull, match=r"the new store needs .* bytes, 100 are free"):
         restored(fs)
     assert not fs.exists("/new/commitlog")
 
