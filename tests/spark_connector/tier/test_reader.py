@@ -259,7 +259,7 @@ def test_plans_know_where_a_segment_with_a_damaged_index_begins(
         given = {"bytesPerTask": "0", "minRowsPerTask": "0", "maxTasks": most}
         rows = read(**given, failOnDataLoss="false")
         assert offsets(rows) == [at for at in range(90) if at // 10 not in (damaged, missing)]
-        with pytest.raises(DataLost, match="or not their index: broker-a/seg/.*/index"):
+        with pytest.raises(DataLost, match=r"or not their index: broker-a/seg/.*/index"):
             read(**given)
 
 
