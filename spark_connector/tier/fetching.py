@@ -20,6 +20,7 @@ from skylark.spark_connector.offsets import LostRange, OffsetRange
 from skylark.spark_connector.reading.batch_reader import Piece
 from skylark.spark_connector.reading.pulling import Buffer, when_back
 
+_REMOVED = "the bucket does not have them"
 #: The most bytes of one request, unless one stretch has more.
 FETCH_BYTES = 4 * 1024 * 1024
 #: Requests at the same time, in one task.
@@ -28,7 +29,6 @@ MOST_AT_ONCE = 4
 LEAST_AT_ONCE = 8
 #: After so many steps from record to record it is looked whether all stretches are at their ends.
 STEPS = 16
-_REMOVED = "the bucket does not have them"
 
 
 class Stored(NamedTuple):
