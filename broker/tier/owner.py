@@ -82,13 +82,22 @@ class SetOwner:
 
     # --- ownership
 
-    def claim(self, term: int | None, restored: tuple[int, int] | None = None, anew: bool = False) -> None:
+    def claim(
+        self,
+        term: int | None,
+        restored: tuple[int, int] | None = None,
+        anew: bool = False,
+        is_known: bool = False,
+    ) -> None:
         """Become the owner. ``term``: of the Controllers or the group; None: the brokers elect nobody.
 
-        ``restored``: as `RestoredFrom.manifest`. ``anew``: whatever term the last owner had.
+        ``restored``: as `RestoredFrom.manifest`. ``anew``: whatever term the last owner had. ``is_known``: manifests of
+        the set were seen before, so that an empty bucket is not taken for a new one.
         Raises Deposed when an owner of a later term is there, Disagrees when the bucket has another log.
         """
         newest = self._manifests.newest()
+        if newest is None and is_known:
+            raise self._gone()
         if newest is not None:
             # Before anybody is deposed.
             self._compare(newest)
@@ -127,10 +136,16 @@ class SetOwner:
         """Read the newest manifest. Raises Deposed when it is another owner's."""
         newest = self._manifests.newest()
         if newest is None:
-            raise Disagrees(f"the manifests of {self._set} are gone from {self._bucket.url}")
+            raise self._gone()
         if newest.owner != self._owner:
             raise Deposed(newest)
         self.manifest, self._is_unsure = newest, False
+
+    def _gone(self) -> Disagrees:
+        return Disagrees(
+            f"the manifests of {self._set} are gone from {self._bucket.url}: bring the objects back from their versions"
+            " or a copy of the bucket. A restart of this broker begins the set anew there"
+        )
 
     def commit(self, change: Callable[[Manifest], Manifest]) -> None:
         """Create the manifest that ``change`` makes of the next one; none if it returns that unchanged.

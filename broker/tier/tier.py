@@ -256,7 +256,10 @@ class Tier(Part):
             self._retry_in(MAX_RETRY_S)
             return MAX_RETRY_S
         except BucketError as error:
-            self._failed(error, str(error), logging.WARNING if isinstance(error, BucketAway) else logging.ERROR)
+            text = str(error)
+            if isinstance(error, NoSuchObject):
+                text += f" is not in {self.bucket.url}: bring it back from a version or a copy; see mqadmin tierVerify"
+            self._failed(error, text, logging.WARNING if isinstance(error, BucketAway) else logging.ERROR)
             self._tries += 1
             pause_s: float = min(FIRST_RETRY_S * 2.0 ** (self._tries - 1), MAX_RETRY_S) * random.uniform(0.5, 1)
             self._retry_in(pause_s)
@@ -278,6 +281,9 @@ class Tier(Part):
         if owner is None:
             await self._claim()
             return 0.0
+        if self._problem:
+            # What has failed may have failed because another owner is there, or the bucket was emptied.
+            await self._call(owner.check)
         try:
             has_more = await self._upload_next(owner)
         except DamagedFile:
@@ -339,6 +345,7 @@ class Tier(Part):
     async def _follow(self) -> None:
         manifest = await self._call(self._view.refresh)
         if manifest is None:
+            self.uploaded_to = 0
             return
         if not self._is_compared:
             # A bucket of another set with this name would have files removed that it does not have.
@@ -365,7 +372,8 @@ class Tier(Part):
             self._is_probed = True
         owner = SetOwner(self.bucket, self.broker_set, self._log, self._clock)
         restored = self._store.restored
-        await self._call(owner.claim, self._sources.term(), restored.manifest, self._takes_over)
+        is_known = self.manifest is not None
+        await self._call(owner.claim, self._sources.term(), restored.manifest, self._takes_over, is_known)
         self._takes_over = False
         if restored.manifest is not None:
             await self._call(restored.forget)

@@ -135,5 +135,5 @@ async def test_a_purge_that_a_broker_has_forgotten_does_not_count_as_done(
     if is_done:
         assert (await _until_purged(session, "a:1")).leftovers == 4
     else:
-        with pytest.raises(UserError, match="by the same command|no right"):
+        with pytest.raises(UserError, match=r"by the same command|no right"):
             await _until_purged(session, "a:1")

@@ -15,7 +15,7 @@ from skylark.broker.tier.tasks import UploadTask
 from skylark.broker.tier.tier import in_thread
 from skylark.mqcommon.tier import manifest as manifest_module
 from skylark.mqcommon.tier.bucket import BucketAway, BucketRefused, ObjectInfo
-from skylark.mqcommon.tier.layout import METADATA, SEGMENTS, SPANS, TAILS, metadata_name
+from skylark.mqcommon.tier.layout import MANIFESTS, METADATA, SEGMENTS, SPANS, TAILS, metadata_name
 from skylark.mqcommon.tier.manifest import Segment
 from skylark.mqcommon.tier.manifests import ManifestLog
 from skylark.mqcommon.tier.restore import restore_segment
@@ -287,6 +287,25 @@ async def test_a_log_that_is_not_the_one_in_the_bucket_changes_nothing_there(
     status = other.tier.status()
     assert status.role == STOPPED and status.retry_in_ms == 600_000
     assert [record.levelno for record in caplog.records if "tier" in record.message] == [logging.ERROR]
+
+
+async def test_an_emptied_bucket_is_not_taken_for_a_new_one() -> None:
+    rig = Rig()
+    tier = rig.tier()
+    await tier.settle()
+    objects = dict(rig.bucket.objects)
+    rig.bucket.objects.clear()
+    for _ in range(3):
+        rig.fill(60)
+        rig.pass_time(HOUR_MS)
+        await tier.settle()
+        assert tier.tier.problem and not rig.names(MANIFESTS)
+    assert "gone" in tier.tier.problem and tier.tier.uploaded_to == 0
+    rig.bucket.objects.update(objects)
+    rig.pass_time(HOUR_MS)
+    await tier.settle()
+    assert not tier.tier.problem and tier.tier.uploaded_to == rig.store.log.end // FILE * FILE
+    rig.check()
 
 
 async def test_an_owner_goes_on_once_its_log_is_mended() -> None:
