@@ -18,7 +18,7 @@ from skylark.mqcommon.tier.gather import Gathered, gather
 from skylark.mqcommon.tier.index_builder import DisorderedQueue, IndexBuilder, QueueRecords, SortedRecords
 from skylark.mqcommon.tier.layout import INDEX, KEYS, class_name, segment_folder
 from skylark.mqcommon.tier.manifest import Segment, StoredObject
-from skylark.mqcommon.tier.segment_index import HEAD_BYTES, IndexHead, QueueTable, SegmentIndex, Stretch
+from skylark.mqcommon.tier.segment_index import HEAD_BYTES, IndexHead, QueueTable, SegmentIndex, Stretch, named
 
 # Queues of which stretches of records are read back. `mqadmin tierVerify --full` reads all bytes.
 _STRETCHES_READ = 16
@@ -156,8 +156,9 @@ def _doubtful(
 def _builder(bucket: Bucket, rows: Gathered, task: UploadTask) -> IndexBuilder:
     before = None
     if task.before is not None:
-        head = IndexHead.decode(bucket.get_range(task.before.name, 0, HEAD_BYTES))
-        before = QueueTable.decode(head, bucket.get_range(task.before.name, HEAD_BYTES, head.queues_bytes))
+        with named(task.before.name):
+            head = IndexHead.decode(bucket.get_range(task.before.name, 0, HEAD_BYTES))
+            before = QueueTable.decode(head, bucket.get_range(task.before.name, HEAD_BYTES, head.queues_bytes))
     queues = [
         QueueRecords(each.topic, each.queue_id, each.retention_class, each.first, each.end, each.next_offset)
         for each in rows.queues

@@ -12,7 +12,7 @@ import zlib
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
@@ -33,6 +33,7 @@ from skylark.mqcommon.tier.segment_index import (
     QueueStretches,
     QueueTable,
     Stretch,
+    named,
 )
 
 # The first read of an index: enough for the head and the queues of most.
@@ -327,40 +328,60 @@ class TierView:
         """The number of the first segment in which ``value_of`` the row of this life of the queue is ``least`` or more.
 
         The value never falls from one segment to the next, and is so great in the newest one.
-        ``hint``: where to look first.
+        ``hint``: where to look first. An index that cannot be read is passed by, unless the answer may be its segment:
+        then its error is raised.
         """
+        errors: dict[int, DamagedObject | NoSuchObject] = {}
 
-        def is_at(number: int) -> bool:
-            row = self.table(segments.at(number)).find(newest.topic, newest.queue_id)
+        def is_at(number: int) -> bool | None:
+            if number in errors:
+                return None
+            try:
+                row = self.table(segments.at(number)).find(newest.topic, newest.queue_id)
+            except (DamagedObject, NoSuchObject) as error:
+                errors[number] = error
+                return None
             return row is not None and row.birth >= newest.birth and value_of(row) >= least
 
         low, high = -1, len(segments) - 1
         for near in (hint, hint + 1, hint - 1):
-            if low < near < high:
-                low, high = (low, near) if is_at(near) else (near, high)
+            if low < near < high and (found := is_at(near)) is not None:
+                low, high = (low, near) if found else (near, high)
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (low, middle) if is_at(middle) else (middle, high)
+            for number in chain(range(middle, high), range(middle - 1, low, -1)):
+                if (found := is_at(number)) is not None:
+                    low, high = (low, number) if found else (number, high)
+                    break
+            else:
+                # The offsets of a queue ascend: what `high` begins with, or what follows that, is in none before it.
+                if value_of is _next_offset and self._row(segments, high, newest).first_offset < least:
+                    break
+                raise errors[high - 1]
         return high
 
     def _stretches_of(self, located: Located) -> QueueStretches:
         segment, row = located
         head = self.table(segment).head
-        return self._cache.get(
-            (segment.index.name, row.first_row),
-            lambda: QueueStretches.decode(head, row, self._bucket.get_range(segment.index.name, *head.rows_at(row))),
-            lambda found: 500 + found.rows.nbytes,
-        )
+        name = segment.index.name
+
+        def read() -> QueueStretches:
+            with named(name):
+                return QueueStretches.decode(head, row, self._bucket.get_range(name, *head.rows_at(row)))
+
+        return self._cache.get((name, row.first_row), read, lambda found: 500 + found.rows.nbytes)
 
     def _read_table(self, segment: Segment) -> QueueTable:
         index = segment.index
         data = self._bucket.get_range(index.name, 0, min(index.size, _FIRST_READ_BYTES))
-        head = IndexHead.decode(data)
+        with named(index.name):
+            head = IndexHead.decode(data)
         if (head.start, head.end) != (segment.start, segment.end):
             raise DamagedObject(f"{index.name} is the index of bytes {head.start} to {head.end}")
         if len(data) < head.queues_end:
             data += self._bucket.get_range(index.name, len(data), head.queues_end - len(data))
-        return QueueTable.decode(head, data[HEAD_BYTES : head.queues_end])
+        with named(index.name):
+            return QueueTable.decode(head, data[HEAD_BYTES : head.queues_end])
 
     def _directory(self, segment: Segment) -> Directory:
         name, size = segment.keys.name, segment.keys.size

@@ -296,6 +296,28 @@ def test_wrong_bytes_are_never_returned() -> None:
         bucket.objects[name] = data, time_ms
 
 
+@pytest.mark.parametrize("damaged", [[4], [0], [3, 4, 5], [1, 7]])
+def test_damaged_indexes_hide_their_own_segments_only(damaged: list[int]) -> None:
+    bucket = MemoryBucket()
+    writer = written(9, bucket)
+    for number in damaged:
+        bucket.objects[writer.manifest.segments[number].index.name] = b"x" * 1_000, 0
+    for offset, raw in enumerate(writer.records.values()):
+        # A view that knows nothing, so that bisection decides what it reads.
+        view = TierView(bucket, SET, CACHE)
+        view.refresh()
+        if offset in damaged:
+            with pytest.raises(DamagedObject, match=r"^set-a/seg/.*/index"):
+                view.locate("t", 0, offset)
+        else:
+            assert next(read_from(view, "t", 0, offset, offset + 1)) == (offset, raw)
+    if 0 in damaged:
+        with pytest.raises(DamagedObject):
+            view.bounds("t", 0)
+    else:
+        assert view.bounds("t", 0) == (0, 9)
+
+
 def test_an_index_of_other_bytes_is_refused() -> None:
     bucket = MemoryBucket()
     writer = written(3, bucket)
