@@ -135,7 +135,7 @@ def filled(directory: str, mib: int) -> MessageStore:
 
 
 def task(start: int, before: StoredObject | None) -> UploadTask:
-    return UploadTask(SET, start, FILE_BYTES, 1, secrets.token_hex(8), {}, before, {}, 0, 1, ())
+    return UploadTask(SET, start, FILE_BYTES, 1, secrets.token_hex(8), {}, before, {}, 1, ())
 
 
 def uploaded(bucket: Bucket, store: MessageStore) -> Manifest:

@@ -33,6 +33,8 @@ from skylark.mqcommon.tier.segment_index import SegmentIndex
 
 TOPIC = "bench"
 POLL_S = 0.1
+# How long to wait for uploads, and for the files to go.
+MOST_S = 3600.0
 FILE_BYTES = 1 << 30
 OPTIONS = ("--mapped-file-size-commit-log", str(FILE_BYTES), "--flush-disk-type", "ASYNC_FLUSH")
 
@@ -50,8 +52,9 @@ async def sends_for(at: Cluster, rate: int, seconds: float, until_uploaded_to: i
         if not until_uploaded_to:
             await trio.sleep(seconds)
         else:
-            while (await admin.tier_status(at.broker)).uploaded_to < until_uploaded_to:  # noqa: ASYNC110 - elsewhere
-                await trio.sleep(POLL_S)
+            with trio.fail_after(MOST_S):
+                while (await admin.tier_status(at.broker)).uploaded_to < until_uploaded_to:  # noqa: ASYNC110 - elsewhere
+                    await trio.sleep(POLL_S)
         took = trio.current_time() - began
         nursery.cancel_scope.cancel()
     return sends.take(), took
@@ -59,8 +62,9 @@ async def sends_for(at: Cluster, rate: int, seconds: float, until_uploaded_to: i
 
 async def until_cleaned(at: Cluster, directory: Path) -> None:
     """Wait until the broker has only the files that it is to keep."""
-    while len(list((directory / "commitlog").iterdir())) > 3:  # noqa: ASYNC110 - in another process
-        await trio.sleep(POLL_S)
+    with trio.fail_after(MOST_S):
+        while len(list((directory / "commitlog").iterdir())) > 3:  # noqa: ASYNC110 - in another process
+            await trio.sleep(POLL_S)
 
 
 async def read_all(at: Cluster, end: dict[int, int]) -> float:

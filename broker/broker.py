@@ -24,6 +24,7 @@ from skylark.broker.store.store import MessageStore, StoreOptions
 from skylark.broker.store.truncation.saved import DIRECTORY as CUT_OFF
 from skylark.broker.tasks.repeat import repeat
 from skylark.broker.wiring.core import make_core
+from skylark.broker.wiring.tiered import CACHE_FILE
 from skylark.broker.wiring.wiring import Wiring, wire
 from skylark.broker.writing.elected import Elected
 from skylark.mqcommon.addresses import is_any_address, split_address
@@ -280,10 +281,12 @@ class Broker:
         return report.unwritten
 
     def _remove_leftovers(self) -> None:
-        """Remove temporary files of writes that a crash broke off."""
+        """Remove temporary files of writes that a crash broke off, and what only a living process needs."""
         root, conf = self.options.store_path_root_dir, self.options.broker_config_path
         for directory in (root, f"{root}/config", f"{root}/{CUT_OFF}", f"{root}/{DLEDGER}"):
             remove_all_leftovers(self._fs, directory)
+        if self._fs.exists(f"{root}/{CACHE_FILE}"):
+            self._fs.remove(f"{root}/{CACHE_FILE}")
         if conf and (reason := remove_leftovers(self._fs, conf)):
             logger.warning("%s", reason)
 

@@ -18,7 +18,7 @@ from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.tier.bucket import Bucket
 from skylark.mqcommon.tier.manifest import Manifest, Segment, decode_span
 from skylark.mqcommon.tier.manifests import ManifestLog
-from skylark.mqcommon.tier.metadata import MetadataCopy, decode_metadata
+from skylark.mqcommon.tier.metadata import MetadataCopy
 from skylark.mqcommon.tier.view import TierView
 
 _CACHE_BYTES = 64 * 1024 * 1024
@@ -72,11 +72,11 @@ def restore_set(
         raise UserError(
             f"{bucket.url} has nothing of the set {broker_set!r} (it has: {known}); check --tierPath, --set"
         )
-    copy = _metadata_of(bucket, broker_set, manifest)
-    say(_what(bucket, broker_set, manifest, copy))
-    segments = _wanted(bucket, manifest, since_ms)
     view = TierView(bucket, broker_set, _CACHE_BYTES)
     view.use(manifest)
+    copy = view.metadata() or _no_metadata(broker_set, manifest)
+    say(_what(bucket, broker_set, manifest, copy))
+    segments = _wanted(bucket, manifest, since_ms)
     work = BucketRestore(fs, bucket, manifest, copy, directory, again)
     work.prepare(segments)
     work.log(segments, progress)
@@ -110,9 +110,7 @@ def restore_set(
     )
 
 
-def _metadata_of(bucket: Bucket, broker_set: str, manifest: Manifest) -> MetadataCopy:
-    if manifest.metadata is not None:
-        return decode_metadata(bucket.get(manifest.metadata.name))
+def _no_metadata(broker_set: str, manifest: Manifest) -> MetadataCopy:
     usual = BrokerOptions()
     return MetadataCopy(
         broker_set,

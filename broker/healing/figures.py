@@ -23,6 +23,8 @@ class HealingFigures:
     files_made_anew: int = 0
     #: Starts of the blocks that are damaged now: nobody could say which bytes are right, or they cannot be written.
     damaged: set[int] = field(default_factory=set)
+    #: Of these the blocks of files that somebody has removed, by the paths of the files.
+    of_missing_files: dict[str, set[int]] = field(default_factory=dict)
     #: Repaired, unstable or damaged in the present cycle of the scrub.
     bad_in_cycle: int = 0
 
@@ -38,4 +40,8 @@ class HealingFigures:
 
     def begin_cycle(self) -> None:
         """The scrub begins anew."""
-        self.bad_in_cycle = len(self.damaged)
+        left = {path: starts & self.damaged for path, starts in self.of_missing_files.items()}
+        self.of_missing_files = {path: starts for path, starts in left.items() if starts}
+        # A file that is missing is one problem, and not one of the disk: not thousands of bad blocks.
+        missing = sum(map(len, self.of_missing_files.values()))
+        self.bad_in_cycle = len(self.damaged) - missing + len(self.of_missing_files)

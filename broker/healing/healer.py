@@ -89,8 +89,6 @@ class LogHealer(Part):
         self.on_repaired: list[Callable[[Sequence[Block]], None]] = []
         self._repairs: dict[int, _Repair] = {}
         self._failed_at: dict[int, float] = {}
-        # Files of the log that somebody has removed.
-        self._missing: set[str] = set()
         self._slots = trio.CapacityLimiter(AT_ONCE)
         self._writing = writing
         self._nursery: trio.Nursery | None = None
@@ -150,7 +148,7 @@ class LogHealer(Part):
             if repair.is_right:
                 self._failed_at.pop(block.start, None)
                 self.figures.damaged.discard(block.start)
-                self._missing.discard(self._path_of(block))
+                self.figures.of_missing_files.pop(self._path_of(block), None)
             elif len(self._failed_at) < MAX_WAITING or block.start in self._failed_at:
                 self._failed_at[block.start] = trio.current_time()
             repair.done.set()
@@ -309,10 +307,11 @@ class LogHealer(Part):
 
     def _miss_file(self, block: Block) -> None:
         """As `_fail`, said and counted once for all blocks of the file."""
-        path = self._path_of(block)
+        path, missing = self._path_of(block), self.figures.of_missing_files
         self.figures.damaged.add(block.start)
-        if path not in self._missing:
-            self._missing.add(path)
+        is_known = path in missing
+        missing.setdefault(path, set()).add(block.start)
+        if not is_known:
             logger.error("%s is missing: put it back from another replica, or a backup, before a restart", path)
             self._count_bad()
 

@@ -63,7 +63,7 @@ class OlderMessages(Protocol):
         """When the oldest message in the bucket was stored (ms); -1 if that is not known, or there is none."""
 
     def known_first(self, topic: str, queue_id: int) -> int | None:
-        """As `first_offset`, from memory; None if that is not known yet."""
+        """As `first_offset`, from memory; None if that is not known yet, a great number if the bucket has nothing."""
 
     def first_offset(self, topic: str, queue_id: int, local: int) -> int:
         """The first offset of a queue in the bucket; ``local``, where the queue begins in the store, if there is none.

@@ -27,7 +27,7 @@ from skylark.mqcommon.errors import DiskFull, ProtocolError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.message.flags import WRAPPED
 from skylark.mqcommon.message.properties import find_property
-from skylark.mqcommon.message.record import Record, decode_record
+from skylark.mqcommon.message.record import Record, decode_record, record_physical_offset
 from skylark.mqcommon.message.record_keys import index_keys
 
 _UNIQUE_KEY = b"UNIQ_KEY"
@@ -108,6 +108,8 @@ class KeyQuery:
         self._looked = 0
         self._candidates: deque[int] = deque()
         self._seen: set[int] = set()
+        # Where in the log the records begin that were read: their files may be gone when the bucket is searched.
+        self._read: set[int] = set()
 
     def step(self) -> bool:
         """Search a little further; returns whether there is more.
@@ -143,6 +145,8 @@ class KeyQuery:
             times, left = (self._begin_ms, self._end_ms), self._max_num - len(result.records)
             query = OlderQuery(self._topic, self._key.decode(), *times, begin, left, unique=self._unique)
             for raw in ask(older.with_key, query):
+                if record_physical_offset(raw) in self._read:
+                    continue
                 if len(result.records) < self._max_num and self._max_bytes > 0:
                     self._take(raw)
         self._has_older = False
@@ -176,6 +180,7 @@ class KeyQuery:
             physical = self._candidates.popleft()
             if raw is None or (self._confirmed is not None and physical + len(raw) > self._confirmed()):
                 continue
+            self._read.add(physical)
             if self._take(raw):
                 # An inner batch may have thousands of messages, so the step ends here.
                 return

@@ -1,7 +1,8 @@
 """Which manifest of the bucket a store was made of: the set's terms begin anew with the first broker of such a store.
 
 All members were lost, and with them the Controllers' or the group's count of terms, by which the bucket tells owners
-apart. File ``restoredFrom``: crc of the rest 4 | CBOR [number of the manifest, generation].
+apart. A store that follows another owner of the set is no longer such a store.
+File ``restoredFrom``: crc of the rest 4 | CBOR [number of the manifest, generation].
 Neighbours: backup/from_bucket.py (writes it), tier/owner.py (begins anew).
 """
 

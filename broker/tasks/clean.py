@@ -160,7 +160,8 @@ class Cleaner(Part):
         if not decision.too_full:
             self._logged_full = False
         elif not decision.files and not self._logged_full:
-            logger.warning("%.1f%% of the disk is in use, and no file may be removed yet", decision.used * 100)
+            kept = f": {kept}" if (kept := self._why_kept()) else ""
+            logger.warning("%.1f%% of the disk is in use, and no file may be removed yet%s", decision.used * 100, kept)
             self._logged_full = True
 
     async def _clean(self, decision: CleanDecision) -> int:

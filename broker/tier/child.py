@@ -9,13 +9,16 @@ from typing import Any
 import cbor2
 import trio
 
-from skylark.broker.tier.tasks import UploadTask, task_to_wire
+from skylark.broker.tier.tasks import DamagedFile, UploadTask, task_to_wire
 from skylark.broker.tier.worker import LENGTH, PURGE, UPLOAD, segment_of
 from skylark.mqcommon.tier.bucket import BucketAway
 from skylark.mqcommon.tier.manifest import Segment, encode_span
 
 _MAX_ANSWER_BYTES = 64 * 1024 * 1024
 _END_S = 5.0
+# An answer takes at most this time, and the time of the file at this rate. At a lower rate no part of an object gets
+# through within tierTimeoutMs; what hangs longer, as a dead NFS or a stopped process, would hang for ever.
+_ANSWER_S, _LEAST_BYTES_S = 600.0, 256 * 1024
 
 
 class ChildUploader:
@@ -37,8 +40,13 @@ class ChildUploader:
         return await self._made(PURGE, encode_span([segment]), task)
 
     async def _made(self, kind: str, given: str | bytes, task: UploadTask) -> Segment | None:
+        seconds = _ANSWER_S + task.size / _LEAST_BYTES_S
         try:
-            return segment_of(await self._ask([kind, self._url, self._timeout_s, given, task_to_wire(task)]))
+            with trio.fail_after(seconds):
+                answer = await self._ask([kind, self._url, self._timeout_s, given, task_to_wire(task)])
+            return segment_of(answer)
+        except trio.TooSlowError:
+            raise BucketAway(f"the process that uploads has not answered for {seconds:.0f} s, and was killed") from None
         except (OSError, trio.BrokenResourceError, trio.ClosedResourceError, EOFError) as error:
             raise BucketAway(f"the process that uploads has failed: {error}") from error
 
@@ -73,6 +81,8 @@ class ChildUploader:
                 await child.wait()
             if child.returncode == -signal.SIGKILL:
                 raise EOFError("it was killed, as the kernel does when memory is short") from error
+            if child.returncode == -signal.SIGBUS:
+                raise DamagedFile("the disk cannot read a file of the log (SIGBUS): see the kernel's log") from error
             raise
         finally:
             if not is_done:

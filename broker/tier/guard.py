@@ -34,14 +34,15 @@ LOOK_S = 1.0
 _QUEUES_AT_ONCE = 500
 
 
-def why_refused(bucket_end: int | None, log_end: int, begun_at: int) -> str:
+def why_refused(bucket_end: int | None, log_end: int, begun_at: int, problem: str = "") -> str:
     """Why a master must store no message; "" if it may.
 
     ``bucket_end``: where the bucket's segments end; None if the bucket was not read yet. ``begun_at``: as
-    `BegunAt.offset`.
+    `BegunAt.offset`. ``problem``: why the bucket cannot be read; "" if that is not known.
     """
+    cause = f"cannot be read: {problem}" if problem else "was not read yet"
     if bucket_end is None and not log_end:
-        return "the store is empty, and the bucket of tierPath, which may have messages of this set, was not read yet"
+        return f"the store is empty, and the bucket of tierPath, which may have messages of this set, {cause}"
     if bucket_end is not None and bucket_end > log_end:
         return (
             f"the bucket of tierPath has the log of this set up to {bucket_end:,}, and the store only up to"
@@ -49,8 +50,8 @@ def why_refused(bucket_end: int | None, log_end: int, begun_at: int) -> str:
         )
     if begun_at:
         return (
-            f"the store has the log from {begun_at:,} on, and the bucket of tierPath has not said yet where queues"
-            " without messages since go on"
+            f"the store has the log from {begun_at:,} on, and where queues without messages since go on is known by the"
+            f" bucket of tierPath only, which {cause if bucket_end is None or problem else f'ends at {bucket_end:,}'}"
         )
     return ""
 
@@ -66,11 +67,18 @@ def end_of(manifest: Manifest | None, log_end: int) -> int:
 
 
 def queue_ends(view: TierView) -> Iterator[QueueEnd]:
-    """Where each queue goes on after the last segment, of topics that were not deleted. Blocks."""
+    """Where each queue goes on after the last segment, of topics that were not deleted. Blocks.
+
+    A queue that was empty before the bucket began is in no segment: the copy of the metadata names it.
+    """
     if view.count:
         for row in view.table(view.segment(view.count - 1)).queues():
             if not view.hides(row.topic, row.last_physical):
                 yield QueueEnd(row.topic, row.queue_id, row.next_offset)
+    if (copy := view.metadata()) is not None:
+        for topic, queues in copy.empty_queues.items():
+            if not view.hides(topic, copy.log_end - 1):
+                yield from [QueueEnd(topic, queue_id, next_offset) for queue_id, next_offset in queues.items()]
 
 
 class BucketGuard(Part):
@@ -95,6 +103,8 @@ class BucketGuard(Part):
         self._elects_master = elects_master
         # Whether the bucket was read at all, and in the present role.
         self._is_read = self._is_fresh = False
+        # Why the last try to read it failed.
+        self._problem = ""
         self._changed = Signal()
         # Requests of this part wait for no other part's.
         self._thread = trio.CapacityLimiter(1)
@@ -126,6 +136,7 @@ class BucketGuard(Part):
                 " the store of the bucket first (mqadmin tierRestore --to, docs/operate/tiered.md), or let the set"
                 " begin anew with another brokerName or another tierPath"
             )
+        self._judge()
 
     async def _look(self) -> bool:
         """Returns whether nothing is open."""
@@ -135,12 +146,13 @@ class BucketGuard(Part):
         try:
             manifest = await self._refresh()
             if store.begun.offset:
-                if manifest is None or not manifest.end:
+                if manifest is None:
                     await trio.to_thread.run_sync(store.begun.forget)
-                elif manifest.end >= store.begun.offset:
+                elif not manifest.end or manifest.end >= store.begun.offset:
                     await self._learn()
+            self._problem = ""
         except BucketError as error:
-            logger.debug("tier: the bucket cannot be compared with the store: %s", error)
+            self._problem = str(error)
         self._judge()
         self._report()
         return self._is_fresh and not store.begun.offset and not self._admission.holds(Reason.BUCKET)
@@ -184,7 +196,8 @@ class BucketGuard(Part):
     def _judge(self) -> None:
         log_end = self._store.log.end
         end = end_of(self._view.manifest, log_end) if self._is_read else None
-        why = why_refused(end, log_end, self._store.begun.offset) if self._role.now.is_master else ""
+        begun_at = self._store.begun.offset
+        why = why_refused(end, log_end, begun_at, self._problem) if self._role.now.is_master else ""
         if why:
             self._admission.refuse(Reason.BUCKET, why)
         else:

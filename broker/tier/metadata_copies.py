@@ -17,8 +17,12 @@ from skylark.mqcommon.disk.files import FileSystem
 from skylark.mqcommon.errors import StoreError
 from skylark.mqcommon.tier.metadata import MetadataCopy, encode_metadata
 from skylark.mqcommon.version import VERSION
+from skylark.remoting.net.steps import slices
 
 logger = logging.getLogger(__name__)
+
+# Between two turns of the event loop.
+_QUEUES_AT_ONCE = 5_000
 
 
 class MetadataCopies:
@@ -73,8 +77,18 @@ class MetadataCopies:
                 store.index_slots,
                 store.index_capacity,
                 files,
+                await self._empty_queues(),
             )
         )
+
+    async def _empty_queues(self) -> dict[str, dict[int, int]]:
+        found: dict[str, dict[int, int]] = {}
+        for queues in slices(list(self._store.queues), _QUEUES_AT_ONCE):
+            for queue in queues:
+                if queue.is_empty and queue.next_offset:
+                    found.setdefault(queue.topic, {})[queue.queue_id] = queue.next_offset
+            await trio.lowlevel.checkpoint()
+        return found
 
     def stored(self) -> None:
         """The last copy is in the bucket."""

@@ -11,6 +11,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Protocol
 
 from skylark.broker.store.retention import HOUR_MS
@@ -81,13 +82,22 @@ class SetOwner:
 
     # --- ownership
 
-    def claim(self, term: int | None, restored: tuple[int, int] | None = None, anew: bool = False) -> None:
+    def claim(
+        self,
+        term: int | None,
+        restored: tuple[int, int] | None = None,
+        anew: bool = False,
+        is_known: bool = False,
+    ) -> None:
         """Become the owner. ``term``: of the Controllers or the group; None: the brokers elect nobody.
 
-        ``restored``: as `RestoredFrom.manifest`. ``anew``: whatever term the last owner had.
+        ``restored``: as `RestoredFrom.manifest`. ``anew``: whatever term the last owner had. ``is_known``: manifests of
+        the set were seen before, so that an empty bucket is not taken for a new one.
         Raises Deposed when an owner of a later term is there, Disagrees when the bucket has another log.
         """
         newest = self._manifests.newest()
+        if newest is None and is_known:
+            raise self._gone()
         if newest is not None:
             # Before anybody is deposed.
             self._compare(newest)
@@ -126,10 +136,16 @@ class SetOwner:
         """Read the newest manifest. Raises Deposed when it is another owner's."""
         newest = self._manifests.newest()
         if newest is None:
-            raise Disagrees(f"the manifests of {self._set} are gone from {self._bucket.url}")
+            raise self._gone()
         if newest.owner != self._owner:
             raise Deposed(newest)
         self.manifest, self._is_unsure = newest, False
+
+    def _gone(self) -> Disagrees:
+        return Disagrees(
+            f"the manifests of {self._set} are gone from {self._bucket.url}: bring the objects back from their versions"
+            " or a copy of the bucket. A restart of this broker begins the set anew there"
+        )
 
     def commit(self, change: Callable[[Manifest], Manifest]) -> None:
         """Create the manifest that ``change`` makes of the next one; none if it returns that unchanged.
@@ -309,12 +325,14 @@ class SetOwner:
         self.commit(change)
 
     def remove_leftovers(self) -> int:
-        """Remove objects that were taken out of the manifest 24 h ago; returns how many."""
-        self.check()
-        names = self.manifest.due_leftovers(self._clock.now_ms())[:_NAMES_AT_ONCE]
+        """Remove objects that were taken out of the manifest some time ago; returns how many."""
+        names = self.manifest.due_leftovers(self._clock.now_ms())
         if names:
-            self._bucket.delete(names)
-            self.commit(lambda base: base.without_leftovers(names))
+            self.check()
+        for at in range(0, len(names), _NAMES_AT_ONCE):
+            some = names[at : at + _NAMES_AT_ONCE]
+            self._bucket.delete(some)
+            self.commit(partial(Manifest.without_leftovers, names=some))
         return len(names)
 
     def sweep(self) -> int:
@@ -350,11 +368,7 @@ class SetOwner:
     def _compare(self, manifest: Manifest) -> None:
         """Raise Disagrees if the log on this disk is not the one whose segments the bucket has."""
         log, where = self._log, f"{self._bucket.url}, set {self._set}"
-        if manifest.segment_bytes != log.segment_bytes:
-            raise Disagrees(
-                f"{where} has files of {manifest.segment_bytes} bytes, and this broker mappedFileSizeCommitLog="
-                f"{log.segment_bytes}: set it to that, or give this broker another tierPath"
-            )
+        _check_file_size(manifest, log, where)
         if not (manifest.segments or manifest.spans):
             return
         if log.end < manifest.end:
@@ -367,15 +381,8 @@ class SetOwner:
                 f"the log on this disk begins at {log.start}, and {where} ends at {manifest.end}: what was between is"
                 " in neither. To begin anew give this broker another tierPath; the old one can still be restored"
             )
-        last = manifest.segments[-1] if manifest.segments else self._last_of(manifest)
-        if last.start >= log.start and self._crc(last.start, last.end) != last.crc:
-            raise Disagrees(
-                f"bytes {last.start} to {last.end} of the log on this disk are not those in {where}: see broker"
-                " verifyStore; if another log is there, give this broker another tierPath"
-            )
-
-    def _last_of(self, manifest: Manifest) -> Segment:
-        return decode_span(self._bucket.get(manifest.spans[-1].stored.name))[-1]
+        if (last := _last_before(self._bucket, manifest, manifest.end)) is not None:
+            _is_same(last, log, where)
 
     def _tails_agree(self) -> bool:
         tails = self.manifest.tails
@@ -383,13 +390,57 @@ class SetOwner:
             return True
         if tails[0].start != self.next_start() or tails[-1].end > self._log.end:
             return False
-        return all(self._crc(tail.start, tail.end) == tail.stored.crc for tail in tails)
+        return all(_crc(self._log, tail.start, tail.end) == tail.stored.crc for tail in tails)
 
-    def _crc(self, start: int, end: int) -> int:
-        crc = 0
-        for at in range(start, end, _PIECE_BYTES):
-            crc = large_crc32(self._log.read(at, min(_PIECE_BYTES, end - at)), crc)
-        return crc
+
+def is_same_log(bucket: Bucket, broker_set: str, manifest: Manifest, log: LocalLog) -> bool:
+    """Whether the newest file of ``log`` that the bucket has is the one there; False if it has none of the files.
+
+    Raises Disagrees if the file there is another one. Blocks for a second a gigabyte.
+    """
+    where = f"{bucket.url}, set {broker_set}"
+    _check_file_size(manifest, log, where)
+    last = _last_before(bucket, manifest, log.end)
+    return last is not None and _is_same(last, log, where)
+
+
+def _check_file_size(manifest: Manifest, log: LocalLog, where: str) -> None:
+    if manifest.segment_bytes != log.segment_bytes:
+        raise Disagrees(
+            f"{where} has files of {manifest.segment_bytes} bytes, and this broker mappedFileSizeCommitLog="
+            f"{log.segment_bytes}: set it to that, or give this broker another tierPath"
+        )
+
+
+def _last_before(bucket: Bucket, manifest: Manifest, end: int) -> Segment | None:
+    """The newest segment that ends at or before ``end``."""
+    spans = [span.stored.name for span in reversed(manifest.spans) if span.start < end]
+    for some in chain((manifest.segments,), (decode_span(bucket.get(name)) for name in spans)):
+        for segment in reversed(some):
+            if segment.end <= end:
+                return segment
+    return None
+
+
+def _is_same(segment: Segment, log: LocalLog, where: str) -> bool:
+    """Whether ``log`` has the bytes of ``segment``; False if they are not on this disk. Raises Disagrees."""
+    if segment.start < log.start:
+        return False
+    if _crc(log, segment.start, segment.end) == segment.crc:
+        return True
+    if segment.start < log.start or log.end < segment.end:
+        return False  # it was removed meanwhile
+    raise Disagrees(
+        f"bytes {segment.start} to {segment.end} of the log on this disk are not those in {where}: see broker"
+        " verifyStore; if another log is there, give this broker another tierPath"
+    )
+
+
+def _crc(log: LocalLog, start: int, end: int) -> int:
+    crc = 0
+    for at in range(start, end, _PIECE_BYTES):
+        crc = large_crc32(log.read(at, min(_PIECE_BYTES, end - at)), crc)
+    return crc
 
 
 def stored_bytes(bucket: Bucket, manifest: Manifest, spans: dict[str, tuple[int, int]]) -> tuple[int, int]:

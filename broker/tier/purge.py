@@ -18,7 +18,7 @@ from skylark.mqcommon.tier.bucket import Bucket
 from skylark.mqcommon.tier.gather import gather
 from skylark.mqcommon.tier.manifest import Segment
 from skylark.mqcommon.tier.restore import located, read_pieces
-from skylark.mqcommon.tier.segment_index import QueueRow, SegmentIndex
+from skylark.mqcommon.tier.segment_index import QueueRow, SegmentIndex, named
 
 
 def purge(bucket: Bucket, segment: Segment, task: UploadTask) -> Segment | None:
@@ -26,7 +26,8 @@ def purge(bucket: Bucket, segment: Segment, task: UploadTask) -> Segment | None:
 
     ``task``: as for an upload of the segment's file; its ``classes`` and ``crcs`` are not used. Raises BucketError.
     """
-    index = SegmentIndex.decode(bucket.get(segment.index.name))
+    with named(segment.index.name):
+        index = SegmentIndex.decode(bucket.get(segment.index.name))
     rows = [row for row in index.queues() if row.records]
     if not _may_have_some(rows, segment, task.tombstones):
         return None

@@ -53,6 +53,8 @@ MAX_READERS = 10_000
 # The pause after a failure of the bucket, and after further ones.
 LEAST_PAUSE_MS = 1_000
 MOST_PAUSE_MS = 15_000
+# In place of the first offset of a queue of which the bucket has nothing: it is past all offsets.
+NO_FIRST = 1 << 62
 # Damaged objects that are remembered as logged.
 MAX_LOGGED = 1_000
 
@@ -116,6 +118,9 @@ class OlderReads(Part):
         self._lock = threading.Lock()
         # First offsets, of queues that begin later in the store. None of them is too high.
         self._firsts: dict[QueueName, int] = {}
+        # Queues of which the bucket had nothing when its segments ended there. They may be in later segments.
+        self._absent: set[QueueName] = set()
+        self._absent_end = 0
         self._earliest_ms = -1
         # Which classes each segment has: when one goes, first offsets change.
         self._kept: Sequence[tuple[int, int]] = []
@@ -153,7 +158,7 @@ class OlderReads(Part):
         for queues in slices(list(self._store.queues), QUEUES_AT_ONCE):
             for queue in queues:
                 name = queue.topic, queue.queue_id
-                if queue.min_offset and name not in self._firsts and len(found) < MAX_FIRSTS:
+                if queue.min_offset and len(found) < MAX_FIRSTS and self.known_first(*name) is None:
                     found.append(name)
             await trio.lowlevel.checkpoint()
         return found
@@ -184,10 +189,15 @@ class OlderReads(Part):
         self._kept = kept
 
     def _find_first(self, topic: str, queue_id: int) -> int | None:
+        end = self._bucket_end
         bounds = self._view.bounds(topic, queue_id)
         with self._lock:
             if bounds is None:
                 self._firsts.pop((topic, queue_id), None)
+                if self._absent_end != end:
+                    self._absent.clear()
+                    self._absent_end = end
+                self._absent.add((topic, queue_id))
                 return None
             self._firsts[topic, queue_id] = bounds[0]
             return bounds[0]
@@ -199,7 +209,16 @@ class OlderReads(Part):
         return self._earliest_ms
 
     def known_first(self, topic: str, queue_id: int) -> int | None:
-        return self._firsts.get((topic, queue_id))
+        name = topic, queue_id
+        first = self._firsts.get(name)
+        is_absent = first is None and name in self._absent and self._absent_end == self._bucket_end
+        return NO_FIRST if is_absent else first
+
+    @property
+    def _bucket_end(self) -> int:
+        """Where the segments end, as far as known."""
+        manifest = self._view.manifest
+        return manifest.end if manifest else 0
 
     @property
     def problem(self) -> str:

@@ -25,8 +25,9 @@ class UploadTask:
     """One file of the log: ``size`` bytes from the physical offset ``start`` on.
 
     ``epoch``: of the owner. ``unique``: random text. ``classes``: the retention class of each topic that has another
-    one than 0. ``before``: the index of the segment before. ``tombstones``: topic -> physical offset. ``kept_from``:
-    where the bucket begins. ``crcs``: CRC-32 of each block of ``block_bytes``, -1 if the block is not sealed.
+    one than 0. ``before``: the index of the segment before. ``tombstones``: topic -> physical offset. ``crcs``:
+    CRC-32 of each block of ``block_bytes``, -1 if the block is not sealed.
+    ``takes_damage``: upload as they are what is no sound message in blocks that are not sealed.
     """
 
     broker_set: str
@@ -37,9 +38,9 @@ class UploadTask:
     classes: Mapping[str, int]
     before: StoredObject | None
     tombstones: Mapping[str, int]
-    kept_from: int
     block_bytes: int
     crcs: Sequence[int]
+    takes_damage: bool = False
 
 
 class Uploader(Protocol):
@@ -67,9 +68,9 @@ def task_to_wire(task: UploadTask) -> list[Any]:
         dict(task.classes),
         None if before is None else [before.name, before.size, before.crc],
         dict(task.tombstones),
-        task.kept_from,
         task.block_bytes,
         list(task.crcs),
+        task.takes_damage,
     ]
 
 

@@ -22,13 +22,20 @@ from skylark.broker.replication.role import Role, RoleMachine
 from skylark.broker.store.retention import HOUR_MS
 from skylark.broker.store.store import MessageStore
 from skylark.broker.store.sums.block_sums import BLOCK_BYTES
-from skylark.broker.tier.owner import Disagrees, SetOwner, stored_bytes
+from skylark.broker.tier.owner import Disagrees, SetOwner, is_same_log, stored_bytes
 from skylark.broker.tier.tasks import DamagedFile, Uploader, UploadTask
 from skylark.mqcommon.clock import Clock
 from skylark.mqcommon.errors import RequestRefused
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.signal import Signal
-from skylark.mqcommon.tier.bucket import Bucket, BucketError, BucketRefused
+from skylark.mqcommon.tier.bucket import (
+    Bucket,
+    BucketAway,
+    BucketError,
+    BucketRefused,
+    DamagedObject,
+    NoSuchObject,
+)
 from skylark.mqcommon.tier.manifest import Manifest, Segment, Span
 from skylark.mqcommon.tier.manifests import Deposed
 from skylark.mqcommon.tier.opening import probe
@@ -43,9 +50,13 @@ T = TypeVar("T")
 LOOK_S, FOLLOW_S = 1.0, 30.0
 # The pause after a failure: the first, and the longest.
 FIRST_RETRY_S, MAX_RETRY_S = 1.0, 60.0
+# The pause when the log is not the one in the bucket: to compare them takes a second for a gigabyte.
+COMPARE_AGAIN_S = 600.0
+# A failure that an administrator has to end is logged again after this time, and at once when it is another one.
+_LOG_AGAIN_MS = 600_000
 # After this time without a file to upload the uploader rests.
 REST_MS = 30_000
-_RETENTION_MS, _SWEEP_MS = HOUR_MS, 7 * 24 * HOUR_MS
+_RETENTION_MS, _LEFTOVERS_MS, _SWEEP_MS = HOUR_MS, 60_000, 7 * 24 * HOUR_MS
 
 
 class TierView(Protocol):
@@ -76,7 +87,7 @@ class TierSources:
     whether this broker is the master, and no other one was elected. ``term``: of the election; None where nobody is
     elected. ``classes``: the retention classes of topics that have another one than 0. ``deletions``: deleted topics,
     with the end of the log at that time. ``metadata`` makes copies of topics, groups and offsets. ``suspect`` is told
-    which blocks of the log are damaged.
+    which blocks of the log are damaged. ``is_following``: whether this broker copies a master's log.
     """
 
     limit: Callable[[], int]
@@ -86,6 +97,7 @@ class TierSources:
     deletions: Callable[[], Mapping[str, int]]
     metadata: MetadataSource
     suspect: Callable[[Sequence[int]], None]
+    is_following: Callable[[], bool]
 
 
 class StoreLog:
@@ -155,19 +167,28 @@ class Tier(Part):
         # A segment whose objects are in the bucket, and that no manifest lists yet.
         self._pending: Segment | None = None
         self._noted: Mapping[str, int] = {}
+        # Where a file begins whose damage other brokers were asked to mend. What they cannot mend is uploaded as it is:
+        # without a sum nobody knows how it was.
+        self._doubted = -1
         # The next claim begins a new generation.
         self._takes_over = False
         # Segments from this offset on are not purged yet; None: no purge was asked for.
         self._purge_at: int | None = None
         # When what is due next, by the monotonic clock.
-        self._tail_ms = self._retention_ms = self._sweep_ms = self._rest_ms = 0
+        self._tail_ms = self._copy_ms = self._retention_ms = self._leftovers_ms = self._sweep_ms = self._rest_ms = 0
         # --- failures
         self._problem = ""
         self._problem_ms = 0
         self._tries = 0
-        # Nothing is tried before this time; with `_is_stopped` not before the role changes.
+        # Nothing is tried before this time; with `_is_stopped` not before the role or the term changes.
         self._retry_ms = 0
         self._is_stopped = False
+        # The term in which this broker was stopped.
+        self._stopped_term: int | None = None
+        # Whether a file of this log was compared with the bucket since the role changed.
+        self._is_compared = False
+        self._logged: type[Exception] | None = None
+        self._logged_ms = 0
         # --- for the status
         self._uploads = self._upload_messages = self._upload_bytes = self._upload_ms = self._metadata_ms = 0
         self._spans: dict[str, tuple[int, int]] = {}
@@ -197,7 +218,7 @@ class Tier(Part):
 
     def _role_changed(self, before: Role, now: Role) -> None:
         if before.is_master != now.is_master:
-            self._is_stopped = False
+            self._is_stopped = self._is_compared = False
             self._owner = self._pending = self._purge_at = None
             self._retry_ms = 0
             self._step_scope.cancel()
@@ -210,26 +231,35 @@ class Tier(Part):
         try:
             wait_s = await self._step()
         except Deposed as error:
-            self._stopped()
-            if self._sources.term() is None:
+            self._owner = self._pending = None
+            self._is_stopped, self._stopped_term = True, self._sources.term()
+            if self._stopped_term is None:
                 text = f"{error}: two brokers that are both the master called {self.broker_set}: stop one, restart this"
-                self._failed(text, logging.ERROR)
+                self._failed(error, text, logging.ERROR)
             else:
-                self._failed(str(error), logging.WARNING)
+                self._failed(error, str(error), logging.WARNING)
             return FOLLOW_S
         except Disagrees as error:
-            self._stopped()
+            self._owner = self._pending = None
             self.uploaded_to = 0  # nothing is removed
-            self._failed(str(error), logging.ERROR)
-            return FOLLOW_S
+            self._failed(error, str(error), logging.ERROR)
+            self._retry_in(COMPARE_AGAIN_S)
+            return COMPARE_AGAIN_S
         except (DamagedFile, OSError, BucketRefused) as error:
+            text = str(error)
             if isinstance(error, DamagedFile):
                 self._sources.suspect(error.blocks)
-            self._failed(str(error), logging.ERROR)
+                if (owner := self._owner) is not None:
+                    self._doubted = owner.next_start()
+                text += ". Other brokers of the set mend it; without them run broker verifyStore --repair"
+            self._failed(error, text, logging.ERROR)
             self._retry_in(MAX_RETRY_S)
             return MAX_RETRY_S
         except BucketError as error:
-            self._failed(str(error), logging.WARNING)
+            text = str(error)
+            if isinstance(error, NoSuchObject):
+                text += f" is not in {self.bucket.url}: bring it back from a version or a copy; see mqadmin tierVerify"
+            self._failed(error, text, logging.WARNING if isinstance(error, BucketAway) else logging.ERROR)
             self._tries += 1
             pause_s: float = min(FIRST_RETRY_S * 2.0 ** (self._tries - 1), MAX_RETRY_S) * random.uniform(0.5, 1)
             self._retry_in(pause_s)
@@ -244,16 +274,27 @@ class Tier(Part):
             await self._follow()
             return FOLLOW_S
         if self._is_stopped:
-            return FOLLOW_S
-        if self._owner is None:
+            if self._sources.term() == self._stopped_term:
+                return FOLLOW_S
+            self._is_stopped = False  # elected again, without a change of the role
+        owner = self._owner
+        if owner is None:
             await self._claim()
             return 0.0
-        if await self._upload_next(self._owner):
-            return 0.0
-        await self._do_due(self._owner)
-        if await self._purge_next(self._owner):
-            return 0.0
-        return LOOK_S
+        if self._problem:
+            # What has failed may have failed because another owner is there, or the bucket was emptied.
+            await self._call(owner.check)
+        try:
+            has_more = await self._upload_next(owner)
+        except DamagedFile:
+            # The metadata is needed for a restore all the same.
+            await self._do_due(owner)
+            raise
+        if self._sources.may_write():
+            # Also between two of many files that wait: to upload them may take hours.
+            await self._do_due(owner)
+            has_more = has_more or await self._purge_next(owner)
+        return 0.0 if has_more else LOOK_S
 
     async def _call(self, function: Callable[..., T], *args: Any) -> T:
         result: T = await self._run_sync(function, *args)
@@ -261,16 +302,16 @@ class Tier(Part):
 
     # --- failures
 
-    def _stopped(self) -> None:
-        self._owner = self._pending = None
-        self._is_stopped = True
-
-    def _failed(self, text: str, level: int) -> None:
+    def _failed(self, error: Exception, text: str, level: int) -> None:
+        now_ms = self._clock.monotonic_ms()
         if not self._problem:
             self._problem_ms = self._clock.now_ms()
-        if not self._problem or (level > logging.WARNING and text != self._problem):
+            self._logged = None
+        is_other = self._logged is None or (level > logging.WARNING and type(error) is not self._logged)
+        if is_other or (level > logging.WARNING and now_ms - self._logged_ms >= _LOG_AGAIN_MS):
             what = "nothing is uploaded" if self._role.now.is_master else "the bucket is not read"
             logger.log(level, "tier: %s, and no file that is not in the bucket leaves this disk: %s", what, text)
+            self._logged, self._logged_ms = type(error), now_ms
         self._problem = text
 
     def _retry_in(self, seconds: float) -> None:
@@ -303,8 +344,17 @@ class Tier(Part):
 
     async def _follow(self) -> None:
         manifest = await self._call(self._view.refresh)
-        if manifest is not None:
-            await self._take(manifest)
+        if manifest is None:
+            self.uploaded_to = 0
+            return
+        if not self._is_compared:
+            # A bucket of another set with this name would have files removed that it does not have.
+            self._is_compared = await self._call(is_same_log, self.bucket, self.broker_set, manifest, self._log)
+        await self._take(manifest)
+        restored = self._store.restored
+        if restored.manifest and manifest.number > restored.manifest[0] and self._sources.is_following():
+            # The set has an owner, whose log is copied here: its terms go on.
+            await self._call(restored.forget)
 
     async def _take(self, manifest: Manifest) -> None:
         """``manifest`` is the newest one, and was read from the bucket."""
@@ -312,6 +362,7 @@ class Tier(Part):
         if manifest.segments or manifest.spans:
             self.uploaded_to = max(self.uploaded_to, manifest.end)
         self._in_bucket = await self._call(stored_bytes, self.bucket, manifest, self._spans)
+        self._spans = {span.stored.name: self._spans[span.stored.name] for span in manifest.spans}
 
     # --- the owner
 
@@ -321,13 +372,14 @@ class Tier(Part):
             self._is_probed = True
         owner = SetOwner(self.bucket, self.broker_set, self._log, self._clock)
         restored = self._store.restored
-        await self._call(owner.claim, self._sources.term(), restored.manifest, self._takes_over)
+        is_known = self.manifest is not None
+        await self._call(owner.claim, self._sources.term(), restored.manifest, self._takes_over, is_known)
         self._takes_over = False
         if restored.manifest is not None:
             await self._call(restored.forget)
         self._owner, self._noted = owner, {}
         now_ms = self._clock.monotonic_ms()
-        self._tail_ms = self._retention_ms = now_ms
+        self._tail_ms = self._copy_ms = self._retention_ms = now_ms
         self._sweep_ms = now_ms + 24 * HOUR_MS
         await self._took(owner)
         logger.info(
@@ -377,7 +429,14 @@ class Tier(Part):
             return False
         task = self._task(owner, segment.start, segment.end - segment.start)
         task = replace(task, before=None if before is None else before.index, crcs=())
-        made = await self._uploader.purge(segment, task)
+        made = None
+        try:
+            made = await self._uploader.purge(segment, task)
+        except (DamagedObject, NoSuchObject) as error:
+            logger.error(
+                "tier: deleted topics stay in %s: %s. Run mqadmin tierVerify --full, and tierPurge again afterwards",
+                segment.folder, error,
+            )  # fmt: skip
         self._rest_ms = self._clock.monotonic_ms() + REST_MS
         if made is not None and self._sources.may_write():
             await self._call(owner.replace_segment, segment, made)
@@ -399,9 +458,9 @@ class Tier(Part):
             self._sources.classes(),
             manifest.segments[-1].index if manifest.segments else None,
             tombstones | dict(self._sources.deletions()),
-            manifest.start,
             BLOCK_BYTES,
             [-1 if each is None else each.crc for each in known],
+            start == self._doubted,
         )
 
     async def _do_due(self, owner: SetOwner) -> None:
@@ -411,21 +470,28 @@ class Tier(Part):
         if deletions != self._noted:
             await self._call(owner.note_deletions, deletions)
             self._noted = deletions
+        # A full file that waits is uploaded whole.
+        is_open = limit < owner.next_start() + self._log.segment_bytes
         is_due = now_ms >= self._tail_ms
-        if is_due or limit - owner.tail_to() >= options.tier_tail_bytes:
+        if is_open and (is_due or limit - owner.tail_to() >= options.tier_tail_bytes):
             await self._call(owner.put_tail, limit, options.tier_tail_bytes)
-        if is_due:
+            if is_due:
+                self._tail_ms = now_ms + options.tier_tail_interval_ms
+        if now_ms >= self._copy_ms:
             if (copy := await self._sources.metadata.make()) is not None:
                 await self._call(owner.put_metadata, copy)
                 self._sources.metadata.stored()
                 self._metadata_ms = self._clock.now_ms()
-            self._tail_ms = now_ms + options.tier_tail_interval_ms
+            self._copy_ms = now_ms + options.tier_tail_interval_ms
         if now_ms >= self._retention_ms:
             await self._call(owner.expire, options.tier_reserved_time_hours)
+            self._retention_ms = now_ms + _RETENTION_MS
+            self._leftovers_ms = now_ms
+        if now_ms >= self._leftovers_ms:
             removed = await self._call(owner.remove_leftovers)
             if removed:
                 logger.info("tier: %d objects that have expired or were replaced are removed", removed)
-            self._retention_ms = now_ms + _RETENTION_MS
+            self._leftovers_ms = now_ms + _LEFTOVERS_MS
         if now_ms >= self._sweep_ms:
             orphans = await self._call(owner.sweep)
             if orphans:

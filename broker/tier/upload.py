@@ -6,18 +6,19 @@ the objects until the caller lists the segment in a manifest. Needs the extra ``
 
 import mmap
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from skylark.broker.tier.tasks import DamagedFile, UploadTask
 from skylark.mqcommon.crc import large_crc32
+from skylark.mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, SIZE_MAGIC
 from skylark.mqcommon.tier.bucket import Bucket, BucketError, DamagedObject, NoSuchObject
 from skylark.mqcommon.tier.file_rows import TooDamaged
 from skylark.mqcommon.tier.gather import Gathered, gather
 from skylark.mqcommon.tier.index_builder import DisorderedQueue, IndexBuilder, QueueRecords, SortedRecords
 from skylark.mqcommon.tier.layout import INDEX, KEYS, class_name, segment_folder
 from skylark.mqcommon.tier.manifest import Segment, StoredObject
-from skylark.mqcommon.tier.segment_index import HEAD_BYTES, IndexHead, QueueTable, SegmentIndex, Stretch
+from skylark.mqcommon.tier.segment_index import HEAD_BYTES, IndexHead, QueueTable, SegmentIndex, Stretch, named
 
 # Queues of which stretches of records are read back. `mqadmin tierVerify --full` reads all bytes.
 _STRETCHES_READ = 16
@@ -28,6 +29,8 @@ def upload(bucket: Bucket, view: bytes | mmap.mmap, task: UploadTask) -> Segment
     unproved = _unproved(view, task)
     try:
         rows = gather(view, task.start, lambda topic: task.classes.get(topic, 0), unproved)
+        if not task.takes_damage and (blocks := _doubtful(view, rows, unproved, task)):
+            raise DamagedFile(f"bytes of the log are no sound messages, the first near offset {blocks[0]}", blocks)
         return upload_rows(bucket, rows, task)
     except (TooDamaged, DisorderedQueue) as error:
         raise DamagedFile(str(error)) from error
@@ -132,11 +135,30 @@ def _unproved(view: bytes | mmap.mmap, task: UploadTask) -> list[tuple[int, int]
     return unproved
 
 
+def _doubtful(
+    view: bytes | mmap.mmap, rows: Gathered, unproved: Sequence[tuple[int, int]], task: UploadTask
+) -> list[int]:
+    """The blocks without a sum in which bytes before the filler are no sound message: another broker may have it."""
+    end = int((rows.physical + rows.sizes).max()) - task.start if len(rows.physical) else 0
+    if end + BLANK_BYTES <= task.size and SIZE_MAGIC.unpack_from(view, end) == (task.size - end, BLANK_MAGIC):
+        most = end
+    else:
+        most = task.size
+    blocks: set[int] = set()
+    for start, data in rows.rest:
+        first, last = start - task.start, min(start - task.start + len(data), most)
+        for low, high in unproved:
+            if max(first, low) < min(last, high):
+                blocks.add(task.start + max(first, low) // task.block_bytes * task.block_bytes)
+    return sorted(blocks)
+
+
 def _builder(bucket: Bucket, rows: Gathered, task: UploadTask) -> IndexBuilder:
     before = None
     if task.before is not None:
-        head = IndexHead.decode(bucket.get_range(task.before.name, 0, HEAD_BYTES))
-        before = QueueTable.decode(head, bucket.get_range(task.before.name, HEAD_BYTES, head.queues_bytes))
+        with named(task.before.name):
+            head = IndexHead.decode(bucket.get_range(task.before.name, 0, HEAD_BYTES))
+            before = QueueTable.decode(head, bucket.get_range(task.before.name, HEAD_BYTES, head.queues_bytes))
     queues = [
         QueueRecords(each.topic, each.queue_id, each.retention_class, each.first, each.end, each.next_offset)
         for each in rows.queues
@@ -150,7 +172,6 @@ def _builder(bucket: Bucket, rows: Gathered, task: UploadTask) -> IndexBuilder:
         queues,
         before=before,
         tombstones=task.tombstones,
-        kept_from=task.kept_from,
     )
 
 

@@ -14,28 +14,25 @@ from skylark.broker.tier.tier import Tier, TierSources
 from skylark.broker.wiring.core import Core
 from skylark.broker.wiring.healing import Healing
 from skylark.broker.wiring.replication import Replicated
-from skylark.broker.wiring.tiered import Tiered
+from skylark.broker.wiring.tiered import CACHE_FILE, Tiered
 from skylark.mqcommon.errors import UserError
-from skylark.mqcommon.extras import needs_extra
 from skylark.mqcommon.tier.layout import set_name
 from skylark.mqcommon.tier.opening import open_bucket
+from skylark.mqcommon.tier.segment_index import MAX_SEGMENT_BYTES
 from skylark.mqcommon.tier.view import TierView
-
-# The file of `tierDiskCacheBytes` in the store.
-CACHE_FILE = "tiercache"
 
 
 def wire_tier(core: Core, replicated: Replicated, healing: Healing, limit: Callable[[], int]) -> Tiered:
     """Make the parts. ``limit``: up to where the log is safe on all members that are in sync.
 
-    Sends no request to the bucket. UserError when a package is missing, or tierPath cannot be read.
+    Sends no request to the bucket. UserError when tierPath cannot be read, or the files of the log are too large.
     """
     options, store, role, clock = core.options, core.store, core.role, core.clock
-    with needs_extra("tierPath", "tier"):
-        import numpy
-        import pyarrow
-
-        assert numpy and pyarrow
+    if options.mapped_file_size_commit_log > MAX_SEGMENT_BYTES:
+        raise UserError(
+            f"tierPath: files of the log may have {MAX_SEGMENT_BYTES} bytes, and mappedFileSizeCommitLog="
+            f"{options.mapped_file_size_commit_log}: a store keeps its files' size, so a new store is needed"
+        )
     timeout_s = options.tier_timeout_ms / 1000
     try:
         bucket = open_bucket(options.tier_path, timeout_s=timeout_s)
@@ -82,6 +79,7 @@ def wire_tier(core: Core, replicated: Replicated, healing: Healing, limit: Calla
             topics.deletions.finished,
             MetadataCopies(core.fs, options, store, core.metadata.journal, core.persister, clock),
             suspect,
+            replicated.is_following,
         ),
     )
     return Tiered(

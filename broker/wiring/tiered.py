@@ -8,6 +8,9 @@ from skylark.broker.metrics.tier import TierFigures, tier_rows
 from skylark.broker.part import Part
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
+#: The file of ``tierDiskCacheBytes`` in the store. A process that is killed leaves it there.
+CACHE_FILE = "tiercache"
+
 
 @lazy_dataclass(frozen=True)
 class Tiered:

@@ -8,6 +8,7 @@ answers, flush the store, send the rest of the log to slaves.
 import logging
 import math
 from collections.abc import Awaitable, Callable, Sequence
+from importlib.util import find_spec
 
 from skylark.broker.admin.access_control import ExplainHandlers, PolicyHandlers, UserHandlers
 from skylark.broker.admin.accounts import AccountHandlers
@@ -86,6 +87,7 @@ from skylark.broker.wiring.tiered import Tiered
 from skylark.broker.writing.send_handlers import SendHandlers
 from skylark.mqcommon.daemons.memory import memory_limit
 from skylark.mqcommon.daemons.open_files import open_files_limit
+from skylark.mqcommon.extras import needs_extra
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.names import REVIVE_GROUP, REVIVE_TOPIC_PREFIX, TIMER_TOPIC
 from skylark.remoting.net.limits import ConnectionBudget, connection_budget
@@ -286,8 +288,11 @@ def wire(
 def _tiered(core: Core, replicated: Replicated, healing: Healing) -> Tiered:
     if not core.options.tier_path:
         return Tiered()
-    # Imported here: most brokers have no tier.
-    from skylark.broker.wiring.tier import wire_tier
+    with needs_extra("tierPath", "tier"):
+        if find_spec("pyarrow") is None:  # for the process that uploads: this one would only lose memory by the import
+            raise ModuleNotFoundError("No module named 'pyarrow'")
+        # Imported here: most brokers have no tier.
+        from skylark.broker.wiring.tier import wire_tier
 
     return wire_tier(core, replicated, healing, lambda: _safe_end(core))
 

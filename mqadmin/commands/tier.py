@@ -13,6 +13,7 @@ from skylark.mqadmin.render import seconds_text
 from skylark.mqadmin.scope import Scope, chosen_addrs
 from skylark.mqadmin.session import Session
 from skylark.mqcommon.errors import BrokerError, RemotingError, SkylarkError, UserError
+from skylark.mqcommon.extras import needs_extra
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
 if TYPE_CHECKING:
@@ -271,7 +272,9 @@ def _verify(session: Session, bucket: "Bucket", name: str, full: bool) -> "Verif
     import trio
 
     from skylark.mqcommon.tier.manifests import ManifestLog
-    from skylark.mqcommon.tier.verify import verify_set
+
+    with needs_extra("mqadmin tierVerify", "tier"):
+        from skylark.mqcommon.tier.verify import verify_set
 
     def progress(objects: int, bytes_: int) -> None:
         verb = "read" if full else "found"
@@ -352,7 +355,8 @@ async def tier_restore(
     again = shlex.join(["mqadmin", "tierRestore", "--tierPath", tier_path, "--set", set, "--to", to, *how])
 
     def restore(bucket: "Bucket") -> "TierRestored":
-        from skylark.broker.commands.tier_restore import restore_set
+        with needs_extra("mqadmin tierRestore", "tier"):
+            from skylark.broker.commands.tier_restore import restore_set
         from skylark.mqcommon.disk.files import OsFiles
 
         def progress(done: int, total: int) -> None:
@@ -421,17 +425,21 @@ async def tier_purge(session: Session, scope: Scope) -> list[TierPurged]:
 async def _until_purged(session: Session, addr: str) -> "TierStatus":
     import trio
 
-    give_up_at = trio.current_time() + AWAY_S
+    give_up_at, was_away = trio.current_time() + AWAY_S, False
     while True:
         try:
             status = await session.admin.tier_status(addr)
         except RemotingError:
+            was_away = True
             if trio.current_time() >= give_up_at:
                 raise
         else:
             give_up_at = trio.current_time() + AWAY_S
             if status.problem:
                 raise UserError(f"{status.problem}; the broker goes on with the purge when it can write again")
+            # A broker that starts again, or loses the set, forgets what it was asked for.
+            if status.role != OWNER or (was_away and not status.purge_left):
+                raise UserError("the broker was away, or has lost the set: ask the master again, by the same command")
             if not status.purge_left:
                 return status
             session.progress(f"{addr}: {status.purge_left:,} files left to purge")

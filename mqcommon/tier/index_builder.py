@@ -64,8 +64,8 @@ class IndexBuilder:
     """Makes the index of the bytes ``start`` to ``end`` of the log.
 
     ``queues``: with rows in ``records``, in the order of the rows. ``before``: the table of the segment before.
-    ``tombstones``: topic -> physical offset: queues with records before that only are not carried on; nor are those
-    with records before ``kept_from`` only, where the bucket begins.
+    ``tombstones``: topic -> physical offset: queues with records before that only are not carried on. All others are,
+    also those whose records retention has removed: a store that is made of the bucket lets them go on where they end.
     Then feed the bytes of each class's object to `feed`, in pieces. An object may have records between those of queues
     that no row is about: they are hidden. Raises DisorderedQueue.
     """
@@ -79,12 +79,11 @@ class IndexBuilder:
         *,
         before: QueueTable | None = None,
         tombstones: Mapping[str, int] | None = None,
-        kept_from: int = 0,
     ) -> None:
         self._start, self._end = start, end
         self._records = records
         self._queues = _in_name_order(queues)
-        carried = _carried(before, tombstones or {}, kept_from)
+        carried = _carried(before, tombstones or {})
         self._sums: dict[int, _Sums] = {}
         by_class: dict[int, list[tuple[int, Columns, Columns]]] = {}
         rows: list[Columns] = []
@@ -209,15 +208,11 @@ def _in_name_order(queues: Sequence[QueueRecords]) -> list[QueueRecords]:
     return sorted(queues, key=lambda queue: (queue.topic, queue.queue_id))
 
 
-def _carried(
-    before: QueueTable | None, tombstones: Mapping[str, int], kept_from: int
-) -> dict[tuple[str, int], QueueRow]:
+def _carried(before: QueueTable | None, tombstones: Mapping[str, int]) -> dict[tuple[str, int], QueueRow]:
     if before is None:
         return {}
     return {
-        (row.topic, row.queue_id): row
-        for row in before.queues()
-        if row.last_physical >= max(kept_from, tombstones.get(row.topic, 0))
+        (row.topic, row.queue_id): row for row in before.queues() if row.last_physical >= tombstones.get(row.topic, 0)
     }
 
 

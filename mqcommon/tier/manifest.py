@@ -14,13 +14,16 @@ from typing import Any, Final
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.tier.bucket import DamagedObject
 from skylark.mqcommon.tier.framed import framed, unframed
+from skylark.mqcommon.tier.layout import TAILS
 
 #: This many of the oldest segments become a span, when a manifest has more.
 SPAN_SEGMENTS: Final = 1_000
 #: An object that no manifest names any more is removed after this time.
 LEFTOVER_MS: Final = 24 * 3600 * 1000
-#: The most leftovers of a manifest: retention goes on when they are removed.
+#: The most leftovers of a manifest: retention goes on when they are removed, and tails go before their time.
 MAX_LEFTOVERS: Final = 4_000
+#: A tail that was replaced stays so long at least: whoever makes a store of the bucket reads the tails last.
+TAIL_LEFTOVER_MS: Final = 3600 * 1000
 #: An epoch is a generation, in 32 bits a term, of a Controller or of DLedger, and the number of the owner in this term
 #: in so many low bits. A generation ends when all members of the set were lost: then terms may begin with 1 again.
 TERM_BITS: Final = 20
@@ -234,8 +237,15 @@ class Manifest:
         return replace(self, segments=tuple(segments), leftovers=self._left(gone))
 
     def due_leftovers(self, now_ms: int) -> list[str]:
-        """The objects to remove now."""
-        return [each.name for each in self.leftovers if each.since_ms + LEFTOVER_MS <= now_ms]
+        """The objects to remove now: those whose time is over, and the oldest tails if there are too many leftovers."""
+        too_many = len(self.leftovers) - MAX_LEFTOVERS
+        names: list[str] = []
+        for each in self.leftovers:
+            age_ms = now_ms - each.since_ms
+            is_surplus = len(names) < too_many and f"/{TAILS}/" in each.name and age_ms >= TAIL_LEFTOVER_MS
+            if age_ms >= LEFTOVER_MS or is_surplus:
+                names.append(each.name)
+        return names
 
     def without_leftovers(self, names: Collection[str]) -> "Manifest":
         """Forget leftovers that have been removed."""

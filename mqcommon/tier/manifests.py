@@ -151,7 +151,9 @@ class ManifestLog:
         if self._seen is not None:
             # From the manifest seen on all exist unless there are so many that the next multiple exists too.
             number = self._seen.number
-            if not self._exists(number + 1) and not self._exists(_next_multiple(number)):
+            is_newest = not self._exists(number + 1) and not self._exists(_next_multiple(number))
+            # It is gone when somebody has emptied the bucket.
+            if is_newest and self._exists(number):
                 return number
         if not self._exists(0):
             return None

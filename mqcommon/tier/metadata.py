@@ -1,6 +1,7 @@
 """A set's copy of what is beside the log: topics, groups, offsets, users. The object `layout.metadata_name` (pure)."""
 
 from collections.abc import Mapping
+from dataclasses import field
 from typing import Final
 
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
@@ -17,7 +18,8 @@ class MetadataCopy:
 
     ``files``: contents by path within the store's directory, as ``config/metadata.journal.3``. ``mode``: plain,
     Controller or DLedger. The sizes are those of the store's options: bytes of a queue's file, slots and entries of an
-    index file.
+    index file. ``empty_queues``: topic -> queue -> next offset, of queues that have had messages, and have none in the
+    log. Those that were empty before the bucket began are in no segment.
     """
 
     broker_name: str
@@ -31,6 +33,7 @@ class MetadataCopy:
     index_slots: int
     index_capacity: int
     files: Mapping[str, bytes]
+    empty_queues: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
 
 
 def encode_metadata(copy: MetadataCopy) -> bytes:
@@ -47,6 +50,7 @@ def encode_metadata(copy: MetadataCopy) -> bytes:
         copy.index_slots,
         copy.index_capacity,
         dict(copy.files),
+        {topic: dict(queues) for topic, queues in copy.empty_queues.items()},
     ]
     return framed(_MAGIC, _VERSION, rows)
 

@@ -11,7 +11,8 @@ Neighbours: index_builder.py (makes it), keys.py, view.py (reads).
 import struct
 import zlib
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 import cbor2
@@ -25,6 +26,8 @@ Columns = NDArray[Any]
 #: A stretch ends with the record that reaches a multiple of this many bytes of its queue.
 STRETCH_BYTES: Final = 64 * 1024
 HEAD_BYTES: Final = 96
+#: A file of the log has at most so many bytes: places in it have 4 bytes here and in the keys.
+MAX_SEGMENT_BYTES: Final = (1 << 32) - 1
 _MAGIC: Final = b"SKTI"
 _VERSION: Final = 1
 _ZLIB: Final = 1
@@ -377,6 +380,15 @@ class QueueStretches(NamedTuple):
     def at_physical(self, physical: int) -> int:
         """The number of the stretch that has the record at this place of the log, if the queue has that record."""
         return max(int(np.searchsorted(self.rows["physical"], physical - self.start, "right")) - 1, 0)
+
+
+@contextmanager
+def named(name: str) -> Iterator[None]:
+    """Let a DamagedObject of the block say that the object ``name`` is damaged."""
+    try:
+        yield
+    except DamagedObject as error:
+        raise DamagedObject(f"{name}: {error}") from None
 
 
 def _decompressed(data: bytes) -> bytes:

@@ -11,7 +11,7 @@ import threading
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
@@ -23,6 +23,7 @@ from skylark.mqcommon.tier.key_hash import key_hash
 from skylark.mqcommon.tier.keys import Directory, directory_size, page_range, places_of, places_of_more
 from skylark.mqcommon.tier.manifest import Manifest, Segment, decode_span
 from skylark.mqcommon.tier.manifests import ManifestLog
+from skylark.mqcommon.tier.metadata import MetadataCopy, decode_metadata
 from skylark.mqcommon.tier.records import stored_ms, stored_records
 from skylark.mqcommon.tier.segment_index import (
     HEAD_BYTES,
@@ -32,6 +33,7 @@ from skylark.mqcommon.tier.segment_index import (
     QueueStretches,
     QueueTable,
     Stretch,
+    named,
 )
 
 # The first read of an index: enough for the head and the queues of most.
@@ -120,6 +122,11 @@ class TierView:
             return []
         rows = self.table(segments.at(len(segments) - 1)).queues()
         return [(row.topic, row.queue_id) for row in rows if not segments.is_deleted(row)]
+
+    def metadata(self) -> MetadataCopy | None:
+        """The newest copy of topics, groups and offsets; None if there is none."""
+        stored = self._manifest.metadata if self._manifest else None
+        return None if stored is None else decode_metadata(self._bucket.get(stored.name))
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
         """(first offset, next offset) of what the bucket has of a queue; None if it has nothing."""
@@ -230,9 +237,11 @@ class TierView:
         """
         hash_ = key_hash(topic, key.encode())
         segments = self._segments
-        numbers = segments.of_time(begin_ms, end_ms, before)
-        if unique:
-            numbers = _nearest_first(segments, numbers, key, now_ms)
+        made_ms = _made_ms(key, now_ms) if unique else None
+        if made_ms is None:
+            numbers = segments.of_time(begin_ms, end_ms, before)
+        else:
+            numbers = segments.nearest_first(made_ms, begin_ms, end_ms, before)
         found: list[bytes] = []
         looked = 0
         for number in islice(numbers, MAX_SEGMENTS_OF_QUERY):
@@ -319,40 +328,60 @@ class TierView:
         """The number of the first segment in which ``value_of`` the row of this life of the queue is ``least`` or more.
 
         The value never falls from one segment to the next, and is so great in the newest one.
-        ``hint``: where to look first.
+        ``hint``: where to look first. An index that cannot be read is passed by, unless the answer may be its segment:
+        then its error is raised.
         """
+        errors: dict[int, DamagedObject | NoSuchObject] = {}
 
-        def is_at(number: int) -> bool:
-            row = self.table(segments.at(number)).find(newest.topic, newest.queue_id)
+        def is_at(number: int) -> bool | None:
+            if number in errors:
+                return None
+            try:
+                row = self.table(segments.at(number)).find(newest.topic, newest.queue_id)
+            except (DamagedObject, NoSuchObject) as error:
+                errors[number] = error
+                return None
             return row is not None and row.birth >= newest.birth and value_of(row) >= least
 
         low, high = -1, len(segments) - 1
         for near in (hint, hint + 1, hint - 1):
-            if low < near < high:
-                low, high = (low, near) if is_at(near) else (near, high)
+            if low < near < high and (found := is_at(near)) is not None:
+                low, high = (low, near) if found else (near, high)
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (low, middle) if is_at(middle) else (middle, high)
+            for number in chain(range(middle, high), range(middle - 1, low, -1)):
+                if (found := is_at(number)) is not None:
+                    low, high = (low, number) if found else (number, high)
+                    break
+            else:
+                # The offsets of a queue ascend: what `high` begins with, or what follows that, is in none before it.
+                if value_of is _next_offset and self._row(segments, high, newest).first_offset < least:
+                    break
+                raise errors[high - 1]
         return high
 
     def _stretches_of(self, located: Located) -> QueueStretches:
         segment, row = located
         head = self.table(segment).head
-        return self._cache.get(
-            (segment.index.name, row.first_row),
-            lambda: QueueStretches.decode(head, row, self._bucket.get_range(segment.index.name, *head.rows_at(row))),
-            lambda found: 500 + found.rows.nbytes,
-        )
+        name = segment.index.name
+
+        def read() -> QueueStretches:
+            with named(name):
+                return QueueStretches.decode(head, row, self._bucket.get_range(name, *head.rows_at(row)))
+
+        return self._cache.get((name, row.first_row), read, lambda found: 500 + found.rows.nbytes)
 
     def _read_table(self, segment: Segment) -> QueueTable:
         index = segment.index
         data = self._bucket.get_range(index.name, 0, min(index.size, _FIRST_READ_BYTES))
-        head = IndexHead.decode(data)
+        with named(index.name):
+            head = IndexHead.decode(data)
         if (head.start, head.end) != (segment.start, segment.end):
             raise DamagedObject(f"{index.name} is the index of bytes {head.start} to {head.end}")
         if len(data) < head.queues_end:
             data += self._bucket.get_range(index.name, len(data), head.queues_end - len(data))
-        return QueueTable.decode(head, data[HEAD_BYTES : head.queues_end])
+        with named(index.name):
+            return QueueTable.decode(head, data[HEAD_BYTES : head.queues_end])
 
     def _directory(self, segment: Segment) -> Directory:
         name, size = segment.keys.name, segment.keys.size
@@ -396,20 +425,12 @@ def _directory_bytes(directory: Directory) -> int:
     return directory.nbytes
 
 
-def _nearest_first(segments: "_Segments", numbers: Iterator[int], key: str, now_ms: int) -> Iterator[int]:
-    """``numbers``, or those of them near the time that a unique key tells, in the order of their distance from it."""
+def _made_ms(key: str, now_ms: int) -> int | None:
+    """The time that a unique key tells; None if it is no client's."""
     try:
-        made_ms = parse_unique_key(key, now_ms).made_at_ms
+        return parse_unique_key(key, now_ms).made_at_ms
     except ValueError:
-        return numbers
-    middle = bisect_left(range(len(segments)), made_ms, key=lambda number: segments.at(number).last_ms)
-    near = range(middle - MAX_SEGMENTS_OF_QUERY, middle + MAX_SEGMENTS_OF_QUERY + 1)
-
-    def distance(number: int) -> int:
-        segment = segments.at(number)
-        return max(segment.first_ms - made_ms, made_ms - segment.last_ms, 0)
-
-    return iter(sorted([number for number in numbers if number in near], key=distance))
+        return None
 
 
 class _Segments:
@@ -456,10 +477,27 @@ class _Segments:
             if span is not None and (span.first_ms > end_ms or span.last_ms < begin_ms):
                 continue
             for number in reversed(range(first, first + (span.segments if span else len(self._last)))):
-                segment = self.at(number)
-                is_early = before is None or segment.start < before
-                if is_early and segment.first_ms <= end_ms and segment.last_ms >= begin_ms:
+                if _is_of_time(self.at(number), begin_ms, end_ms, before):
                     yield number
+
+    def nearest_first(self, time_ms: int, begin_ms: int, end_ms: int, before: int | None) -> Iterator[int]:
+        """As `of_time`, of the segments around ``time_ms``, in the order of their distance from it.
+
+        One span is read, or two.
+        """
+        span = bisect_left(self._spans, time_ms, key=lambda each: each.last_ms)
+        low, high = self._firsts[span], self._firsts[span + 1] if span < len(self._spans) else len(self)
+        middle = bisect_left(range(high), time_ms, low, key=lambda number: self.at(number).last_ms)
+        first, end = max(middle - MAX_SEGMENTS_OF_QUERY, 0), min(middle + MAX_SEGMENTS_OF_QUERY + 1, len(self))
+
+        def distance(number: int) -> int:
+            segment = self.at(number)
+            return max(segment.first_ms - time_ms, time_ms - segment.last_ms, 0)
+
+        near = [
+            number for number in reversed(range(first, end)) if _is_of_time(self.at(number), begin_ms, end_ms, before)
+        ]
+        return iter(sorted(near, key=distance))
 
     def hides(self, topic: str, physical: int) -> bool:
         """Whether a record at this place belongs to an earlier topic of its name, which was deleted."""
@@ -478,6 +516,11 @@ class _Segments:
         while number < len(self) and all(each != retention_class for each, _ in self.at(number).classes):
             number += 1
         return number
+
+
+def _is_of_time(segment: Segment, begin_ms: int, end_ms: int, before: int | None) -> bool:
+    is_early = before is None or segment.start < before
+    return is_early and segment.first_ms <= end_ms and segment.last_ms >= begin_ms
 
 
 class _Cache:

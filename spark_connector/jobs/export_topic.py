@@ -8,6 +8,7 @@ import json
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 import click
 from pyspark.sql import SparkSession
@@ -24,6 +25,7 @@ from skylark.spark_connector.tier.directory import TierSet, open_tier
 
 #: Segments of the log in one commit, by default: 64 GiB of a broker's messages.
 SEGMENTS = 64
+_GO_ON = "To go on: --option onDataLoss=skip"
 
 
 @dataclass(frozen=True)
@@ -81,57 +83,85 @@ def export(spark: SparkSession, given: dict[str, str], table: Table, segments: i
     with open_tier(options) as tier:
         # Raises if the bucket has nothing of the topic.
         when_back(lambda: tier.topic_queues(options.topics[0]), options.broker_wait_ms)
-        for one in tier.sets_of(options.topics[0]):
+        for one in when_back(lambda: tier.sets_of(options.topics[0]), options.broker_wait_ms):
             yield _export_set(spark, given, options, table, one, segments)
+
+
+class _Part(NamedTuple):
+    """What one commit has of a broker: ``ranges`` of segments up to the one with this number, which ends at ``end``."""
+
+    number: int
+    end: int
+    ranges: Sequence[OffsetRange]
 
 
 def _export_set(
     spark: SparkSession, given: dict[str, str], options: ReadOptions, table: Table, one: TierSet, most: int
 ) -> Exported:
     position = table.position(one.folder)
-    first = _first(one, position, fails=options.when_lost == FAIL)
-    whole = one.whole(options.topics[0])
-    start = end = one.bytes_of(first)[0] if first < len(one) else one.bytes_of(first - 1)[1]
-    messages = 0
-    for low in range(first, len(one), most):
-        high = min(low + most, len(one))
-        ranges = ranges_in(whole, low, high, one)
-        begin, end = one.bytes_of(low)[0], one.bytes_of(high - 1)[1]
-        if ranges:
-            read = {**given, **_limits(ranges, whole), "tierSet": one.name}
-            table.append(spark.read.format("rocketmq").options(**read).load(), one.folder, begin, end)
-            messages += rows_of(ranges)
-        click.echo(f"{one.name}: {high - first} of {len(one) - first} segments, {messages} messages", err=True)
+    first = when_back(lambda: _first(one, options, position), options.broker_wait_ms)
+    start = one.bytes_of(first)[0] if first < len(one) else one.bytes_of(first - 1)[1]
+    parts = when_back(lambda: _parts(one, options.topics[0], first, most), options.broker_wait_ms)
+    messages, known_to = 0, start
+    # A queue that is new in the bucket by now is left for the next run.
+    others = {name: text for name, text in given.items() if name != "topic"}
+    for part in parts:
+        if part.ranges:
+            read = {**others, **_chosen(part.ranges), "tierSet": one.name}
+            table.append(spark.read.format("rocketmq").options(**read).load(), one.folder, known_to, part.end)
+            messages, known_to = messages + rows_of(part.ranges), part.end
+        click.echo(f"{one.name}: {part.number - first} of {len(one) - first} segments, {messages} messages", err=True)
+    end = parts[-1].end if parts else start
+    if known_to < end:
+        table.skip(one.folder, known_to, end)
     return Exported(one.name, start, end, messages)
 
 
-def _first(one: TierSet, position: int | None, *, fails: bool) -> int:
+def _parts(one: TierSet, topic: str, first: int, most: int) -> list[_Part]:
+    """What the commits have, ``most`` segments each, from the segment with the number ``first`` on."""
+    whole = one.whole(topic)
+    ends = [min(low + most, len(one)) for low in range(first, len(one), most)]
+    return [
+        _Part(high, one.bytes_of(high - 1)[1], ranges_in(whole, low, high, one))
+        for low, high in zip([first, *ends], ends, strict=False)
+    ]
+
+
+def _first(one: TierSet, options: ReadOptions, position: int | None) -> int:
     """The number of the first segment that the table lacks."""
     if position is None:
         return 0
     begin, end = one.bytes_of(0)[0], one.bytes_of(len(one) - 1)[1]
+    known = f"the table has broker {one.name} up to byte {position} of its log"
+    fails = options.when_lost == FAIL
     if position < begin and fails:
         raise UserError(
-            f"the table has broker {one.name} up to byte {position} of its log, and the bucket begins at byte {begin}:"
-            " what lies between was removed before it was exported. To go on: --option onDataLoss=skip"
+            f"{known}, and the bucket begins at byte {begin}: what lies between was removed before it was exported."
+            f" {_GO_ON}"
         )
-    if position > end:
+    number = bisect_left(range(len(one)), position, key=lambda number: one.bytes_of(number)[0])
+    if position > end or (number and one.bytes_of(number - 1)[1] != position):
         raise UserError(
-            f"the table has broker {one.name} up to byte {position} of its log, and the bucket ends at byte {end}: it"
-            " is not the bucket from which the table was made"
+            f"{known}, and no segment of the bucket, which ends at byte {end}, ends there: it is not the bucket from"
+            " which the table was made"
         )
-    return bisect_left(range(len(one)), position, key=lambda number: one.bytes_of(number)[0])
+    if fails and number < len(one):
+        for queue, low, *_ in one.whole(options.topics[0]):
+            if (since := one.stored_since(number, queue)) < low:
+                raise UserError(
+                    f"{known}, and retention has removed the messages {since} to {low - 1} of queue {queue.queue_id}"
+                    f" since, before they were exported. {_GO_ON}"
+                )
+    return number
 
 
-def _limits(ranges: Sequence[OffsetRange], whole: Sequence[OffsetRange]) -> dict[str, str]:
-    """The options that limit a read to ``ranges``; queues without a range get an empty one."""
-    found = {one.queue: one for one in ranges}
-    starts, ends = {}, {}
-    for each in whole:
-        one = found.get(each.queue, each._replace(end=each.start))
-        starts[str(one.queue.queue_id)], ends[str(one.queue.queue_id)] = one.start, one.end
-    topic, broker, _ = whole[0].queue
+def _chosen(ranges: Sequence[OffsetRange]) -> dict[str, str]:
+    """The options that limit a read to ``ranges`` of one topic and broker."""
+    topic, broker, _ = ranges[0].queue
+    starts = {str(one.queue.queue_id): one.start for one in ranges}
+    ends = {str(one.queue.queue_id): one.end for one in ranges}
     return {
+        "assign": json.dumps({topic: {broker: [one.queue.queue_id for one in ranges]}}),
         "startingOffsets": json.dumps({topic: {broker: starts}}),
         "endingOffsets": json.dumps({topic: {broker: ends}}),
     }

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
+from py4j.java_gateway import JavaPackage  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 
 from skylark.mqcommon.errors import UserError
@@ -18,6 +19,7 @@ MARK = "skylark"
 #: Spark does not read what begins with an underscore.
 MARKERS = "_skylark"
 _DIGITS = 20
+_START = "start="
 
 
 class Table(Protocol):
@@ -28,6 +30,9 @@ class Table(Protocol):
 
     def append(self, rows: DataFrame, broker: str, start: int, end: int) -> None:
         """Add the messages between two offsets of the broker's log. ``start``: the position, or the first offset."""
+
+    def skip(self, broker: str, start: int, end: int) -> None:
+        """Note that the broker's log has no message of the topic between two offsets; ``start`` as of `append`."""
 
 
 def table_of(spark: SparkSession, kind: str, target: str, topic: str) -> Table:
@@ -58,14 +63,25 @@ class ParquetFiles:
         return max(ends, default=None)
 
     def append(self, rows: DataFrame, broker: str, start: int, end: int) -> None:
-        of_broker = f"broker={broker}"
-        for name in self._names(of_broker):
-            if int(name.partition("=")[2]) >= start:
-                left = self._path(of_broker, name)
-                left.getFileSystem(self._conf).delete(left, True)
-        rows.write.parquet(f"{self._target}/{of_broker}/start={start:0{_DIGITS}}")
+        self._remove_left(broker)
+        rows.write.parquet(f"{self._target}/{_folder(broker)}/{_START}{start:0{_DIGITS}}")
+        self._mark(broker, start, end)
+
+    def skip(self, broker: str, start: int, end: int) -> None:
+        self._remove_left(broker)
+        self._mark(broker, start, end)
+
+    def _mark(self, broker: str, start: int, end: int) -> None:
         marker = self._path(MARKERS, self._topic, broker, f"{start:0{_DIGITS}}-{end:0{_DIGITS}}")
         marker.getFileSystem(self._conf).create(marker, True).close()
+
+    def _remove_left(self, broker: str) -> None:
+        """Remove the folders that are not complete: their rows are written again."""
+        complete = {_START + name.partition("-")[0] for name in self._names(MARKERS, self._topic, broker)}
+        for name in self._names(_folder(broker)):
+            if name.startswith(_START) and name not in complete:
+                left = self._path(_folder(broker), name)
+                left.getFileSystem(self._conf).delete(left, True)
 
     def _names(self, *parts: str) -> list[str]:
         """What a folder has; nothing if it does not exist."""
@@ -80,6 +96,10 @@ class ParquetFiles:
     def _path(self, *parts: str) -> Any:
         jvm: Any = self._spark.sparkContext._jvm
         return jvm.org.apache.hadoop.fs.Path("/".join((self._target, *parts)))
+
+
+def _folder(broker: str) -> str:
+    return f"broker={broker}"
 
 
 class _PropertyTable:
@@ -102,6 +122,10 @@ class _PropertyTable:
         if known is not None and known != kept:
             self._keep(broker, known)
         return known
+
+    def skip(self, broker: str, start: int, end: int) -> None:
+        if self._exists():
+            self._keep(broker, end)
 
     def _key(self, broker: str) -> str:
         return f"{MARK}.{self._topic}.{broker}"
@@ -133,6 +157,16 @@ class DeltaTable(_PropertyTable):
     Delta itself refuses a second commit of the same position (`txnAppId`, `txnVersion`).
     """
 
+    def __init__(self, spark: SparkSession, target: str, topic: str) -> None:
+        super().__init__(spark, target, topic)
+        jvm: Any = spark._jvm
+        self._tables = jvm.io.delta.tables.DeltaTable
+        if isinstance(self._tables, JavaPackage):  # py4j takes a class that is missing for a package
+            raise UserError(
+                "--format delta: this Spark has no Delta Lake: give spark-submit --packages io.delta:delta-spark_2.13:"
+                "VERSION and the two --conf of Delta's quick start"
+            )
+
     def append(self, rows: DataFrame, broker: str, start: int, end: int) -> None:
         key = self._key(broker)
         writer = rows.write.format(DELTA).mode("append").option("userMetadata", json.dumps({key: end}))
@@ -151,8 +185,7 @@ class DeltaTable(_PropertyTable):
     def _exists(self) -> bool:
         if not self._is_path:
             return super()._exists()
-        jvm: Any = self._spark._jvm
-        return bool(jvm.io.delta.tables.DeltaTable.isDeltaTable(self._spark._jsparkSession, self._target))
+        return bool(self._tables.isDeltaTable(self._spark._jsparkSession, self._target))
 
     def _committed(self, broker: str) -> Iterable[int]:
         for row in self._spark.sql(f"DESCRIBE HISTORY {self._name}").select("userMetadata").collect():

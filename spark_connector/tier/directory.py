@@ -5,17 +5,19 @@ again by `TierDirectory.topic_queues`, so the planning of a batch, and each disc
 Neighbours: reader.py (tasks), mqcommon/tier/view.py (finds messages).
 """
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from skylark.mqcommon.errors import UserError
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.mqcommon.names import LMQ_PREFIX, MASTER_ID, is_system_topic
-from skylark.mqcommon.tier.bucket import Bucket
+from skylark.mqcommon.tier.bucket import Bucket, DamagedObject, NoSuchObject
 from skylark.mqcommon.tier.manifest import Segment
 from skylark.mqcommon.tier.opening import open_bucket
 from skylark.mqcommon.tier.records import records_between
@@ -27,6 +29,7 @@ from skylark.sdk.routes import TopicQueues
 from skylark.spark_connector.offsets import OffsetRange
 from skylark.spark_connector.options.read import ReadOptions
 from skylark.spark_connector.reading.planning import QueueDirectory, ask_all
+from skylark.spark_connector.reading.pulling import when_back
 from skylark.spark_connector.tasks import Splitting
 from skylark.spark_connector.tier.cutting import cut, rows_of, segments_of
 
@@ -67,6 +70,8 @@ class TierSet:
         self.view = TierView(bucket, self.folder, INDEX_BYTES)
         self._queues: dict[str, list[int]] = {}
         self._spans: dict[MessageQueue, OffsetSpan] = {}
+        # The segments, by number, whose index is missing or damaged.
+        self._unreadable: set[int] = set()
 
     def refresh(self) -> bool:
         """Read the newest manifest; whether there is one."""
@@ -77,7 +82,7 @@ class TierSet:
             # Light queues have no records of their own.
             if not topic.startswith(LMQ_PREFIX):
                 queues.setdefault(topic, []).append(queue_id)
-        self._queues, self._spans = queues, {}
+        self._queues, self._spans, self._unreadable = queues, {}, set()
         return True
 
     def topics(self) -> list[str]:
@@ -93,10 +98,14 @@ class TierSet:
         """The first and the next offset of a queue; an empty span if the bucket has nothing of it."""
         found = self._spans.get(queue)
         if found is None:
-            bounds = self.view.bounds(queue.topic, queue.queue_id)
             newest = self._row(len(self) - 1, queue) if len(self) else None
             # Retention may have removed all: the queue goes on where it was.
             end = newest.next_offset if newest is not None else 0
+            try:
+                bounds = self.view.bounds(queue.topic, queue.queue_id)
+            except (DamagedObject, NoSuchObject):
+                # Which messages an old index has is not known. The tasks report those that they do not find.
+                bounds = 0, end
             found = self._spans[queue] = OffsetSpan(*(bounds or (end, end)))
         return found
 
@@ -112,10 +121,32 @@ class TierSet:
 
     def offset_at(self, segment: int, queue: MessageQueue) -> int:
         """The offset of the first message in this segment or a later one."""
-        row = self._row(segment, queue)
         newest = self._row(len(self) - 1, queue)
+        for number in range(segment, -1, -1):
+            if number in self._unreadable:
+                continue
+            try:
+                row = self._row(number, queue)
+            except (DamagedObject, NoSuchObject):
+                # Where the segment before it ends, this one begins. The task that reads it reports the loss.
+                self._unreadable.add(number)
+                continue
+            if row is None or newest is None or row.birth != newest.birth:
+                break
+            return row.first_offset if number == segment else row.next_offset
         # Without a row, or with one of an earlier topic of this name, the queue begins later.
-        return row.first_offset if row is not None and newest is not None and row.birth == newest.birth else 0
+        return 0
+
+    def stored_since(self, segment: int, queue: MessageQueue) -> int:
+        """The offset of the first message that was stored in this segment or a later one; it may be removed by now."""
+        newest = self._row(len(self) - 1, queue)
+        if newest is None:
+            return 0
+        born = self.view.segment_at(newest.birth)
+        if born is None or born.start <= self.view.segment(segment).start:
+            return self.offset_at(segment, queue)
+        row = self.view.table(born).find(queue.topic, queue.queue_id)
+        return row.first_offset if row is not None else 0
 
     def _row(self, segment: int, queue: MessageQueue) -> QueueRow | None:
         return self.view.table(self.view.segment(segment)).find(queue.topic, queue.queue_id)
@@ -140,6 +171,7 @@ class TierDirectory(QueueDirectory):
         self._bucket = bucket
         self._options = options
         self._now = now
+        self._refreshing = threading.Lock()
         self._refreshed_s: float | None = None
         self._sets: Mapping[str, TierSet] = {}
 
@@ -195,18 +227,26 @@ class TierDirectory(QueueDirectory):
     ) -> Messages:
         """A few messages, for a sample; tasks read otherwise. Waits for none."""
         span = self._span(mq)
+        try:
+            data, next_offset = self._some(mq, max(offset, span.start), max_count)
+        except (DamagedObject, NoSuchObject):
+            # Reading needs no sample. The task that reads these messages reports the loss.
+            data, next_offset = b"", offset
+        return Messages(data, next_offset, *span)
+
+    def _some(self, mq: MessageQueue, offset: int, max_count: int) -> tuple[bytes, int]:
+        """A few records from ``offset`` on, and the offset that follows them."""
         view = self._set(mq.broker_name).view
-        located = view.locate(mq.topic, mq.queue_id, max(offset, span.start)) if offset < span.end else None
+        located = view.locate(mq.topic, mq.queue_id, offset)
         if located is None:
-            return Messages(b"", offset, *span)
+            return b"", offset
         first = max(offset, located.row.first_offset)
         end = min(first + max_count, located.row.next_offset)
-        some = view.stretches(located, first, end)[:1]
         data, next_offset = [], first
-        for record, found in records_between(view.read(located, some), first, end):
+        for record, found in records_between(view.read(located, view.stretches(located, first, end)[:1]), first, end):
             data.append(found)
             next_offset = record.queue_offset + record.messages
-        return Messages(b"".join(data), next_offset, *span)
+        return b"".join(data), next_offset
 
     def pull_bytes_of_queues(
         self,
@@ -231,8 +271,12 @@ class TierDirectory(QueueDirectory):
         return [one for one in self._sets.values() if one.whole(topic)]
 
     def size_of(self, mq: MessageQueue, offset: int) -> float:
-        """The mean stored size of the queue's messages in the segment with ``offset``; 0 when it is missing."""
-        located = self._set(mq.broker_name).view.locate(mq.topic, mq.queue_id, offset)
+        """The mean stored size of the queue's messages in the segment with ``offset``; 0 when that cannot be read."""
+        view = self._set(mq.broker_name).view
+        try:
+            located = when_back(lambda: view.locate(mq.topic, mq.queue_id, offset), self._options.broker_wait_ms)
+        except (DamagedObject, NoSuchObject):
+            located = None
         return 0 if located is None else located.row.size / (located.row.next_offset - located.row.first_offset)
 
     def tasks(self, ranges: Sequence[OffsetRange], count: int, splitting: Splitting) -> list[TierTask]:
@@ -248,7 +292,9 @@ class TierDirectory(QueueDirectory):
             own = [each for each in ranges if each.queue.broker_name == name]
             share = max(round(count * rows_of(own) / rows), 1) if own else 0
             least = -(-splitting.min_partitions * rows_of(own) // rows) if own else 0
-            found += one.tasks(own, share, replace(splitting, min_partitions=least)) if own else []
+            if own:
+                wanted = replace(splitting, min_partitions=least)
+                found += when_back(partial(one.tasks, own, share, wanted), self._options.broker_wait_ms)
         return found
 
     def _set(self, broker_name: str) -> TierSet:
@@ -260,10 +306,11 @@ class TierDirectory(QueueDirectory):
     def _refresh(self) -> None:
         """Read the newest manifests, unless that was done a moment ago."""
         interval_s = min(self._options.discovery_interval_ms / 1000, 1)
-        if self._refreshed_s is not None and self._now() - self._refreshed_s < interval_s:
-            return
-        self._sets = self._found_sets()
-        self._refreshed_s = self._now()
+        with self._refreshing:  # planning asks for several topics at once
+            if self._refreshed_s is not None and self._now() - self._refreshed_s < interval_s:
+                return
+            self._sets = self._found_sets()
+            self._refreshed_s = self._now()
 
     def _found_sets(self) -> dict[str, TierSet]:
         wanted = self._options.tier_sets

@@ -20,6 +20,7 @@ from skylark.spark_connector.offsets import LostRange, OffsetRange
 from skylark.spark_connector.reading.batch_reader import Piece
 from skylark.spark_connector.reading.pulling import Buffer, when_back
 
+_REMOVED = "the bucket does not have them"
 #: The most bytes of one request, unless one stretch has more.
 FETCH_BYTES = 4 * 1024 * 1024
 #: Requests at the same time, in one task.
@@ -78,17 +79,18 @@ def fetches(
     """The requests that read ``ranges``; each queue's messages in their order."""
     # A task may have several ranges of a queue.
     reached = [one.start for one in ranges]
-    reason = "the bucket does not have them"
+    # Of each range: why what comes next may be missing.
+    reasons = [_REMOVED] * len(ranges)
 
     def skip(number: int, wanted: OffsetRange) -> None:
         if reached[number] < wanted.start:
-            on_lost(LostRange(wanted.queue, reached[number], wanted.start, reason))
-        reached[number] = wanted.end
+            on_lost(LostRange(wanted.queue, reached[number], wanted.start, reasons[number]))
+        reached[number], reasons[number] = wanted.end, _REMOVED
 
     for segment in segments:
         found: list[StoredRun] = []
         if segment.problem:
-            reason = f"the bucket does not have them, or not their index: {segment.problem}"
+            reasons = [f"the bucket does not have them, or not their index: {segment.problem}"] * len(ranges)
         for number, one in enumerate(ranges):
             for each in segment.runs(one._replace(start=reached[number])):
                 skip(number, each.run.wanted)

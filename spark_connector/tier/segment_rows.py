@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.mqcommon.tier.bucket import Bucket
 from skylark.mqcommon.tier.manifest import Segment
-from skylark.mqcommon.tier.segment_index import QueueRow, QueueStretches, QueueTable
+from skylark.mqcommon.tier.segment_index import QueueRow, QueueStretches, QueueTable, named
 from skylark.spark_connector.offsets import OffsetRange
 from skylark.spark_connector.tier.fetching import FETCH_BYTES, Run, Stored, StoredRun
 
@@ -77,8 +77,9 @@ def _stretches(
                 break
             end, count = at + size, count + 1
         data = bucket.get_range(segment.index.name, start, end - start)
-        for row in waiting[:count]:
-            at, size = head.rows_at(row)
-            found[row.first_row] = QueueStretches.decode(head, row, data[at - start : at - start + size])
+        with named(segment.index.name):
+            for row in waiting[:count]:
+                at, size = head.rows_at(row)
+                found[row.first_row] = QueueStretches.decode(head, row, data[at - start : at - start + size])
         del waiting[:count]
     return found

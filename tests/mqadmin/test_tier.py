@@ -4,12 +4,19 @@ import json
 import shutil
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import cast
 
+import pytest
 import trio
+import trio.testing
 from click.testing import CliRunner, Result
 
 from skylark import Admin, Message, MessageQueue, Producer, PullConsumer
 from skylark.mqadmin.cli import mqadmin
+from skylark.mqadmin.commands.tier import _until_purged
+from skylark.mqadmin.session import Session
+from skylark.mqcommon.errors import RemotingError, UserError
+from skylark.remoting.protocol.requests.tier import FOLLOWER, OWNER, STOPPED, TierStatus
 from tests.support.in_process import servers
 from tests.support.waiting import until
 
@@ -94,3 +101,39 @@ async def test_a_broker_whose_disk_is_gone_comes_back_from_its_bucket(tmp_path: 
     assert (await run("tierVerify", "--tierPath", url)).exit_code == 0
     damaged = await run("tierVerify", "--tierPath", url, "--full")
     assert damaged.exit_code == 1 and f"{name.parent.name}/0.log: its bytes are not those that were" in damaged.stdout
+
+
+@pytest.mark.parametrize(
+    ("answers", "is_done"),
+    [
+        ([TierStatus(OWNER, purge_left=2), TierStatus(OWNER, leftovers=4)], True),
+        ([TierStatus(OWNER, purge_left=2), TierStatus(FOLLOWER)], False),
+        ([TierStatus(OWNER, purge_left=2), RemotingError("closed"), TierStatus(OWNER)], False),
+        ([RemotingError("closed"), TierStatus(OWNER, purge_left=2), TierStatus(STOPPED, problem="no right")], False),
+    ],
+)
+async def test_a_purge_that_a_broker_has_forgotten_does_not_count_as_done(
+    answers: list[TierStatus | RemotingError], is_done: bool, autojump_clock: trio.testing.MockClock
+) -> None:
+    class Asked:
+        """A session, and the admin of it."""
+
+        def progress(self, text: str) -> None:
+            assert text == "a:1: 2 files left to purge"
+
+        async def tier_status(self, addr: str) -> TierStatus:
+            answer = left.pop(0)
+            if isinstance(answer, RemotingError):
+                raise answer
+            return answer
+
+        @property
+        def admin(self) -> "Asked":
+            return self
+
+    left, session = answers.copy(), cast(Session, Asked())
+    if is_done:
+        assert (await _until_purged(session, "a:1")).leftovers == 4
+    else:
+        with pytest.raises(UserError, match=r"by the same command|no right"):
+            await _until_purged(session, "a:1")

@@ -40,8 +40,13 @@ def test_a_topic_in_a_bucket_becomes_parquet(
     add(broker(url), 0)
     target, given = str(tmp_path / "table"), {"tierPath": url, "topic": "t", "maxTasks": "1"}
     table = tables.table_of(spark, "parquet", target, "t")
+    # A run that was killed has left it, when the bucket began elsewhere.
+    left = tmp_path / "table" / "broker=broker-a" / f"start={77:020}"
+    left.mkdir(parents=True)
+    (left / "half.parquet").write_bytes(b"PAR1")
     (found,) = export_topic.export(spark, given, table, 64)
     assert found.messages == 40
+    assert not left.exists()
     rows = pq.read_table(target).to_pylist()
     assert sorted((row["queueId"], row["queueOffset"]) for row in rows) == [(n // 20, n % 20) for n in range(40)]
     assert table.position("broker-a") == found.end > 0

@@ -80,6 +80,7 @@ class InlineTier:
         self.deletions: dict[str, int] = {}
         self.suspects: list[int] = []
         self.copies = Copies()
+        self.is_following = False
         #: Where the log is safe; by default where it is flushed.
         self.limit: Callable[[], int] = lambda: store.safe_end
         self.uploader = InlineUploader(bucket, fs)
@@ -102,6 +103,7 @@ class InlineTier:
                 lambda: self.deletions,
                 self.copies,
                 self.suspects.extend,
+                lambda: self.is_following,
             ),
             run_sync,
         )

@@ -20,6 +20,6 @@ def upload_store(bucket: Bucket, directory: Path, broker_set: str, *, also_last:
         before = manifest.segments[-1].index if manifest.segments else None
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             size, epoch = len(data), manifest.epoch
-            task = UploadTask(broker_set, int(path.name), size, epoch, f"{number}", {}, before, {}, 0, size, [-1])
+            task = UploadTask(broker_set, int(path.name), size, epoch, f"{number}", {}, before, {}, size, [-1])
             manifest = manifest.successor(number + 2).with_segment(upload(bucket, data, task))
         log.append(manifest)

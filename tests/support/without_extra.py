@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import packages_distributions
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import click
@@ -24,6 +24,8 @@ from scripts.daemons import ROOT
 from scripts.demo.flights import flight_messages
 from skylark import MessageQueue, Producer, PullConsumer, PushConsumer
 from skylark.broker.cli import main as broker
+from skylark.broker.wiring.wiring import _tiered
+from skylark.mqadmin.cli import mqadmin
 from skylark.mqcommon.metrics.options import HealthOptions, MetricsOptions
 from skylark.mqcommon.tier.opening import open_bucket
 from skylark.mqcommon.yaml_documents import parse_yaml
@@ -66,6 +68,12 @@ def metrics(how: str) -> Callable[[], None]:
     return lambda: trio.run(Exporter(options, [], unused, health(HealthOptions()), unused).run)
 
 
+def a_tier() -> None:
+    unused: Any = None
+    core: Any = SimpleNamespace(options=SimpleNamespace(tier_path="file:///x"))
+    _tiered(core, unused, unused)
+
+
 async def arrow_stream() -> None:
     async with PullConsumer(ADDRESS, start_timeout_ms=None) as consumer:
         consumer.arrow(MessageQueue("t", "b", 0), 0)
@@ -104,7 +112,11 @@ FEATURES: Mapping[str, Mapping[str, Callable[[], object]]] = MappingProxyType(
             ),
         },
         "console": {"mqconsole": command(mqconsole, "-n", ADDRESS)},
-        "tier": {"bucket": lambda: open_bucket("s3://bucket", timeout_s=1)},
+        "tier": {
+            "bucket": lambda: open_bucket("s3://bucket", timeout_s=1),
+            "tierPath": a_tier,
+            "tierRestore": command(mqadmin, "tierRestore", "--tierPath", "file:///x", "--set", "b", "--to", "/x/store"),
+        },
         "health": {"pages": lambda: trio.run(health(HealthOptions(health_port=0)).run)},
         "metrics": {"pages": metrics("PROM"), "push": metrics("OTLP_GRPC")},
     }

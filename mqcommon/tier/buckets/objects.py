@@ -336,7 +336,7 @@ def _error_of(error: Exception, doing: str, name: str, what: str) -> BucketError
     if _NO_BUCKET.search(text):
         return BucketRefused(f"{told}: there is no such bucket: create it, or correct the URL")
     if isinstance(error, FileNotFoundError):
-        return BucketAway(told) if doing == "write" else NoSuchObject(name)
+        return NoSuchObject(name) if doing == "read" else BucketAway(told)
     if status == 416:
         return NoSuchObject(f"{name} ends before the range")
     if code and code[1] in _PASSING_CODES:

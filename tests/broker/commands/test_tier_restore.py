@@ -71,7 +71,7 @@ class Original:
         before: Segment | None = None
         for file in log.chain.segments[:-1]:
             index = before.index if before else None
-            task = UploadTask(SET, file.base, size, manifest.epoch, "r", {}, index, {}, 0, size, [-1])
+            task = UploadTask(SET, file.base, size, manifest.epoch, "r", {}, index, {}, size, [-1])
             before = upload(bucket, fs.read(file.path), task)
             manifest = manifest.successor(self.clock.now_ms()).with_segment(before)
             self.manifests.append(manifest)
@@ -83,7 +83,7 @@ class Original:
             SMALL.index_slots,
             SMALL.index_capacity,
         )
-        copy = MetadataCopy(SET, "C", "plain", "1", 5, log.end, *sizes, files)
+        copy = MetadataCopy(SET, "C", "plain", "1", 5, log.end, *sizes, files, {"older": {0: 9}})
         manifest = (
             manifest.successor(self.clock.now_ms())
             .with_tail(Tail(base, base + len(data), stored(bucket, tail_name(SET, base, 1, "r"), data)))
@@ -111,7 +111,7 @@ def test_the_newest_files_come_back_byte_for_byte_and_all_queues_go_on() -> None
     size = SMALL.commitlog_segment_bytes
     # The third file has messages of both times.
     assert (made.log_start, made.log_end) == (2 * size, original.store.log.end)
-    assert (made.broker_name, made.queues, made.shortened, made.unclean) == (SET, 1, "", "")
+    assert (made.broker_name, made.queues, made.shortened, made.unclean) == (SET, 2, "", "")
     for base in range(2 * size, 4 * size, size):
         name = f"commitlog/{base:020d}"
         assert fs.read(f"/new/{name}") == original.fs.read(f"/store/{name}")
@@ -126,6 +126,8 @@ def test_the_newest_files_come_back_byte_for_byte_and_all_queues_go_on() -> None
         store.close()
     store = reopened(fs)
     assert put(store, "old", 1, b"new") == 3
+    # The log lost the messages of this queue before the first file was uploaded.
+    assert put(store, "older", 0, b"new") == 9
     store.close()
 
 
@@ -146,7 +148,7 @@ def test_all_comes_back_when_that_is_asked_for() -> None:
     original.send(4)
     original.upload()
     made = restored(original, fs, since_ms=0)
-    assert (made.log_start, made.queues) == (0, 0)
+    assert (made.log_start, made.queues) == (0, 1)
     store = reopened(fs)
     assert (store.queues.get("old", 1).min_offset, store.queues.get("old", 1).next_offset) == (0, 3)
     store.close()

@@ -369,6 +369,8 @@ async def test_a_block_whose_file_somebody_has_removed_is_not_called_right(caplo
             one.healer.suspect([Block(FILE, 512), Block(FILE + 512, 512)])
             assert not await one.healer.heal([Block(FILE, 512), Block(FILE + 512, 512)])
         assert one.healer.figures.damaged == {0, FILE, FILE + 512} and one.healer.figures.bad_in_cycle == 2
+        one.healer.figures.begin_cycle()
+        assert one.healer.figures.bad_in_cycle == 2
         one.fs.rename("/store/elsewhere", f"/store/commitlog/{FILE:020d}")
         one.others.logs = [one.log]
         assert await one.healer.heal([Block(FILE, FILE)])

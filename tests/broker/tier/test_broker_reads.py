@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from skylark.broker.tier.reads import OlderReads
 from skylark.broker.wiring import tier as tier_module
 from skylark.mqcommon.disk.files import FileSystem
 from skylark.mqcommon.message.message import MessageExt
@@ -18,7 +19,13 @@ from skylark.remoting.protocol.requests.offsets import (
     GET_MIN_OFFSET,
     SEARCH_OFFSET_BY_TIMESTAMP,
 )
-from skylark.remoting.protocol.requests.pops import INIT_MIN, POP_MESSAGE, PopMessageRequestHeader
+from skylark.remoting.protocol.requests.pops import (
+    INIT_MIN,
+    PEEK_MESSAGE,
+    POP_MESSAGE,
+    PeekMessageRequestHeader,
+    PopMessageRequestHeader,
+)
 from skylark.remoting.protocol.requests.query import QUERY_MESSAGE, VIEW_MESSAGE_BY_ID
 from tests.broker.running import pull_request, running, send_request
 from tests.broker.test_send_pull import messages
@@ -95,6 +102,13 @@ async def test_clients_and_tools_get_messages_whose_files_have_left(monkeypatch:
         assert len(messages(await client.invoke(addr, pull_request("t", COUNT)))) == 1
 
 
+async def test_what_a_killed_process_kept_of_the_bucket_goes_also_when_the_tier_is_switched_off() -> None:
+    fs = MemoryFiles()
+    fs.overwrite("/store/tiercache", bytes(100))
+    async with running(fs):
+        assert not fs.exists("/store/tiercache")
+
+
 async def test_a_pop_gets_messages_of_several_queues_and_goes_on_without_the_bucket(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -124,5 +138,13 @@ async def test_a_pop_gets_messages_of_several_queues_and_goes_on_without_the_buc
         answer = await client.invoke(addr, Command(POP_MESSAGE.code, group.to_ext()))
         assert {message.body for message in messages(answer)} >= {b"new 0", b"new 1", b"new 2"}
         assert all(message.queue_id == 2 for message in messages(answer))
-        group.queue_id = 0
+        group.consumer_group, group.queue_id = "third", 0
         assert (await client.invoke(addr, Command(POP_MESSAGE.code, group.to_ext()))).code == ResponseCode.SYSTEM_BUSY
+        peek = PeekMessageRequestHeader("t", -1, 32, "third")
+        answer = await client.invoke(addr, Command(PEEK_MESSAGE.code, peek.to_ext()))
+        assert [message.body for message in messages(answer)] == [b"new 0", b"new 1", b"new 2"]
+        # A group may begin where no queue's first offset was read yet.
+        monkeypatch.setattr(OlderReads, "known_first", lambda reads, topic, queue_id: None)
+        group.consumer_group, group.queue_id = "fourth", -1
+        answer = await client.invoke(addr, Command(POP_MESSAGE.code, group.to_ext()))
+        assert [message.body for message in messages(answer)] == [b"new 0", b"new 1", b"new 2"]

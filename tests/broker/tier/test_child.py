@@ -1,11 +1,13 @@
 """The process that uploads: what it is told, what it answers, and that it does not outlive its work."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
 import trio
 
+from skylark.broker.tier import child as child_module
 from skylark.broker.tier.child import ChildUploader
 from skylark.broker.tier.tasks import DamagedFile, UploadTask, task_from_wire, task_to_wire
 from skylark.broker.tier.worker import DAMAGED, segment_of
@@ -21,7 +23,7 @@ BLOCK = 256 * 1024
 def task(**changed: object) -> UploadTask:
     values: dict[str, object] = {
         "broker_set": "set-a", "start": 0, "size": 4096, "epoch": 1, "unique": "ab", "classes": {"t": 24},
-        "before": None, "tombstones": {"gone": 5}, "kept_from": 0, "block_bytes": BLOCK, "crcs": [-1],
+        "before": None, "tombstones": {"gone": 5}, "block_bytes": BLOCK, "crcs": [-1],
     }  # fmt: skip
     return UploadTask(**{**values, **changed})  # type: ignore[arg-type]
 
@@ -111,3 +113,30 @@ async def test_a_process_that_the_kernel_has_killed_is_told_of(tmp_path: Path) -
         child = uploader._child
         assert child is not None
         child.kill()
+
+
+async def test_a_process_whose_disk_cannot_read_the_file_says_so(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "endless")
+    (tmp_path / "bucket").mkdir()
+    uploader = ChildUploader(f"file://{tmp_path}/bucket", 5)
+    async with trio.open_nursery() as nursery:
+
+        async def fails() -> None:
+            with pytest.raises(DamagedFile, match="kernel's log"):
+                await uploader.upload(str(tmp_path / "endless"), task())
+
+        nursery.start_soon(fails)
+        await until(lambda: uploader._child is not None)
+        child = uploader._child
+        assert child is not None
+        child.send_signal(signal.SIGBUS)
+
+
+async def test_a_process_that_does_not_answer_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child_module, "_ANSWER_S", 0.1)
+    os.mkfifo(tmp_path / "endless")
+    (tmp_path / "bucket").mkdir()
+    uploader = ChildUploader(f"file://{tmp_path}/bucket", 5)
+    with pytest.raises(BucketAway, match="has not answered"):
+        await uploader.upload(str(tmp_path / "endless"), task())
+    assert uploader._child is None

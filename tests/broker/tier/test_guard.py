@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from zlib import crc32
 
 import pytest
 import trio
@@ -20,7 +21,8 @@ from skylark.broker.writing.admission import Admission, Reason
 from skylark.broker.writing.waits import LogWaits
 from skylark.mqcommon.errors import UserError
 from skylark.mqcommon.tier.bucket import BucketAway
-from skylark.mqcommon.tier.manifest import StoredObject, Tail, Tombstone
+from skylark.mqcommon.tier.manifest import StoredObject, Tail, Tombstone, expired
+from skylark.mqcommon.tier.metadata import MetadataCopy, encode_metadata
 from skylark.mqcommon.tier.view import TierView
 from tests.broker.store.support import SMALL, open_store, put
 from tests.support.memory_bucket import MemoryBucket
@@ -99,6 +101,41 @@ def test_the_queues_of_deleted_topics_do_not_go_on() -> None:
     assert list(queue_ends(view)) == [QueueEnd("t", 0, 2)]
 
 
+def test_a_queue_goes_on_although_retention_has_removed_all_its_records() -> None:
+    bucket = MemoryBucket()
+    writer = TierWriter(bucket)
+    writer.add([Sent("t", 0, 0, b"one", 1), Sent("t", 0, 1, b"two", 1)])
+    writer.add([Sent("u", 0, 0, b"x", 60_000)])
+    kept, gone = expired(writer.manifest.segments, {0: 60_000})
+    writer.change(writer.manifest.successor(61_000).with_segments_changed(kept, gone))
+    for offset in (1, 2):
+        writer.add([Sent("u", 0, offset, b"x", 62_000)])
+    view = TierView(bucket, SET, 1 << 20)
+    view.refresh()
+    assert view.count == 3 and view.bounds("t", 0) is None and view.locate("t", 0, 0) is None
+    assert list(queue_ends(view)) == [QueueEnd("t", 0, 2), QueueEnd("u", 0, 3)]
+
+
+@pytest.mark.parametrize("has_segments", [True, False])
+def test_a_queue_that_was_empty_before_the_bucket_began_goes_on(has_segments: bool) -> None:
+    bucket = MemoryBucket()
+    writer = filled(bucket) if has_segments else TierWriter(bucket)
+    tombstones = [Tombstone("gone since", 900)]
+    for log_end, empty in ((900, {"old": {3: 7}, "gone since": {0: 1}}), (901, {"gone since": {0: 2}})):
+        data = encode_metadata(MetadataCopy(SET, "C", "plain", "1", 5, log_end, 1, 1, 1, 1, {}, empty))
+        bucket.put(f"{SET}/meta/{log_end}", [data])
+        manifest = writer.manifest.successor(6_000)
+        stored = StoredObject(f"{SET}/meta/{log_end}", len(data), crc32(data))
+        for each in tombstones:
+            manifest = manifest.with_tombstone(each)
+        tombstones = []
+        writer.change(manifest.with_metadata(stored))
+        view = TierView(bucket, SET, 1 << 20)
+        view.refresh()
+        expected = [QueueEnd("old", 3, 7)] if log_end == 900 else [QueueEnd("gone since", 0, 2)]
+        assert list(queue_ends(view)) == [QueueEnd("t", 0, 2)] * has_segments + expected
+
+
 def test_learnt_ends_stay_over_a_start_and_known_queues_are_left_alone() -> None:
     fs = MemoryFiles()
     store = open_store(fs)
@@ -172,7 +209,8 @@ async def test_nor_beside_one_that_is_away() -> None:
 async def test_an_empty_bucket_lets_an_empty_store_begin() -> None:
     one = Guarded(open_store(MemoryFiles()), MemoryBucket(), MASTER)
     async with one.run():
-        await until(lambda: not one.refuses)
+        # From the start on: it was compared before the broker served anybody.
+        assert not one.refuses
 
 
 async def test_a_master_with_messages_takes_sends_while_the_bucket_is_away() -> None:
@@ -211,7 +249,9 @@ async def test_a_new_slave_learns_the_ends_and_may_be_promoted() -> None:
     assert not fs.exists("/store/begunAt")
 
 
-async def test_a_new_slave_that_learnt_nothing_takes_no_sends_as_the_master(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_new_slave_that_learnt_nothing_takes_no_sends_as_the_master(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(guard, "RETRY_S", 0.01)
     bucket = Broken()
     filled(bucket)
@@ -224,6 +264,9 @@ async def test_a_new_slave_that_learnt_nothing_takes_no_sends_as_the_master(monk
         one.role.promoted()
         one.role.took_over()
         assert one.refuses
+        await until(lambda: "sends are refused: the store has the log from" in caplog.text)
         bucket.is_away = False
         await until(lambda: not one.refuses)
+    assert "which cannot be read: the bucket does not answer" in caplog.text
+    assert "was not read yet" not in caplog.text
     assert put(store, "t", 0, b"x") == 2

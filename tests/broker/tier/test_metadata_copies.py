@@ -21,6 +21,8 @@ async def test_a_copy_restores_the_tables_as_they_were() -> None:
     fs, clock = MemoryFiles(), ManualClock()
     store, metadata = open_store(fs, clock), opened(fs, clock)
     put(store, "t", 0, b"body")
+    put(store, "expired", 2, b"body")
+    store.queues.get("expired", 2).start_at(1)
     options = BrokerOptions(store_path_root_dir="/store", broker_name="b")
     persister = Persister(metadata, options)
     copies = MetadataCopies(fs, options, store, metadata.journal, persister, clock)
@@ -37,6 +39,7 @@ async def test_a_copy_restores_the_tables_as_they_were() -> None:
     assert await copies.make() is not None
     copy = decode_metadata(first)
     assert copy.files["config/topics.json"] == b"{}"
+    assert copy.empty_queues == {"expired": {2: 1}}
     assert (copy.broker_name, copy.mode, copy.log_end) == ("b", "plain", store.log.end)
     there = restored(copy, clock)
     assert there.topics.get("orders") is not None and there.topics.get("later") is None

@@ -118,6 +118,21 @@ async def test_of_a_topic_that_was_made_again_the_later_messages_stay() -> None:
     assert messages(rig.bucket, "again", 0) == before
 
 
+async def test_a_damaged_segment_keeps_no_other_from_being_purged(caplog: pytest.LogCaptureFixture) -> None:
+    rig = filled()
+    tier = rig.tier()
+    await tier.settle()
+    first, second = rig.segments()[:2]
+    ((_, stored),) = first.classes
+    rig.bucket.objects[stored.name] = rig.bucket.objects[stored.name][0][:-1] + b"?", 0
+    tier.deletions["gone"] = rig.store.log.end
+    await tier.settle()
+    await purged(rig, tier)
+    assert not tier.tier.problem
+    assert [record.levelname for record in caplog.records if first.folder in record.message] == ["ERROR"]
+    assert rig.segments()[0] == first and rig.segments()[1].folder != second.folder
+
+
 async def test_only_the_owner_purges() -> None:
     rig = filled()
     tier = rig.tier()

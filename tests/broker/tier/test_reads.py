@@ -192,6 +192,22 @@ def found_by(store: MessageStore, key: str, *, unique: bool = False, most: int =
     return search.result.records
 
 
+def test_a_search_during_which_files_leave_the_disk_finds_each_message_once() -> None:
+    fs = MemoryFiles()
+    store = open_store(fs)
+    for number in range(60):
+        put(store, "t", 0, b"%d" % number + b"x" * 200, b"KEYS\x01all\x02")
+    uploaded = Uploaded(fs, store, bucket=LostBucket())
+    search = store.start_query("t", "all", 100, 0, 1 << 60)
+    while len(search.result.records) < 30:
+        assert asked(search.step)
+    assert uploaded.clean()
+    assert store.log.start > decode_record(search.result.records[-1]).physical_offset
+    while asked(search.step):
+        pass
+    assert [decode_record(raw).queue_offset for raw in search.result.records] == list(range(59, -1, -1))
+
+
 def test_no_reader_is_moved_while_the_bucket_is_away(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     bucket = LostBucket()
@@ -298,6 +314,32 @@ def test_what_retention_has_removed_moves_a_reader_to_the_first_message() -> Non
     assert decode_record(get(store, result.next_offset).records).physical_offset == first
     assert asked(partial(store.min_offset, "t", 0)) == result.next_offset == 12
     assert get(store, -1).next_offset == 12
+
+
+def test_a_queue_that_the_bucket_lacks_is_asked_for_again_only_when_there_are_new_segments() -> None:
+    bucket, fs = LostBucket(), MemoryFiles()
+    store = open_store(fs)
+    put(store, "u", 0, b"expired")
+    for number in range(60):
+        put(store, "t", 0, b"%d" % number + b"x" * 200)
+    uploaded = Uploaded(fs, store, bucket=bucket)
+    assert uploaded.clean()
+    gone, *kept = uploaded.manifest.segments
+    uploaded.manifest = uploaded.manifest.successor(2).with_segments_changed(kept, [gone.index.name])
+    uploaded.manifests.append(uploaded.manifest)
+    assert asked(partial(store.min_offset, "u", 0)) == 1
+    # The event loop knows it now, whether the bucket is there or not.
+    bucket.failure = BucketAway("unplugged")
+    assert store.min_offset("u", 0) == store.shown_min_offset("u", 0) == 1
+    bucket.failure = None
+    put(store, "u", 0, b"new")
+    put(store, "u", 0, b"newer")
+    for number in range(60):
+        put(store, "t", 0, b"%d" % number + b"x" * 200)
+    assert uploaded.clean()
+    uploaded.view.use(uploaded.manifest)  # as the uploader does before a file may leave the disk
+    assert store.queues.get("u", 0).min_offset == 3
+    assert asked(partial(store.min_offset, "u", 0)) == store.min_offset("u", 0) == 1
 
 
 def test_the_event_loop_never_waits_for_the_bucket() -> None:

@@ -9,12 +9,13 @@ import pytest
 import trio
 
 from skylark.broker.store.store import MessageStore
+from skylark.broker.tier import owner as owner_module
 from skylark.broker.tier import tier as tier_module
 from skylark.broker.tier.tasks import UploadTask
 from skylark.broker.tier.tier import in_thread
 from skylark.mqcommon.tier import manifest as manifest_module
 from skylark.mqcommon.tier.bucket import BucketAway, BucketRefused, ObjectInfo
-from skylark.mqcommon.tier.layout import METADATA, SEGMENTS, SPANS, TAILS, metadata_name
+from skylark.mqcommon.tier.layout import MANIFESTS, METADATA, SEGMENTS, SPANS, TAILS, metadata_name
 from skylark.mqcommon.tier.manifest import Segment
 from skylark.mqcommon.tier.manifests import ManifestLog
 from skylark.mqcommon.tier.restore import restore_segment
@@ -233,6 +234,32 @@ async def test_a_slave_learns_from_the_manifests_which_files_may_go() -> None:
     assert slave.tier.status().role == OWNER
 
 
+async def test_a_restored_store_that_has_followed_an_owner_is_no_longer_the_first_of_its_set() -> None:
+    rig = Rig()
+    owner = rig.tier(term=5)
+    await owner.settle()
+    newest = ManifestLog(rig.bucket, SET).newest()
+    assert newest is not None
+    slave = rig.tier(broker_id=1, term=6)
+    rig.store.restored.note(newest.number, newest.generation)
+    slave.is_following = True
+    await slave.settle()
+    assert rig.store.restored.manifest is not None  # nobody has written since: all may have been lost
+    owner.copies.now = b"later"
+    rig.pass_time(HOUR_MS)
+    await owner.settle()
+    slave.is_following = False
+    await slave.settle()
+    assert rig.store.restored.manifest is not None
+    slave.is_following = True
+    await slave.settle()
+    assert rig.store.restored.manifest is None
+    slave.role.promoted()
+    slave.role.took_over()
+    await slave.settle()
+    assert slave.tier.status().role == OWNER
+
+
 @pytest.mark.parametrize("what", ["shorter", "changed", "begins later", "other files"])
 async def test_a_log_that_is_not_the_one_in_the_bucket_changes_nothing_there(
     what: str, caplog: pytest.LogCaptureFixture
@@ -258,8 +285,130 @@ async def test_a_log_that_is_not_the_one_in_the_bucket_changes_nothing_there(
     assert rig.bucket.objects == objects
     assert other.tier.uploaded_to == 0
     status = other.tier.status()
-    assert status.role == STOPPED and status.retry_in_ms == -1
+    assert status.role == STOPPED and status.retry_in_ms == 600_000
     assert [record.levelno for record in caplog.records if "tier" in record.message] == [logging.ERROR]
+
+
+async def test_an_emptied_bucket_is_not_taken_for_a_new_one() -> None:
+    rig = Rig()
+    tier = rig.tier()
+    await tier.settle()
+    objects = dict(rig.bucket.objects)
+    rig.bucket.objects.clear()
+    for _ in range(3):
+        rig.fill(60)
+        rig.pass_time(HOUR_MS)
+        await tier.settle()
+        assert tier.tier.problem and not rig.names(MANIFESTS)
+    assert "gone" in tier.tier.problem and tier.tier.uploaded_to == 0
+    rig.bucket.objects.update(objects)
+    rig.pass_time(HOUR_MS)
+    await tier.settle()
+    assert not tier.tier.problem and tier.tier.uploaded_to == rig.store.log.end // FILE * FILE
+    rig.check()
+
+
+async def test_an_owner_goes_on_once_its_log_is_mended() -> None:
+    rig = Rig()
+    await rig.tier().settle()
+    last = rig.store.log.chain.at(rig.manifest_end() - 1)
+    assert last is not None
+    byte = bytes(last.file.view[100:101])
+    last.file.view[100:101] = b"\xff"
+    tier = rig.tier()
+    await tier.settle()
+    assert tier.tier.problem and not tier.tier.uploaded_to
+    last.file.view[100:101] = byte
+    rig.pass_time(600_000)
+    await tier.settle()
+    assert not tier.tier.problem and tier.tier.uploaded_to == rig.manifest_end()
+
+
+async def test_a_slave_of_another_set_with_this_name_keeps_its_files() -> None:
+    other = Rig()
+    other.fill(60, "other")
+    await other.tier().settle()
+    rig = Rig(40)
+    rig.bucket = other.bucket
+    rig.faulty = FaultyBucket(rig.bucket, Random(1))
+    rig.store.log.chain.segments[0].file.view[100:101] = b"\xff"
+    slave = rig.tier(broker_id=1)
+    assert await slave.tier.step() == 600
+    assert slave.tier.uploaded_to == 0 and "not those" in slave.tier.problem
+
+
+async def test_a_slave_whose_log_ends_before_the_bucket_compares_its_last_whole_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(manifest_module, "SPAN_SEGMENTS", 3)
+    rig = Rig(60)
+    short = rig.fs.killed()
+    rig.fill(300)
+    await rig.tier().settle()
+    rig.fs = short
+    rig.store = open_store(short, rig.clock)
+    slave = rig.tier(broker_id=1)
+    await slave.settle()
+    assert slave.tier._is_compared and rig.store.log.end < slave.tier.uploaded_to
+    # The first file differs, and no whole file after it is there.
+    rig.store.log.chain.segments[-2].file.view[100:101] = b"\xff"
+    again = rig.tier(broker_id=1)
+    await again.settle()
+    assert not again.tier.uploaded_to
+
+
+async def test_metadata_are_copied_between_the_files_of_a_backlog() -> None:
+    rig = Rig(300)
+    tier = rig.tier()
+    # The claim, and one file.
+    await tier.tier.step()
+    await tier.tier.step()
+    newest = ManifestLog(rig.bucket, SET).newest()
+    assert newest is not None and len(newest.segments) == 1 and newest.metadata is not None
+    # A copy of the next file would be a second upload of it.
+    assert not newest.tails
+
+
+async def test_a_damaged_file_keeps_no_metadata_from_the_bucket() -> None:
+    rig = Rig()
+    rig.store.log.sums.seal(rig.store.log.sums.block_at(0), 12345)
+    tier = rig.tier()
+    await tier.settle()
+    newest = ManifestLog(rig.bucket, SET).newest()
+    assert newest is not None and newest.metadata is not None and not newest.segments
+    assert "verifyStore --repair" in tier.tier.problem
+
+
+async def test_an_owner_that_was_deposed_goes_on_when_it_is_elected_again_without_a_change_of_its_role() -> None:
+    rig = Rig()
+    old, new = rig.tier(term=1), rig.tier(term=2)
+    await old.settle()
+    await new.settle()
+    rig.fill(60)
+    await old.settle()
+    await old.settle()
+    assert old.tier.status().role == STOPPED
+    old.term = 3
+    await old.settle()
+    assert old.tier.status().role == OWNER and not old.tier.problem
+    assert old.tier.uploaded_to == rig.store.log.end // FILE * FILE
+
+
+async def test_an_error_with_another_name_each_time_is_logged_once_in_ten_minutes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rig = Rig()
+    tier = rig.tier()
+    await tier.tier.step()
+    rig.faulty.faults.cut_put = 1.0
+    for _ in range(9):
+        await tier.tier.step()
+        rig.pass_time(60_000)
+    assert [record.levelno for record in caplog.records if "tier:" in record.message] == [logging.ERROR]
+    for _ in range(3):
+        await tier.tier.step()
+        rig.pass_time(60_000)
+    assert [record.levelno for record in caplog.records if "tier:" in record.message] == [logging.ERROR] * 2
 
 
 async def test_a_damaged_block_is_healed_and_not_uploaded() -> None:
@@ -270,6 +419,22 @@ async def test_a_damaged_block_is_healed_and_not_uploaded() -> None:
     assert tier.suspects == [0]
     assert tier.tier.uploaded_to == 0 and not rig.names(SEGMENTS)
     assert "damaged" in tier.tier.status().problem
+
+
+async def test_damage_without_a_sum_waits_for_other_brokers_and_then_goes_as_it_is() -> None:
+    rig = Rig()
+    first = rig.store.log.chain.segments[0]
+    body = bytes(first.file.view).index(b"0003" * 20)
+    first.file.view[body : body + 1] = b"?"
+    assert rig.store.log.sums.sum_of(rig.store.log.sums.block_at(0)) is None
+    tier = rig.tier()
+    await tier.settle()
+    assert tier.suspects == [0] and tier.tier.uploaded_to == 0
+    assert "no sound messages" in tier.tier.problem
+    rig.pass_time(60_000)
+    await tier.settle()
+    assert tier.tier.uploaded_to == rig.store.log.end // FILE * FILE and tier.suspects == [0]
+    assert restored(rig.bucket, rig.segments()[0]) == bytes(first.file.view)
 
 
 async def test_a_bucket_that_is_away_is_asked_again_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -381,6 +546,20 @@ async def test_whole_segments_leave_from_the_front_when_all_is_expired() -> None
     rig.pass_time(25 * HOUR_MS)
     await tier.settle()
     assert old & {name.rpartition("/")[0] for name in rig.names(SEGMENTS)} <= {rig.segments()[0].folder}
+
+
+async def test_all_leftovers_that_are_due_are_removed_however_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(owner_module, "_NAMES_AT_ONCE", 2)
+    rig = Rig()
+    tier = rig.tier()
+    for _ in range(5):
+        rig.fill(1)
+        rig.pass_time(300_000)
+        await tier.settle()
+    assert len(rig.names(TAILS)) == 5
+    rig.pass_time(25 * HOUR_MS)
+    await tier.settle()
+    assert len(rig.names(TAILS)) == 1 and tier.tier.status().leftovers == 0
 
 
 async def test_the_tombstones_of_deleted_topics_are_in_the_manifest() -> None:

@@ -52,9 +52,7 @@ class Uploaded:
                 continue
             tombstones = {each.topic: each.physical_offset for each in self.manifest.tombstones}
             before = self.manifest.segments[-1].index if self.manifest.segments else None
-            task = UploadTask(
-                SET, segment.base, segment.size, 1, "u", self._classes, before, tombstones, self.manifest.start, 1, ()
-            )
+            task = UploadTask(SET, segment.base, segment.size, 1, "u", self._classes, before, tombstones, 1, ())
             made = upload(self.bucket, bytes(segment.file.view[: segment.size]), task)
             self.manifest = self.manifest.successor(1).with_segment(made)
             self.manifests.append(self.manifest)

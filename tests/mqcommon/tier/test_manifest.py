@@ -10,7 +10,9 @@ from skylark.mqcommon.tier.bucket import DamagedObject
 from skylark.mqcommon.tier.framed import framed
 from skylark.mqcommon.tier.manifest import (
     LEFTOVER_MS,
+    MAX_LEFTOVERS,
     SPAN_SEGMENTS,
+    TAIL_LEFTOVER_MS,
     TERM_BITS,
     Leftover,
     Manifest,
@@ -179,6 +181,16 @@ def test_leftovers_are_due_after_a_day() -> None:
     assert new.due_leftovers(50_000 + LEFTOVER_MS - 1) == []
     assert new.due_leftovers(50_000 + LEFTOVER_MS) == ["m1"]
     assert new.without_leftovers(["m1"]).leftovers == ()
+
+
+def test_too_many_leftovers_lose_their_oldest_tails_before_the_time() -> None:
+    first = replace(first_manifest(1, b"o" * 16, 0, 100), created_ms=0)
+    names = [f"set/tail/{number}" if number % 2 else f"set/meta/{number}" for number in range(MAX_LEFTOVERS + 2)]
+    many = replace(first, leftovers=tuple(Leftover(name, number) for number, name in enumerate(names)))
+    assert many.due_leftovers(TAIL_LEFTOVER_MS) == []
+    assert many.due_leftovers(TAIL_LEFTOVER_MS + 10) == ["set/tail/1", "set/tail/3"]
+    few = replace(many, leftovers=many.leftovers[2:])
+    assert few.due_leftovers(TAIL_LEFTOVER_MS + 10) == []
 
 
 def test_a_topic_has_its_latest_tombstone() -> None:

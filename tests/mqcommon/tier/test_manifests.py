@@ -50,13 +50,21 @@ def test_a_reader_that_knows_an_old_manifest_finds_the_newest(later: int) -> Non
     assert newest is not None and newest.number == 1030 + later
 
 
-def test_a_known_newest_manifest_costs_two_requests() -> None:
+def test_a_known_newest_manifest_costs_three_requests() -> None:
     bucket = FaultyBucket(with_manifests(5000), Random(1))
     log = ManifestLog(bucket, SET)
     log.newest()
     before = bucket.calls
     log.newest()
-    assert bucket.calls == before + 2
+    assert bucket.calls == before + 3
+
+
+def test_an_emptied_bucket_has_no_newest_manifest() -> None:
+    bucket = with_manifests(3)
+    log = ManifestLog(bucket, SET)
+    assert log.newest() is not None
+    bucket.objects.clear()
+    assert log.newest() is None
 
 
 def test_what_is_not_among_the_newest_is_removed_but_for_the_multiples() -> None:
@@ -142,8 +150,8 @@ def test_a_new_generation_whose_begin_got_no_answer_goes_on() -> None:
     old = ManifestLog(bucket, SET).claim(9, b"a" * 16, 1, 1)
     log = ManifestLog(bucket, SET)
     log.newest()
-    # The calls are two heads, the create, and the look at what is there.
-    calls[0] = bucket.calls + 2
+    # The calls are three heads, the create, and the look at what is there.
+    calls[0] = bucket.calls + 3
     bucket.faults = Faults(lost_answer=1.0)
     with pytest.raises(BucketAway):
         log.claim(1, b"b" * 16, 2, 1, anew_after=old.number)

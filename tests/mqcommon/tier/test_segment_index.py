@@ -42,7 +42,6 @@ def built(
     hidden_bytes: int = 0,
     rest: tuple[tuple[int, bytes], ...] = (),
     tombstones: dict[str, int] | None = None,
-    kept_from: int = 0,
 ) -> tuple[bytes, dict[int, bytes]]:
     """(the index, the objects of the classes); ``hidden_bytes`` follow the records of each class."""
     objects: dict[int, bytes] = {}
@@ -67,7 +66,6 @@ def built(
         rows,
         before=before,
         tombstones=tombstones,
-        kept_from=kept_from,
     )
     for number, data in objects.items():
         objects[number] = data + b"h" * hidden_bytes
@@ -211,12 +209,10 @@ def test_offsets_out_of_order_are_refused(offsets: list[int]) -> None:
         built([Queue("a", 0, 0, [(each, 100, 1) for each in offsets])], start=2000, before=table_of(first))
 
 
-def test_queues_without_readers_are_not_carried_on() -> None:
+def test_queues_of_deleted_topics_are_not_carried_on() -> None:
     first, _ = built([Queue("a", 0, 0, [(0, 100, 1)]), Queue("b", 0, 0, [(0, 100, 1)])])
     after_tombstone, _ = built([], start=1000, before=table_of(first), tombstones={"a": 500})
     assert [row.topic for row in table_of(after_tombstone).queues()] == ["b"]
-    after_retention, _ = built([], start=1000, before=table_of(first), kept_from=100)
-    assert [row.topic for row in table_of(after_retention).queues()] == ["b"]
 
 
 def test_an_index_needs_all_bytes_of_its_objects() -> None:

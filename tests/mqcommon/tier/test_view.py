@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 from skylark.mqcommon.message.ids import UniqueKeys
 from skylark.mqcommon.message.properties import find_property
 from skylark.mqcommon.message.record import decode_record
+from skylark.mqcommon.tier import view as view_module
 from skylark.mqcommon.tier.bucket import Bucket, BucketAway, DamagedObject
 from skylark.mqcommon.tier.layout import span_name
 from skylark.mqcommon.tier.manifest import StoredObject, Tombstone, encode_span, expired, span_of
+from skylark.mqcommon.tier.manifests import ManifestLog
 from skylark.mqcommon.tier.records import records_between, stored_records
 from skylark.mqcommon.tier.view import MAX_SEGMENTS_OF_QUERY, TierView
 from tests.support.faulty_bucket import FaultyBucket
@@ -251,6 +253,25 @@ def test_a_unique_key_is_looked_for_at_its_time_first(minutes: tuple[MemoryBucke
     assert counted.calls <= 3 * 4
 
 
+def test_for_a_unique_key_one_span_is_read_of_many(minutes: tuple[MemoryBucket, list[str]]) -> None:
+    bucket, unique_keys = MemoryBucket(), minutes[1]
+    bucket.objects = dict(minutes[0].objects)
+    manifest = ManifestLog(bucket, SET).newest()
+    assert manifest is not None
+    while len(some := manifest.segments[:7]) == 7:
+        data, name = encode_span(some), span_name(SET, len(manifest.spans), "x")
+        bucket.put(name, [data])
+        manifest = manifest.with_span(span_of(some, StoredObject(name, len(data), crc32(data))))
+    view, counted = opened(bucket)
+    view.use(manifest)
+    now_ms = START_MS + 200 * 60_000
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(view_module, "MAX_SEGMENTS_OF_QUERY", 3)
+        assert len(view.with_key("t", unique_keys[38], 0, now_ms, 32, unique=True, now_ms=now_ms)) == 1
+    # A span or two, the index, a page of keys, the queue's rows, the stretch.
+    assert counted.calls <= 2 + 4
+
+
 def test_wrong_bytes_are_never_returned() -> None:
     bucket = MemoryBucket()
     writer = written(3, bucket)
@@ -273,6 +294,28 @@ def test_wrong_bytes_are_never_returned() -> None:
             # A byte of an unused page, or of a part that these calls do not need.
             assert name == segment.index.name and at > len(data) - 20, (name, at)
         bucket.objects[name] = data, time_ms
+
+
+@pytest.mark.parametrize("damaged", [[4], [0], [3, 4, 5], [1, 7]])
+def test_damaged_indexes_hide_their_own_segments_only(damaged: list[int]) -> None:
+    bucket = MemoryBucket()
+    writer = written(9, bucket)
+    for number in damaged:
+        bucket.objects[writer.manifest.segments[number].index.name] = b"x" * 1_000, 0
+    for offset, raw in enumerate(writer.records.values()):
+        # A view that knows nothing, so that bisection decides what it reads.
+        view = TierView(bucket, SET, CACHE)
+        view.refresh()
+        if offset in damaged:
+            with pytest.raises(DamagedObject, match=r"^set-a/seg/.*/index"):
+                view.locate("t", 0, offset)
+        else:
+            assert next(read_from(view, "t", 0, offset, offset + 1)) == (offset, raw)
+    if 0 in damaged:
+        with pytest.raises(DamagedObject):
+            view.bounds("t", 0)
+    else:
+        assert view.bounds("t", 0) == (0, 9)
 
 
 def test_an_index_of_other_bytes_is_refused() -> None:

@@ -61,7 +61,7 @@ def test_each_message_of_100_gigabytes_is_found() -> None:
         left = FILE_BYTES - len(data)
         data += SIZE_MAGIC.pack(left, BLANK_MAGIC) + bytes(left - BLANK_BYTES)
         before = manifest.segments[-1].index if manifest.segments else None
-        task = UploadTask(SET, start, FILE_BYTES, 1, f"{number:08x}", {}, before, {}, 0, FILE_BYTES, [-1])
+        task = UploadTask(SET, start, FILE_BYTES, 1, f"{number:08x}", {}, before, {}, FILE_BYTES, [-1])
         segment = upload(bucket, bytes(data), task)
         manifest = manifest.successor(2_000 + number).with_segment(segment)
         log.append(manifest)

@@ -82,6 +82,20 @@ def test_each_offset_is_read_once_or_lost(steps: list[list[tuple[int, int]]], as
         assert not there.intersection(offset for low, high in gone for offset in range(low, high))
 
 
+def test_each_loss_has_its_own_reason() -> None:
+    segments = [
+        Offsets(0, [range(0)], problem="no index"),
+        Offsets(1, [range(10, 20)]),
+        Offsets(2, [range(30, 40)]),
+    ]
+    lost: list[LostRange] = []
+    list(fetches(segments, [a_range(0, 40)], lost.append))
+    assert [(one.start, one.end, one.reason) for one in lost] == [
+        (0, 10, "the bucket does not have them, or not their index: no index"),
+        (20, 30, "the bucket does not have them"),
+    ]
+
+
 def stored(position: int, size: int, name: str = "o") -> StoredRun:
     return StoredRun(name, Run(a_range(position, position + 1), [Stored(position, size, 0, position, position + 1)]))
 

@@ -247,6 +247,22 @@ def test_a_damaged_index_loses_its_segment_only(bucket: CountingBucket) -> None:
         [list(strict.read(one)) for one in partitions]
 
 
+@pytest.mark.parametrize(("damaged", "missing"), [(4, 7), (0, 1)])
+def test_plans_know_where_a_segment_with_a_damaged_index_begins(
+    bucket: CountingBucket, damaged: int, missing: int
+) -> None:
+    made = writer(bucket)
+    segments = [made.add(sent("t", 0, range(at, at + 10))) for at in range(0, 90, 10)]
+    bucket.objects[segments[damaged].index.name] = b"x" * 1_000, 0
+    bucket.delete([segments[missing].index.name])
+    for most in ("1", "4", "9"):
+        given = {"bytesPerTask": "0", "minRowsPerTask": "0", "maxTasks": most}
+        rows = read(**given, failOnDataLoss="false")
+        assert offsets(rows) == [at for at in range(90) if at // 10 not in (damaged, missing)]
+        with pytest.raises(DataLost, match=r"or not their index: broker-a/seg/.*/index"):
+            read(**given)
+
+
 def test_messages_whose_time_is_over_are_not_read(bucket: CountingBucket) -> None:
     made = writer(bucket)
     segments = [made.add(sent("t", 0, range(at, at + 10))) for at in (0, 10, 20)]

@@ -9,6 +9,7 @@ from pyspark.sql.streaming.datasource import ReadLimit
 
 from skylark.mqcommon.errors import UserError
 from skylark.mqcommon.tier.bucket import BucketAway
+from skylark.spark_connector.offsets import DataLost
 from skylark.spark_connector.options.read import ReadOptions
 from skylark.spark_connector.source import RocketMQDataSource
 from skylark.spark_connector.stream.admitting_reader import AdmittingStreamReader
@@ -166,6 +167,21 @@ def test_a_queue_without_messages_goes_on_where_it_was(bucket: CountingBucket) -
     made.add(sent("t", 0, range(10, 15)))
     query.start()
     assert query.rows == expected({"broker-a": 15})
+
+
+def test_a_stream_passes_damaged_messages_by(bucket: CountingBucket) -> None:
+    made = writer(bucket)
+    segments = [made.add(sent("t", 0, range(at, at + 10))) for at in (0, 10, 20)]
+    ((_, first),) = segments[0].classes
+    data, modified_ms = bucket.objects[first.name]
+    bucket.objects[first.name] = data[:300] + b"\xff" + data[301:], modified_ms
+    ((_, second),) = segments[1].classes
+    bucket.delete([second.name])
+    query = TierQuery(failOnDataLoss="false", maxOffsetsPerTrigger="10")
+    query.start()
+    assert query.rows == [("broker-a", 0, offset) for offset in range(20, 30)]
+    with pytest.raises(DataLost, match="damaged in the bucket"):
+        TierQuery().start()
 
 
 def test_what_a_stream_of_a_bucket_cannot_do_is_refused(bucket: CountingBucket) -> None:
