@@ -37,6 +37,7 @@ from skylark.broker.tier.reads import AHEAD_THREADS, OlderReads
 from skylark.broker.tier.tasks import UploadTask
 from skylark.broker.tier.upload import upload
 from skylark.mqcommon.clock import SystemClock
+from skylark.mqcommon.daemons.malloc import keep_freed_memory
 from skylark.mqcommon.disk.files import OsFiles
 from skylark.mqcommon.tier.bucket import Bucket
 from skylark.mqcommon.tier.manifest import Manifest, Segment, StoredObject
@@ -237,11 +238,11 @@ class Bench:
         return row("upload of a file of the log", "MiB/s", ours[1:], limit[1:], FILE_BYTES)
 
     def _restore_row(self, segment: Segment) -> Row:
-        rest = SegmentIndex.decode(self._sides.bucket.get(segment.index.name)).rest
+        index = SegmentIndex.decode(self._sides.bucket.get(segment.index.name))
 
         def restore() -> None:
             with mmap.mmap(-1, FILE_BYTES) as out, memoryview(out) as view:
-                restore_segment(self._sides.bucket, segment, rest, view)
+                restore_segment(self._sides.bucket, segment, index, view)
 
         ours, limit = turns(
             self._rounds,
@@ -285,6 +286,7 @@ def main() -> None:
     parser.add_argument("--dir", help="where store and bucket have their files; default: that of temporary files")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     given = parser.parse_args()
+    keep_freed_memory()  # as a broker does
     with tempfile.TemporaryDirectory(dir=given.dir) as home, opened(given.store, Path(home)) as sides:
         store = filled(f"{home}/store", given.mib)
         show(Bench(sides, store, given.rounds).rows(), given.json)

@@ -124,8 +124,8 @@ def restored(sides: Sides) -> float:
     assert manifest is not None
     began = time.perf_counter()
     for segment in manifest.segments:
-        rest = SegmentIndex.decode(sides.bucket.get(segment.index.name)).rest
-        restore_segment(sides.bucket, segment, rest, memoryview(bytearray(segment.end - segment.start)))
+        index = SegmentIndex.decode(sides.bucket.get(segment.index.name))
+        restore_segment(sides.bucket, segment, index, memoryview(bytearray(segment.end - segment.start)))
     return (manifest.end - manifest.start) / 1e6 / (time.perf_counter() - began)
 
 

@@ -19,7 +19,6 @@ from skylark.mqcommon.tier.bucket import Bucket
 from skylark.mqcommon.tier.manifest import Manifest, Segment, decode_span
 from skylark.mqcommon.tier.manifests import ManifestLog
 from skylark.mqcommon.tier.metadata import MetadataCopy
-from skylark.mqcommon.tier.segment_index import SegmentIndex
 from skylark.mqcommon.tier.view import TierView
 
 _CACHE_BYTES = 64 * 1024 * 1024
@@ -80,7 +79,7 @@ def restore_set(
     segments = _wanted(bucket, manifest, since_ms)
     work = BucketRestore(fs, bucket, manifest, copy, directory, again)
     work.prepare(segments)
-    work.log(segments, lambda segment: SegmentIndex.decode(bucket.get(segment.index.name)).rest, progress)
+    work.log(segments, progress)
     work.metadata()
     metadata = Metadata(fs, f"{directory}/config", SystemClock(), BrokerOptions())
     metadata.recover(must_exist=bool(copy.files))

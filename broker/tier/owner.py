@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Protocol
-from zlib import crc32
 
 from skylark.broker.store.retention import HOUR_MS
 from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.crc import large_crc32
 from skylark.mqcommon.errors import SkylarkError
 from skylark.mqcommon.tier.bucket import Bucket, BucketAway, DamagedObject, NoSuchObject
 from skylark.mqcommon.tier.layout import MANIFESTS, metadata_name, span_name, tail_name
@@ -233,7 +233,7 @@ class SetOwner:
         def counted() -> Iterator[bytes]:
             nonlocal crc, size
             for piece in pieces:
-                crc, size = crc32(piece, crc), size + len(piece)
+                crc, size = large_crc32(piece, crc), size + len(piece)
                 yield piece
 
         self._bucket.put(name, counted())
@@ -439,7 +439,7 @@ def _is_same(segment: Segment, log: LocalLog, where: str) -> bool:
 def _crc(log: LocalLog, start: int, end: int) -> int:
     crc = 0
     for at in range(start, end, _PIECE_BYTES):
-        crc = crc32(log.read(at, min(_PIECE_BYTES, end - at)), crc)
+        crc = large_crc32(log.read(at, min(_PIECE_BYTES, end - at)), crc)
     return crc
 
 

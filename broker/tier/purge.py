@@ -38,9 +38,10 @@ def purge(bucket: Bucket, segment: Segment, task: UploadTask) -> Segment | None:
     for number, stored in segment.classes:
         of_class = sorted([row for row in rows if row.retention_class == number], key=lambda row: row.position)
         topic_at = _topics_at(of_class)
-        for piece in located(read_pieces(bucket, stored), stored, segment):
-            for at, size, physical in piece.places:
-                record = piece.data[at : at + size]
+        for piece in located(read_pieces(bucket, stored), stored, segment, index.begins(number)):
+            rows_of_piece = zip(piece.starts.tolist(), piece.sizes.tolist(), piece.physical.tolist(), strict=True)
+            for at, size, physical in rows_of_piece:
+                record = bytes(piece.data[at : at + size])
                 topic = topic_at(piece.start + at) or decode_record(record, check_crc=False).topic
                 if physical < task.tombstones.get(topic, 0):
                     gone += 1

@@ -21,7 +21,7 @@ from skylark.broker.part import Part
 from skylark.broker.store.filter import Filter
 from skylark.broker.store.older import OlderAway, OlderDamaged, OlderQuery, OlderRead
 from skylark.broker.store.store import MessageStore
-from skylark.broker.tier.stretch_cache import DOWNLOAD_BYTES, Piece, StretchCache, open_ring
+from skylark.broker.tier.stretch_cache import DOWNLOAD_BYTES, Piece, PieceRun, StretchCache, open_ring
 from skylark.broker.tier.taking import Taking
 from skylark.mqcommon.clock import Clock
 from skylark.mqcommon.errors import ProtocolError
@@ -244,7 +244,7 @@ class OlderReads(Part):
     ) -> OlderRead:
         hides = partial(self._view.hides, topic)
         taking = partial(Taking, topic, offset, end, max_count, max_bytes, wanted, unwraps=unwraps, hides=hides)
-        result = self._call(lambda: self._read((topic, queue_id), offset, end, max_bytes, taking()))
+        result = self._call(lambda: self._read((topic, queue_id), offset, end, max_count, max_bytes, taking()))
         with self._lock:
             self.figures.reads += 1
             self.figures.messages += result.messages
@@ -294,7 +294,9 @@ class OlderReads(Part):
             located = self._view.locate(*queue, offset)
         return located
 
-    def _read(self, queue: QueueName, offset: int, end: int, max_bytes: int, taking: Taking) -> OlderRead:
+    def _read(
+        self, queue: QueueName, offset: int, end: int, max_count: int, max_bytes: int, taking: Taking
+    ) -> OlderRead:
         located = self._located(queue, offset)
         if located is None:
             return OlderRead(end, is_gone=True)
@@ -307,11 +309,13 @@ class OlderReads(Part):
         # Up to the next segment, and what is looked at: a filter may want none of the messages in the first stretches.
         stop, looked = min(located.row.next_offset, end), 0
         size = min(max(max_bytes, SMALL_BYTES), DOWNLOAD_BYTES)
+        # Not many more records are taken apart than the reader wants.
+        part_bytes = min(max_bytes, max_count * located.row.size // located.row.records)
         while offset < stop and not taking.is_full and not taking.has_messages and looked < SCAN_BYTES:
             group, offset = self._next_stretches(located, offset, stop, size)
-            for data in self._bytes_of(located, group):
-                taking.add(data)
-                looked += len(data)
+            for run in self._bytes_of(located, group, part_bytes):
+                taking.add(run.data, run.begins)
+                looked += len(run.data)
                 if taking.is_full:
                     break
             else:
@@ -331,10 +335,10 @@ class OlderReads(Part):
             return group, found[len(group)].first_offset
         return group, min(near, stop)
 
-    def _bytes_of(self, located: Located, stretches: Sequence[Stretch]) -> list[bytes]:
-        """The bytes of stretches that follow each other, from the cache or the bucket."""
+    def _bytes_of(self, located: Located, stretches: Sequence[Stretch], part_bytes: int = 0) -> list[PieceRun]:
+        """The bytes of stretches that follow each other, from the cache or the bucket; see `StretchCache.get`."""
         by_position, pieces = _pieces(located, stretches)
-        return self.cache.get(pieces, partial(self._download, located, by_position))
+        return self.cache.get(pieces, partial(self._download, located, by_position), part_bytes)
 
     def _download(self, located: Located, by_position: dict[int, Stretch], pieces: Sequence[Piece]) -> bytes:
         return self._view.read(located, [by_position[piece.position] for piece in pieces])
@@ -343,8 +347,8 @@ class OlderReads(Part):
         located = self._located((topic, queue_id), offset)
         if located is None:
             return -1
-        for data in self._bytes_of(located, self._view.stretches(located, offset, offset + 1)):
-            for record in stored_records(data):
+        for run in self._bytes_of(located, self._view.stretches(located, offset, offset + 1)):
+            for record in stored_records(bytes(run.data)):
                 if record.queue_offset <= offset < record.queue_offset + record.messages:
                     return -1 if self._view.hides(topic, record.physical_offset) else record.store_ms
         return -1

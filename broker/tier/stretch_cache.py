@@ -2,8 +2,8 @@
 
 A stretch is in memory once, however many readers want it: the first one downloads it, the others wait. Room is made
 before a download begins, so memory holds no more than the cache's bytes. A download ends in the cache even if its
-reader has left. Stretches that were read ahead take half of the memory at most: else readers of many queues would drop
-what the others are about to read.
+reader has left. The bytes of a download are never copied: its stretches leave the memory together. Stretches that were
+read ahead take half of the memory at most: else readers of many queues would drop what the others are about to read.
 What leaves the memory goes to the disk, if there is a place for it: a file that is written round and round. Its bytes
 are compared with their CRC, and a start begins with an empty file.
 Neighbours: reads.py (asks), mqcommon/tier/view.py (reads the bucket).
@@ -12,11 +12,12 @@ Neighbours: reads.py (asks), mqcommon/tier/view.py (reads the bucket).
 import logging
 import os
 import threading
-import zlib
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
+from skylark.mqcommon.crc import large_crc32
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.tier.bucket import BucketAway
 
@@ -30,14 +31,20 @@ _ENTRY_BYTES = 400
 _WAIT_S = 30.0
 
 
-@lazy_dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """A stretch of object ``name``: ``size`` bytes from ``position`` on, whose CRC-32 is ``crc``."""
 
     name: str
     position: int
     size: int
     crc: int
+
+
+class PieceRun(NamedTuple):
+    """Pieces that follow each other. ``begins``: where in ``data`` each of them begins."""
+
+    data: memoryview
+    begins: list[int]
 
 
 #: Reads pieces that follow each other in their object, and compares their CRCs.
@@ -54,13 +61,31 @@ class CacheFigures:
     downloaded_bytes: int = 0
 
 
-class _Flight:
-    """A piece that some thread downloads. ``data``: None until it is there, and if the download failed."""
+class _Block:
+    """What one download has brought: ``pieces`` that follow each other in ``data``."""
 
-    __slots__ = ("data", "is_over")
+    __slots__ = ("counted", "data", "pieces")
+
+    def __init__(self, data: bytes, pieces: Sequence[Piece]) -> None:
+        self.data = memoryview(data)
+        self.pieces = pieces
+        self.counted = _counted(pieces)
+
+
+class _Place(NamedTuple):
+    """Where the bytes of a piece are."""
+
+    block: _Block
+    at: int
+
+
+class _Flight:
+    """A piece that some thread downloads. ``place``: None until it is there, and if the download failed."""
+
+    __slots__ = ("is_over", "place")
 
     def __init__(self) -> None:
-        self.data: bytes | None = None
+        self.place: _Place | None = None
         self.is_over = False
 
 
@@ -71,7 +96,9 @@ class StretchCache:
         self.figures = CacheFigures()
         self._max_bytes = max_bytes
         self._disk = disk
-        self._pieces: OrderedDict[Piece, bytes] = OrderedDict()
+        self._places: dict[Piece, _Place] = {}
+        # In the order of their last use.
+        self._blocks: OrderedDict[_Block, None] = OrderedDict()
         # Read ahead, and not asked for yet.
         self._ahead: dict[Piece, None] = {}
         self._ahead_bytes = 0
@@ -87,26 +114,29 @@ class StretchCache:
         """Bytes in memory, and those that are being downloaded."""
         return self._used + self._coming
 
-    def get(self, pieces: Sequence[Piece], download: Download) -> list[bytes]:
-        """The bytes of ``pieces``, which follow each other. Raises what ``download`` raises, and BucketAway."""
-        found: dict[Piece, bytes] = {}
+    def get(self, pieces: Sequence[Piece], download: Download, part_bytes: int = 0) -> list[PieceRun]:
+        """The bytes of ``pieces``, which follow each other. Raises what ``download`` raises, and BucketAway.
+
+        Each part has one piece, or several pieces of up to ``part_bytes`` in all, if they came by one download.
+        """
+        found: dict[Piece, _Place] = {}
         while len(found) < len(pieces):
             wanted = [piece for piece in pieces if piece not in found]
             self._from_memory(wanted, found)
             mine, others = self._claim([piece for piece in wanted if piece not in found])
             self._fetch(mine, download, found)
             self._wait(others, found)
-        return [found[piece] for piece in pieces]
+        return _parts(pieces, [found[piece] for piece in pieces], part_bytes)
 
     def has(self, pieces: Sequence[Piece]) -> bool:
         """Whether all ``pieces`` are in memory, or being downloaded."""
         with self._changed:
-            return all(piece in self._pieces or piece in self._flights for piece in pieces)
+            return all(piece in self._places or piece in self._flights for piece in pieces)
 
     def read_ahead(self, pieces: Sequence[Piece], download: Download) -> bool:
         """Have ``pieces`` in memory soon; returns False if there is no room for them now."""
         with self._changed:
-            lacking = [piece for piece in pieces if piece not in self._pieces and piece not in self._flights]
+            lacking = [piece for piece in pieces if piece not in self._places and piece not in self._flights]
             size = sum([piece.size for piece in lacking])
             if self._ahead_bytes + size > self._max_bytes // 2 or self._coming + size > self._max_bytes // 2:
                 return False
@@ -114,15 +144,15 @@ class StretchCache:
         self._fetch(mine, download, {}, ahead=True)
         return True
 
-    def _from_memory(self, wanted: Sequence[Piece], found: dict[Piece, bytes]) -> None:
+    def _from_memory(self, wanted: Sequence[Piece], found: dict[Piece, _Place]) -> None:
         with self._changed:
             for piece in wanted:
-                data = self._pieces.get(piece)
-                if data is not None:
-                    self._pieces.move_to_end(piece)
+                place = self._places.get(piece)
+                if place is not None:
+                    self._blocks.move_to_end(place.block)
                     self._note_used(piece)
                     self.figures.hits += 1
-                    found[piece] = data
+                    found[piece] = place
 
     def _claim(self, wanted: Sequence[Piece]) -> tuple[list[Piece], list[tuple[Piece, _Flight]]]:
         """(pieces that the caller has to fetch, those that other threads fetch)."""
@@ -130,7 +160,7 @@ class StretchCache:
         others: list[tuple[Piece, _Flight]] = []
         with self._changed:
             for piece in wanted:
-                if piece in self._pieces:
+                if piece in self._places:
                     continue  # since a moment ago: the caller looks again
                 flight = self._flights.get(piece)
                 if flight is None:
@@ -141,7 +171,7 @@ class StretchCache:
         return mine, others
 
     def _fetch(
-        self, pieces: list[Piece], download: Download, found: dict[Piece, bytes], *, ahead: bool = False
+        self, pieces: list[Piece], download: Download, found: dict[Piece, _Place], *, ahead: bool = False
     ) -> None:
         """Fetch pieces of which the caller has the flights, run by run."""
         left = pieces
@@ -153,17 +183,13 @@ class StretchCache:
         finally:
             self._give_up(left)
 
-    def _fetch_run(self, run: Sequence[Piece], download: Download, found: dict[Piece, bytes], *, ahead: bool) -> None:
-        size = sum([piece.size + _ENTRY_BYTES for piece in run])
+    def _fetch_run(self, run: Sequence[Piece], download: Download, found: dict[Piece, _Place], *, ahead: bool) -> None:
+        size = _counted(run)
         self._make_room(size)
         try:
-            parts = on_disk = self._from_disk(run)
-            if parts is None:
-                data = download(run)
-                parts, at = [], 0
-                for piece in run:
-                    parts.append(data[at : at + piece.size])
-                    at += piece.size
+            blocks = on_disk = self._from_disk(run)
+            if blocks is None:
+                blocks = [_Block(download(run), run)]
         except BaseException:
             with self._changed:
                 self._coming -= size
@@ -172,29 +198,32 @@ class StretchCache:
             self._coming -= size
             self._used += size
             self._count(run, is_downloaded=on_disk is None)
-            for piece, part in zip(run, parts, strict=True):
-                self._pieces[piece] = part
-                found[piece] = part
-                flight = self._flights.pop(piece)
-                flight.data, flight.is_over = part, True
-                if ahead:
-                    self._ahead[piece] = None
-                    self._ahead_bytes += piece.size
+            for block in blocks:
+                self._blocks[block] = None
+                at = 0
+                for piece in block.pieces:
+                    place = self._places[piece] = found[piece] = _Place(block, at)
+                    at += piece.size
+                    flight = self._flights.pop(piece)
+                    flight.place, flight.is_over = place, True
+                    if ahead:
+                        self._ahead[piece] = None
+                        self._ahead_bytes += piece.size
             while self._used > self._max_bytes:  # one download is larger than the cache
                 self._drop_oldest()
             self._changed.notify_all()
 
-    def _from_disk(self, run: Sequence[Piece]) -> list[bytes] | None:
+    def _from_disk(self, run: Sequence[Piece]) -> list[_Block] | None:
         """The bytes of all these pieces; None if the disk does not have them all."""
         if self._disk is None:
             return None
-        parts: list[bytes] = []
+        blocks: list[_Block] = []
         for piece in run:
             data = self._disk.get(piece)
             if data is None:
                 return None
-            parts.append(data)
-        return parts
+            blocks.append(_Block(data, [piece]))
+        return blocks
 
     def _count(self, run: Sequence[Piece], *, is_downloaded: bool) -> None:
         figures = self.figures
@@ -211,23 +240,23 @@ class StretchCache:
                 self._flights.pop(piece).is_over = True
             self._changed.notify_all()
 
-    def _wait(self, others: Sequence[tuple[Piece, _Flight]], found: dict[Piece, bytes]) -> None:
+    def _wait(self, others: Sequence[tuple[Piece, _Flight]], found: dict[Piece, _Place]) -> None:
         for piece, flight in others:
             with self._changed:
                 while not flight.is_over:
                     if not self._changed.wait(_WAIT_S):
                         raise BucketAway(f"another reader's download of {piece.name} takes longer than {_WAIT_S:.0f} s")
                 self._note_used(piece)
-                if flight.data is not None:
+                if flight.place is not None:
                     self.figures.hits += 1
-                    found[piece] = flight.data
+                    found[piece] = flight.place
 
     def _make_room(self, size: int) -> None:
-        """Drop the pieces that were used least lately, until ``size`` more bytes fit; waits while downloads have it."""
-        dropped: list[tuple[Piece, bytes]] = []
+        """Drop the blocks that were used least lately, until ``size`` more bytes fit; waits while downloads have it."""
+        dropped: list[_Block] = []
         with self._changed:
             while self._used + self._coming + size > self._max_bytes:
-                if self._pieces:
+                if self._blocks:
                     dropped.append(self._drop_oldest())
                 elif not self._coming:
                     break  # larger than the cache
@@ -235,14 +264,19 @@ class StretchCache:
                     raise BucketAway("the memory for what comes from the bucket is in use by downloads")
             self._coming += size
         if self._disk is not None:
-            for piece, data in dropped:
-                self._disk.put(piece, data)
+            for block in dropped:
+                at = 0
+                for piece in block.pieces:
+                    self._disk.put(piece, block.data[at : at + piece.size])
+                    at += piece.size
 
-    def _drop_oldest(self) -> tuple[Piece, bytes]:
-        piece, data = self._pieces.popitem(last=False)
-        self._used -= piece.size + _ENTRY_BYTES
-        self._note_used(piece)
-        return piece, data
+    def _drop_oldest(self) -> _Block:
+        block, _ = self._blocks.popitem(last=False)
+        self._used -= block.counted
+        for piece in block.pieces:
+            del self._places[piece]
+            self._note_used(piece)
+        return block
 
     def _note_used(self, piece: Piece) -> None:
         if piece in self._ahead:
@@ -262,6 +296,28 @@ def open_ring(path: str, max_bytes: int) -> "DiskRing | None":
     except OSError as error:
         logger.warning("nothing that was read from the bucket is kept on disk: %s", error)
         return None
+
+
+def _counted(pieces: Sequence[Piece]) -> int:
+    """What the cache counts for pieces."""
+    return sum([piece.size + _ENTRY_BYTES for piece in pieces])
+
+
+def _parts(pieces: Sequence[Piece], places: Sequence[_Place], part_bytes: int) -> list[PieceRun]:
+    found: list[PieceRun] = []
+    first = size = 0
+    begins: list[int] = []
+    for number, (piece, place) in enumerate(zip(pieces, places, strict=True)):
+        begin = places[first]
+        if begins and (place.block is not begin.block or place.at != begin.at + size or size + piece.size > part_bytes):
+            found.append(PieceRun(begin.block.data[begin.at : begin.at + size], begins))
+            first, size, begins, begin = number, 0, [], place
+        begins.append(size)
+        size += piece.size
+    if begins:
+        begin = places[first]
+        found.append(PieceRun(begin.block.data[begin.at : begin.at + size], begins))
+    return found
 
 
 def _first_run(pieces: Sequence[Piece]) -> Sequence[Piece]:
@@ -303,9 +359,9 @@ class DiskRing:
                 data = os.pread(self._file, piece.size, at)
             except OSError:
                 return None
-        return data if len(data) == piece.size and zlib.crc32(data) == piece.crc else None
+        return data if len(data) == piece.size and large_crc32(data) == piece.crc else None
 
-    def put(self, piece: Piece, data: bytes) -> None:
+    def put(self, piece: Piece, data: memoryview) -> None:
         """Keep a piece, if it is not there already. A disk that takes no bytes is logged, and nothing is kept."""
         with self._lock:
             if piece in self._places or piece.size > self._max_bytes or self._file < 0:

@@ -3,8 +3,11 @@
 Neighbours: reads.py (gets the stretches), store/reader.py (the same for messages in the log).
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from typing import NamedTuple, cast
+
+import numpy as np
 
 from skylark.broker.store.expanded import expanded
 from skylark.broker.store.filter import Filter, Matches
@@ -12,14 +15,47 @@ from skylark.broker.store.older import OlderRead
 from skylark.broker.store.queue.entry import MIXED_TAGS
 from skylark.broker.store.queue.tags import TagCodes
 from skylark.broker.store.reader import MAX_PROPERTIES_BYTES, MAX_SCAN, matching
-from skylark.mqcommon.message.columns import record_starts
-from skylark.mqcommon.message.inner import may_hold_batches
+from skylark.mqcommon.message.flags import INNER_BATCH
 from skylark.mqcommon.message.layout import HEAD_V4
 from skylark.mqcommon.message.record import decode_record
+from skylark.mqcommon.tier.bucket import DamagedObject
+from skylark.mqcommon.tier.record_places import Ints, overlapping, record_places
 from skylark.mqcommon.tier.records import stored_records
 
-_offset_at = HEAD_V4.reader("queue_offset").unpack_from
-_physical_at = HEAD_V4.reader("physical_offset").unpack_from
+_OFFSET_AT = HEAD_V4.starts["queue_offset"]
+_PHYSICAL_AT = HEAD_V4.starts["physical_offset"]
+_FLAGS_AT = HEAD_V4.starts["sys_flag"]
+
+
+class _Rows(NamedTuple):
+    """The records of stretches: where each begins and ends, and its queue offset."""
+
+    data: memoryview
+    starts: Ints
+    ends: Ints
+    offsets: Ints
+
+    @classmethod
+    def of(cls, data: memoryview, begins: Sequence[int]) -> "_Rows":
+        starts, sizes = record_places(data, np.array(begins, np.int64))
+        if not len(starts) or starts[-1] + sizes[-1] != len(data):
+            raise DamagedObject("a stretch of records does not consist of whole records")
+        return cls(data, starts, starts + sizes, overlapping(data, ">i8")[starts + _OFFSET_AT].astype(np.int64))
+
+    @property
+    def may_have_batches(self) -> bool:
+        return bool((overlapping(self.data, ">i4")[self.starts + _FLAGS_AT] & INNER_BATCH).any())
+
+    def first_at(self, offset: int) -> int:
+        """The number of the first record with this queue offset or a later one."""
+        return 0 if self.offsets[0] >= offset else int(np.searchsorted(self.offsets, offset))
+
+    def first_shown(self, hides: Callable[[int], bool]) -> int:
+        """The number of the first record that is not hidden; those before it are."""
+        places = overlapping(self.data, ">i8")
+        if not hides(int(places[_PHYSICAL_AT])):
+            return 0
+        return bisect_left(self.starts, 1, key=lambda at: int(not hides(int(places[at + _PHYSICAL_AT]))))
 
 
 class Taking:
@@ -52,7 +88,7 @@ class Taking:
         self._codes = TagCodes()
         # How many more messages are looked at for a filter, and how many bytes of their properties.
         self._scan = wanted.max_messages if wanted.matches is not None else MAX_SCAN
-        self._parts: list[bytes] = []
+        self._parts: list[bytes | memoryview] = []
         self._messages = 0
         #: All messages before it were looked at.
         self.next_offset = offset
@@ -67,51 +103,53 @@ class Taking:
     def has_messages(self) -> bool:
         return bool(self._parts)
 
-    def add(self, data: bytes) -> None:
-        """Take what is wanted of a stretch. ProtocolError if it does not consist of whole records."""
-        starts = record_starts(data)
-        if not starts or self.is_full:
+    def add(self, data: memoryview, begins: Sequence[int] = (0,)) -> None:
+        """Take what is wanted of stretches that follow each other. DamagedObject if they have no whole records.
+
+        ``begins``: where in ``data`` each stretch begins.
+        """
+        if not data or self.is_full:
             return
-        if may_hold_batches(data, starts):
-            self._add_batches(data)
+        rows = _Rows.of(data, begins)
+        if rows.may_have_batches:
+            self._add_batches(bytes(data))
             return
-        first = max(
-            bisect_left(starts, self._offset, key=lambda at: int(_offset_at(data, at)[0])),
-            bisect_left(starts, 1, key=lambda at: int(not self._hides(_physical_at(data, at)[0]))),
-        )
-        last = bisect_left(starts, self._end, key=lambda at: int(_offset_at(data, at)[0]))
+        count = len(rows.starts)
+        first = max(rows.first_at(self._offset), rows.first_shown(self._hides))
+        last = rows.first_at(self._end) if rows.offsets[-1] >= self._end else count
         if first < last:
             if self._wanted.tag_codes is None and self._wanted.matches is None:
-                self._add_plain(data, starts, first, last)
+                self._add_plain(rows, first, last)
             else:
-                self._add_matching(data, starts, first, last)
+                self._add_matching(rows, first, last)
         elif first:
-            self._reached(data, starts[first - 1])
-        if last < len(starts) and not self.is_full:
+            self._reached(rows, first - 1)
+        if last < count and not self.is_full:
             self._end_reached()
 
-    def _add_plain(self, data: bytes, starts: Sequence[int], first: int, last: int) -> None:
-        stop = min(last, first + self._left)
-        most = starts[first] + self._bytes_left
-        if _end_of(data, starts, stop) > most:
-            # The end of a record is the begin of the next one.
-            stop = bisect_right(starts, most, first, stop) - 1
+    def _add_plain(self, rows: _Rows, first: int, last: int) -> None:
+        begin, stop = int(rows.starts[first]), min(last, first + self._left)
+        most = begin + self._bytes_left
+        if rows.ends[stop - 1] > most:
+            stop = int(np.searchsorted(rows.ends, most, "right"))
             if not self._parts:
                 stop = max(stop, first + 1)
         self.is_full = stop < last or stop - first == self._left
         if stop <= first:
             return
-        part = data[starts[first] : _end_of(data, starts, stop)]
+        part = rows.data[begin : int(rows.ends[stop - 1])]
         self._parts.append(part)
         self._messages += stop - first
         self._left -= stop - first
         self._bytes_left -= len(part)
-        self._reached(data, starts[stop - 1])
+        self._reached(rows, stop - 1)
 
-    def _add_matching(self, data: bytes, starts: Sequence[int], first: int, last: int) -> None:
-        stop = min(last, first + self._scan)
-        entries = [(starts[row], _end_of(data, starts, row + 1) - starts[row], 0) for row in range(first, stop)]
-        found = matching(data, 0, entries, self._topic, self._matches(), MAX_PROPERTIES_BYTES)
+    def _add_matching(self, rows: _Rows, first: int, last: int) -> None:
+        stop, data = min(last, first + self._scan), rows.data
+        starts, ends = rows.starts[first:stop].tolist(), rows.ends[first:stop].tolist()
+        entries = [(start, end - start, 0) for start, end in zip(starts, ends, strict=True)]
+        # What it needs of bytes, a memoryview can do, too.
+        found = matching(cast("bytes", data), 0, entries, self._topic, self._matches(), MAX_PROPERTIES_BYTES)
         self._scan -= len(found)
         for row, entry in enumerate(found, first):
             if entry is not None:
@@ -120,7 +158,7 @@ class Taking:
                     self.is_full = True
                     return
                 self._take(data[at : at + size], 1)
-            self._reached(data, starts[row])
+            self._reached(rows, row)
         self.is_full = first + len(found) < last or not self._scan
 
     def _matches(self) -> Matches:
@@ -173,7 +211,7 @@ class Taking:
     def _fits(self, size: int) -> bool:
         return not self._parts or (self._left > 0 and size <= self._bytes_left)
 
-    def _take(self, raw: bytes, messages: int) -> None:
+    def _take(self, raw: bytes | memoryview, messages: int) -> None:
         self._parts.append(raw)
         self._messages += messages
         self._left -= messages
@@ -184,10 +222,5 @@ class Taking:
         self.next_offset = max(self.next_offset, self._end)
         self.is_full = True
 
-    def _reached(self, data: bytes, at: int) -> None:
-        self.next_offset = max(self.next_offset, _offset_at(data, at)[0] + 1)
-
-
-def _end_of(data: bytes, starts: Sequence[int], row: int) -> int:
-    """Where the record before ``row`` ends."""
-    return starts[row] if row < len(starts) else len(data)
+    def _reached(self, rows: _Rows, row: int) -> None:
+        self.next_offset = max(self.next_offset, int(rows.offsets[row]) + 1)

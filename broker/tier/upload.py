@@ -8,9 +8,9 @@ import mmap
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from zlib import crc32
 
 from skylark.broker.tier.tasks import DamagedFile, UploadTask
+from skylark.mqcommon.crc import large_crc32
 from skylark.mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, SIZE_MAGIC
 from skylark.mqcommon.tier.bucket import Bucket, BucketError, DamagedObject, NoSuchObject
 from skylark.mqcommon.tier.file_rows import TooDamaged
@@ -58,7 +58,7 @@ def _uploaded(bucket: Bucket, rows: Gathered, task: UploadTask, folder: str) -> 
         def pieces(number: int = number) -> Iterator[memoryview]:
             nonlocal crc, size
             for piece in rows.pieces(number):
-                crc, size = crc32(piece, crc), size + len(piece)
+                crc, size = large_crc32(piece, crc), size + len(piece)
                 builder.feed(number, piece)
                 yield piece
 
@@ -94,10 +94,10 @@ def read_back(bucket: Bucket, segment: Segment) -> None:
         size = _size(bucket, stored)
         if size != stored.size:
             raise DamagedObject(f"{stored.name} has {size} bytes, and {stored.size} were written")
-    if crc32(bucket.get(segment.keys.name)) != segment.keys.crc:
+    if large_crc32(bucket.get(segment.keys.name)) != segment.keys.crc:
         raise DamagedObject(f"{segment.keys.name} is not what was written")
     data = bucket.get(segment.index.name)
-    if crc32(data) != segment.index.crc:
+    if large_crc32(data) != segment.index.crc:
         raise DamagedObject(f"{segment.index.name} is not what was written")
     index = SegmentIndex.decode(data)
     names = {number: stored.name for number, stored in segment.classes}
@@ -107,7 +107,7 @@ def read_back(bucket: Bucket, segment: Segment) -> None:
         stretches = index.stretches(row, row.first_offset, row.next_offset)
         some += ((names[row.retention_class], each) for each in (stretches[0], random.choice(stretches), stretches[-1]))
     for name, stretch in some:
-        if crc32(bucket.get_range(name, stretch.position, stretch.size)) != stretch.crc:
+        if large_crc32(bucket.get_range(name, stretch.position, stretch.size)) != stretch.crc:
             raise DamagedObject(f"{name} is not what was written, at byte {stretch.position}")
 
 
@@ -127,7 +127,7 @@ def _unproved(view: bytes | mmap.mmap, task: UploadTask) -> list[tuple[int, int]
             end = min(at + task.block_bytes, task.size)
             if crc < 0:
                 unproved.append((at, end))
-            elif crc32(data[at:end]) != crc:
+            elif large_crc32(data[at:end]) != crc:
                 damaged.append(task.start + at)
     if damaged:
         text = f"{len(damaged)} blocks of the log are damaged on disk, the first at offset {damaged[0]}"
@@ -177,4 +177,4 @@ def _builder(bucket: Bucket, rows: Gathered, task: UploadTask) -> IndexBuilder:
 
 def _put(bucket: Bucket, name: str, data: bytes) -> StoredObject:
     bucket.put(name, [data])
-    return StoredObject(name, len(data), crc32(data))
+    return StoredObject(name, len(data), large_crc32(data))

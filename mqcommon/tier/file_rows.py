@@ -8,6 +8,7 @@ Neighbours: gather.py.
 
 import mmap
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -40,6 +41,7 @@ from skylark.mqcommon.message.properties import KEYS, UNIQ_KEY
 from skylark.mqcommon.message.record import decode_record
 from skylark.mqcommon.message.record_keys import index_keys, record_keys
 from skylark.mqcommon.tier.key_hash import WORD_BYTES, key_hash, key_hashes, topic_seed
+from skylark.mqcommon.tier.record_places import record_places
 
 Ints = NDArray[np.int64]
 View = bytes | mmap.mmap
@@ -49,6 +51,8 @@ MAX_REST_BYTES = 16 * 1024 * 1024
 ROWS_AT_ONCE = 1 << 17
 # Records that are compared with the first of a run at once, and records that are read one by one after a short run.
 _MAX_REACH, _MIN_RUN, _ONE_BY_ONE = 1 << 16, 16, 1024
+# In so many bytes records are searched together, each of these steps for itself.
+_AT_ONCE_BYTES, _STEP_BYTES = 64 << 20, 64 << 10
 _MAX_TOPIC_BYTES = 255
 _MAGICS = MAGIC_V1, MAGIC_V2
 _MAGIC_BYTES = tuple(magic.to_bytes(4, "big") for magic in _MAGICS)
@@ -136,7 +140,7 @@ def file_rows(view: View, start: int, unproved: Sequence[tuple[int, int]], start
 
 def _walk(view: View, start: int) -> Iterator[Ints]:
     """Where records seem to begin."""
-    at, end, reach = 0, len(view), _MAX_REACH
+    at, end, reach, searched_to = 0, len(view), _MAX_REACH, 0
     heads = np.ndarray(max(end - BLANK_BYTES + 1, 0), ">u8", view, strides=(1,))
     unpack = SIZE_MAGIC.unpack_from
     while at + MIN_RECORD <= end:
@@ -146,6 +150,13 @@ def _walk(view: View, start: int) -> Iterator[Ints]:
                 return
             at = _next_head(view, start, at + 1, end)
             continue
+        if at >= searched_to:
+            searched_to = min(at + _AT_ONCE_BYTES, end)
+            many = _at_once(view, start, at, searched_to)
+            yield many
+            if len(many):
+                at = int(many[-1]) + unpack(view, int(many[-1]))[0]
+                continue
         most = min((end - at) // size, reach)
         if most >= _MIN_RUN:
             column = heads[at : at + (most - 1) * size + 1 : size]
@@ -160,6 +171,22 @@ def _walk(view: View, start: int) -> Iterator[Ints]:
         singles = _one_by_one(view, at, end)
         at = int(singles[-1])
         yield singles[:-1]
+
+
+def _at_once(view: View, start: int, at: int, end: int) -> Ints:
+    """Where records begin that follow each other from ``at`` on; they end before ``end``."""
+    # A head says where in the log it is, so one can be found from anywhere. Mostly all have one magic, and to look for
+    # another one would be a search of all bytes.
+    magic = view[at + _MAGIC_AT : at + _MAGIC_AT + 4]
+    bounds = [*range(at + _STEP_BYTES, end, _STEP_BYTES), end]
+    heads = [_next_head(view, start, low, high, (magic,)) for low, high in pairwise(bounds)]
+    known = [head - at for head, high in zip(heads, bounds[1:], strict=True) if head < high]
+    with memoryview(view) as whole, whole[at:end] as part:
+        found, _ = record_places(part, np.array(known, np.int64))
+    found = found + at
+    magics = np.ndarray(max(len(view) - 3, 0), ">u4", view, strides=(1,))[found + _MAGIC_AT]
+    bad = np.flatnonzero((magics != MAGIC_V1) & (magics != MAGIC_V2))
+    return found[: int(bad[0])] if len(bad) else found
 
 
 def _one_by_one(view: View, at: int, end: int) -> Ints:
@@ -179,9 +206,9 @@ def _one_by_one(view: View, at: int, end: int) -> Ints:
     return found[: int(bad[0]) + 1] if len(bad) else found
 
 
-def _next_head(view: View, start: int, at: int, end: int) -> int:
-    """The next place from ``at`` on that looks like the head of a record; ``end`` if there is none."""
-    found = {magic: view.find(magic, at + _MAGIC_AT, end) for magic in _MAGIC_BYTES}
+def _next_head(view: View, start: int, at: int, end: int, magics: Sequence[bytes] = _MAGIC_BYTES) -> int:
+    """The next place from ``at`` on that looks like the head of a record with one of ``magics``; ``end`` if none."""
+    found = {magic: view.find(magic, at + _MAGIC_AT, end) for magic in magics}
     while any(place >= 0 for place in found.values()):
         magic, place = min(((m, p) for m, p in found.items() if p >= 0), key=lambda item: item[1])
         head = place - _MAGIC_AT

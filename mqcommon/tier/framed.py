@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import cbor2
 
+from skylark.mqcommon.crc import large_crc32
 from skylark.mqcommon.tier.bucket import DamagedObject
 
 _HEAD = struct.Struct(">4sHHI")
@@ -25,7 +26,7 @@ def framed(magic: bytes, version: int, value: object) -> bytes:
     """``value``, which CBOR can hold, as the bytes of an object of the kind ``magic``."""
     body = zlib.compress(cbor2.dumps(value), _LEVEL)
     head = _HEAD.pack(magic, version, 0, len(body))
-    return head + _CRC.pack(zlib.crc32(body, zlib.crc32(head))) + body
+    return head + _CRC.pack(large_crc32(body, large_crc32(head))) + body
 
 
 def unframed(magic: bytes, version: int, data: bytes, what: str) -> Any:
@@ -37,7 +38,7 @@ def unframed(magic: bytes, version: int, data: bytes, what: str) -> Any:
         raise DamagedObject(f"{what} does not begin with {magic!r}, but with {found_magic!r}")
     (crc,) = _CRC.unpack_from(data, _HEAD.size)
     body = data[_BODY_AT:]
-    if zeros or len(body) != size or zlib.crc32(body, zlib.crc32(data[: _HEAD.size])) != crc:
+    if zeros or len(body) != size or large_crc32(body, large_crc32(data[: _HEAD.size])) != crc:
         raise DamagedObject(f"{what} is damaged: its {len(data)} bytes do not match their CRC")
     if found_version > version:
         raise DamagedObject(f"{what} has format {found_version}: use a newer Skylark, which reads it")

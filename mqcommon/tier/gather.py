@@ -7,12 +7,12 @@ Neighbours: file_rows.py (finds the records), segment_index.py and keys.py (get 
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from skylark.mqcommon.crc import large_crc32
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.tier.file_rows import Ints, Queue, View, file_rows
 from skylark.mqcommon.tier.index_builder import DisorderedQueue
@@ -153,7 +153,7 @@ def gather(
         classes[keyed],
         positions[keyed],
         rows.rest,
-        crc32(view),
+        large_crc32(view),
         pa.LargeBinaryArray.from_buffers(pa.large_binary(), 2 * len(order), buffers),
         order,
     )

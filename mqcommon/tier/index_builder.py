@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import cbor2
 import numpy as np
 
+from skylark.mqcommon.crc import large_crc32
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.tier.bucket import BucketError
 from skylark.mqcommon.tier.keys import encode_keys
@@ -133,7 +134,7 @@ class IndexBuilder:
         stretches = self._stretches.tobytes()
         step = STRETCH.itemsize
         table["rows_crc"] = [
-            zlib.crc32(stretches[first * step : (first + rows) * step])
+            large_crc32(stretches[first * step : (first + rows) * step])
             for first, rows in zip(table["first_row"].tolist(), table["rows"].tolist(), strict=True)
         ]
         class_bytes = [(number, sums.fed) for number, sums in sorted(self._sums.items())]
@@ -155,8 +156,8 @@ class IndexBuilder:
             len(table),
             len(self._stretches),
             len(last),
-            zlib.crc32(queues),
-            zlib.crc32(last),
+            large_crc32(queues),
+            large_crc32(last),
             *pages,
             len(class_bytes),
         )
@@ -195,7 +196,7 @@ class _Sums:
             stretch_end = self._ends[self._next]
             # Of a stretch that began in the last piece all of this piece up to its end is part.
             part = piece[max(self._begins[self._next] - fed, 0) : stretch_end - fed]
-            self._crc = zlib.crc32(part, self._crc)
+            self._crc = large_crc32(part, self._crc)
             if stretch_end > end:
                 return
             crcs[self._rows[self._next]] = self._crc

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from skylark.mqcommon.crc import large_crc32
 from skylark.mqcommon.tier.bucket import DamagedObject
 from skylark.mqcommon.tier.segment_index import Columns, KeyPages
 
@@ -74,7 +75,7 @@ def _key_pages(hashes: Columns, places: Columns) -> tuple[KeyPages, bytes]:
         begin = int(bounds[number])
         content = sorted_rows[begin + page_rows : begin + int(counts[number])].tobytes()
         more_at[number] = at
-        more += [content, _CRC.pack(zlib.crc32(content))]
+        more += [content, _CRC.pack(large_crc32(content))]
         at += len(content) + _CRC.size
     parts: list[bytes] = []
     for number, (page, keys) in enumerate(zip(rows, counts.tolist(), strict=True)):
@@ -116,7 +117,7 @@ def places_of(page: bytes, hash_: int) -> FoundPlaces:
 def places_of_more(data: bytes, hash_: int) -> Columns:
     """What `FoundPlaces.more` has of the keys with this hash. Raises DamagedObject."""
     content = data[: -_CRC.size]
-    if zlib.crc32(content) != _CRC.unpack(data[-_CRC.size :])[0]:
+    if large_crc32(content) != _CRC.unpack(data[-_CRC.size :])[0]:
         raise DamagedObject("more rows of a page of keys are damaged")
     return _places(np.frombuffer(content, KEY), hash_)
 
@@ -128,7 +129,7 @@ def _places(rows: Columns, hash_: int) -> Columns:
 
 
 def _page_crc(count: int, more_at: int, content: bytes) -> int:
-    return zlib.crc32(content, zlib.crc32(struct.pack("<II", count, more_at)))
+    return large_crc32(content, large_crc32(struct.pack("<II", count, more_at)))
 
 
 def _record_blocks(start: int, physical: Columns, queue_numbers: Columns) -> bytes:
@@ -143,11 +144,11 @@ def _record_blocks(start: int, physical: Columns, queue_numbers: Columns) -> byt
     for block, (first, end) in enumerate(pairwise(bounds)):
         steps = np.diff(places[first:end], prepend=block * BLOCK_BYTES)
         packed = zlib.compress(_by_bytes(steps) + _by_bytes(numbers[first:end]), _LEVEL)
-        directory.append(_BLOCK.pack(at, zlib.crc32(packed)))
+        directory.append(_BLOCK.pack(at, large_crc32(packed)))
         blocks.append(packed)
         at += len(packed)
     listed = b"".join(directory) + at.to_bytes(4, "little")
-    return b"".join(blocks) + listed + _END.pack(count, zlib.crc32(listed))
+    return b"".join(blocks) + listed + _END.pack(count, large_crc32(listed))
 
 
 def _by_bytes(column: Columns) -> bytes:
@@ -172,7 +173,7 @@ class Directory:
             raise DamagedObject("the keys of a segment have no directory")
         count, crc = _END.unpack_from(tail, len(tail) - _END.size)
         listed = tail[-_END.size - 4 - count * _BLOCK.size : -_END.size]
-        if len(listed) != count * _BLOCK.size + 4 or zlib.crc32(listed) != crc:
+        if len(listed) != count * _BLOCK.size + 4 or large_crc32(listed) != crc:
             raise DamagedObject("the directory in the keys of a segment is damaged")
         self._blocks = list(_BLOCK.iter_unpack(listed[:-4]))
         end = int.from_bytes(listed[-4:], "little")
@@ -195,7 +196,7 @@ class Directory:
     def queue_number(self, place: int, block: bytes) -> int | None:
         """The number of the queue whose record begins at the byte ``place``; None if none begins there."""
         number = place // BLOCK_BYTES
-        if zlib.crc32(block) != self._blocks[number][1]:
+        if large_crc32(block) != self._blocks[number][1]:
             raise DamagedObject("a block of places in the keys of a segment is damaged")
         data = zlib.decompress(block)
         count = len(data) // 8

@@ -19,6 +19,7 @@ import cbor2
 import numpy as np
 from numpy.typing import NDArray
 
+from skylark.mqcommon.crc import large_crc32
 from skylark.mqcommon.tier.bucket import DamagedObject
 
 Columns = NDArray[Any]
@@ -167,14 +168,14 @@ class IndexHead(NamedTuple):
     def encode(self) -> bytes:
         """The bytes of the head."""
         head = _HEAD.pack(_MAGIC, _VERSION, _ZLIB, *self)
-        return head + _CRC.pack(zlib.crc32(head))
+        return head + _CRC.pack(large_crc32(head))
 
     @classmethod
     def decode(cls, data: bytes) -> "IndexHead":
         """The head in the first bytes of an index. Raises DamagedObject."""
         if len(data) < HEAD_BYTES or data[:4] != _MAGIC:
             raise DamagedObject("an index does not begin as one")
-        if zlib.crc32(data[: _HEAD.size]) != _CRC.unpack_from(data, _HEAD.size)[0]:
+        if large_crc32(data[: _HEAD.size]) != _CRC.unpack_from(data, _HEAD.size)[0]:
             raise DamagedObject("the head of an index is damaged")
         _, version, codec, *fields = _HEAD.unpack_from(data)
         if version > _VERSION or codec != _ZLIB:
@@ -199,7 +200,7 @@ class QueueTable:
     @classmethod
     def decode(cls, head: IndexHead, data: bytes) -> "QueueTable":
         """The table in the bytes between the head and the stretches. Raises DamagedObject."""
-        if len(data) != head.queues_bytes or zlib.crc32(data) != head.queues_crc:
+        if len(data) != head.queues_bytes or large_crc32(data) != head.queues_crc:
             raise DamagedObject("the queues of an index are damaged")
         data = _decompressed(data)
         lengths_end = 2 * head.topics
@@ -289,7 +290,7 @@ class SegmentIndex:
         if len(data) != head.stretches_end + head.rest_bytes:
             raise DamagedObject(f"an index has {len(data)} bytes, not those that its head says")
         rest = data[head.stretches_end :]
-        if zlib.crc32(rest) != head.rest_crc:
+        if large_crc32(rest) != head.rest_crc:
             raise DamagedObject("the rest in an index is damaged")
         table = QueueTable.decode(head, data[HEAD_BYTES : head.queues_end])
         try:
@@ -312,6 +313,20 @@ class SegmentIndex:
         data = self._stretches[at : at + row.rows * STRETCH.itemsize]
         return QueueStretches.decode(self.table.head, row, data).between(first_offset, end_offset)
 
+    def begins(self, retention_class: int) -> NDArray[np.int64]:
+        """Where the stretches begin in the object of this class, in ascending order. They are not compared with a CRC.
+
+        The object may have records after the last stretch: those that are hidden.
+        """
+        queues = self.table.rows
+        queues = queues[(queues["records"] > 0) & (queues["retention_class"] == retention_class)]
+        positions = np.frombuffer(self._stretches, STRETCH)["position"].astype(np.int64)
+        parts = [
+            positions[first : first + count]
+            for first, count in zip(queues["first_row"].tolist(), queues["rows"].tolist(), strict=True)
+        ]
+        return np.sort(np.concatenate([np.empty(0, np.int64), *parts]))
+
 
 class QueueStretches(NamedTuple):
     """The stretches of one queue in a segment: rows of `STRETCH`."""
@@ -323,7 +338,7 @@ class QueueStretches(NamedTuple):
     @classmethod
     def decode(cls, head: IndexHead, row: QueueRow, data: bytes) -> "QueueStretches":
         """The stretches in the bytes at `IndexHead.rows_at`. Raises DamagedObject."""
-        if len(data) != row.rows * STRETCH.itemsize or zlib.crc32(data) != row.rows_crc:
+        if len(data) != row.rows * STRETCH.itemsize or large_crc32(data) != row.rows_crc:
             raise DamagedObject(f"the index of queue {row.queue_id} of {row.topic} is damaged")
         return cls(row, head.start, np.frombuffer(data, STRETCH))
 
@@ -332,10 +347,18 @@ class QueueStretches(NamedTuple):
 
     def stretch(self, number: int) -> Stretch:
         """The stretch with this number."""
-        first_offset, latest_ms, position, physical, crc = self.rows[number].item()
-        is_last = number + 1 == len(self.rows)
-        end = self.row.position + self.row.size if is_last else int(self.rows["position"][number + 1])
-        return Stretch(position, end - position, crc, first_offset, self.start + physical, latest_ms)
+        return self._between(number, number + 1)[0]
+
+    def _between(self, first: int, end: int) -> list[Stretch]:
+        """The stretches with these numbers, ``end`` not included."""
+        rows = self.rows[first : end + 1].tolist()
+        positions = [position for _, _, position, _, _ in rows]
+        if len(rows) == end - first:
+            positions.append(self.row.position + self.row.size)
+        return [
+            Stretch(position, after - position, crc, first_offset, self.start + physical, latest_ms)
+            for (first_offset, latest_ms, position, physical, crc), after in zip(rows, positions[1:], strict=False)
+        ]
 
     def between(self, first_offset: int, end_offset: int) -> list[Stretch]:
         """The stretches with the records of these offsets, ``end_offset`` not included."""
@@ -343,7 +366,7 @@ class QueueStretches(NamedTuple):
             return []
         column = self.rows["first_offset"]
         first = max(int(np.searchsorted(column, first_offset, "right")) - 1, 0)
-        return [self.stretch(number) for number in range(first, int(np.searchsorted(column, end_offset)))]
+        return self._between(first, int(np.searchsorted(column, end_offset)))
 
     def at_time(self, timestamp_ms: int) -> int:
         """The number of the first stretch with a record of this store time or later; the count if there is none."""

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import field
 from itertools import pairwise
-from zlib import crc32
 
+from skylark.mqcommon.crc import large_crc32
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.tier.bucket import Bucket, DamagedObject, NoSuchObject
 from skylark.mqcommon.tier.manifest import Manifest, Segment, StoredObject, decode_span
@@ -158,6 +158,6 @@ def _read(bucket: Bucket, stored: StoredObject) -> None:
     _look(bucket, stored)
     crc = 0
     for at in range(0, stored.size, PIECE_BYTES):
-        crc = crc32(bucket.get_range(stored.name, at, min(PIECE_BYTES, stored.size - at)), crc)
+        crc = large_crc32(bucket.get_range(stored.name, at, min(PIECE_BYTES, stored.size - at)), crc)
     if crc != stored.crc:
         raise DamagedObject(f"{stored.name}: its bytes are not those that were written (CRC)")

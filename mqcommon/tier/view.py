@@ -8,7 +8,6 @@ Neighbours: manifests.py, segment_index.py, keys.py.
 
 import heapq
 import threading
-import zlib
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -17,6 +16,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 
+from skylark.mqcommon.crc import large_crc32
 from skylark.mqcommon.message.ids import parse_unique_key
 from skylark.mqcommon.tier.bucket import Bucket, DamagedObject, NoSuchObject
 from skylark.mqcommon.tier.key_hash import key_hash
@@ -172,7 +172,7 @@ class TierView:
         for stretch in stretches:
             if stretch.position != start + at:
                 raise ValueError("the stretches to read do not follow each other")
-            if zlib.crc32(whole[at : at + stretch.size]) != stretch.crc:
+            if large_crc32(whole[at : at + stretch.size]) != stretch.crc:
                 raise DamagedObject(f"{name}: the {stretch.size} bytes from {stretch.position} on are damaged")
             at += stretch.size
         return data

@@ -5,7 +5,6 @@ has the messages of many queues. What the bucket does not have, or has with wron
 Neighbours: reader.py (caller), mqcommon/tier/segment_index.py (what stands where).
 """
 
-import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,9 +12,10 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from skylark.mqcommon.crc import large_crc32
 from skylark.mqcommon.message.layout import MIN_RECORD
 from skylark.mqcommon.tier.bucket import Bucket, NoSuchObject
-from skylark.sdk.arrow.records import Ints, overlapping
+from skylark.mqcommon.tier.record_places import LEAST_AT_ONCE, Ints, record_places
 from skylark.spark_connector.offsets import LostRange, OffsetRange
 from skylark.spark_connector.reading.batch_reader import Piece
 from skylark.spark_connector.reading.pulling import Buffer, when_back
@@ -25,10 +25,6 @@ _REMOVED = "the bucket does not have them"
 FETCH_BYTES = 4 * 1024 * 1024
 #: Requests at the same time, in one task.
 MOST_AT_ONCE = 4
-#: With fewer stretches their records are found faster one by one.
-LEAST_AT_ONCE = 8
-#: After so many steps from record to record it is looked whether all stretches are at their ends.
-STEPS = 16
 
 
 class Stored(NamedTuple):
@@ -168,7 +164,7 @@ def _checked(run: Run, data: bytes, start: int, name: str) -> Iterator[Piece | L
     sound: list[Stored] = []
     for one in run.stretches:
         at = one.position - start
-        if zlib.crc32(view[at : at + one.size]) == one.crc:
+        if large_crc32(view[at : at + one.size]) == one.crc:
             sound.append(one)
             continue
         yield from _piece(run.wanted, sound, data, start)
@@ -195,23 +191,9 @@ def starts_in(data: bytes, begins: Sequence[int]) -> Ints | None:
     """Where the records of ``data`` begin, which begin at ``begins`` among other places.
 
     None: unknown, or all records seem to be of one size, which is found as fast otherwise.
-    A record says where the next one begins. A step to the next record is made in all stretches at once.
     """
-    sizes_at = overlapping(data, ">u4")
-    if len(begins) < LEAST_AT_ONCE or not len(sizes_at) or len(data) % max(int(sizes_at[0]), MIN_RECORD) == 0:
+    size = int.from_bytes(data[:4], "big")
+    if len(begins) < LEAST_AT_ONCE or len(data) % max(size, MIN_RECORD) == 0:
         return None
-    at = np.array(begins, dtype=np.int64)
-    ends = np.append(at[1:], len(data))
-    most, last = int((ends - at).max()) // MIN_RECORD, len(sizes_at) - 1
-    steps = [at]
-    while len(steps) <= most and (at < ends).any():
-        for _ in range(STEPS):
-            # What is at its end stays there.
-            at = np.minimum(at + sizes_at[np.minimum(at, last)], ends)
-            steps.append(at)
-    table = np.stack(steps, axis=1)
-    starts: Ints = table[table < ends[:, np.newaxis]]
-    sizes = sizes_at[starts]
-    # Each record must end where the next one begins, also over the ends of stretches.
-    is_whole = (sizes >= MIN_RECORD).all() and np.array_equal(starts + sizes, np.append(starts[1:], len(data)))
-    return starts if is_whole else None
+    starts, sizes = record_places(data, np.array(begins, np.int64))
+    return starts if len(starts) and starts[-1] + sizes[-1] == len(data) else None

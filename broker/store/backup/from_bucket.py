@@ -26,13 +26,12 @@ from skylark.mqcommon.tier.bucket import Bucket
 from skylark.mqcommon.tier.manifest import Manifest, Segment
 from skylark.mqcommon.tier.metadata import MetadataCopy
 from skylark.mqcommon.tier.restore import NotWhole, read_pieces, restore_segment
+from skylark.mqcommon.tier.segment_index import SegmentIndex
 
 _PARTIAL = ".partial"
 
 #: Called with the bytes done and the bytes in all.
 Progress = Callable[[int, int], None]
-#: What the index of a segment has as its rest: (physical offset, bytes).
-RestOf = Callable[[Segment], Iterable[tuple[int, bytes]]]
 
 
 class BucketRestore:
@@ -69,7 +68,7 @@ class BucketRestore:
                     self._fs.remove(f"{self._log}/{name}")
             remove_tree(self._fs, self._directory, but=MAY_STAY | {MARKER, "commitlog"})
 
-    def log(self, segments: Sequence[Segment], rest_of: RestOf, progress: Progress = lambda done, total: None) -> None:
+    def log(self, segments: Sequence[Segment], progress: Progress = lambda done, total: None) -> None:
         """Make the files of ``segments`` (the newest ones, oldest first), and the file that was still written."""
         fs = self._fs
         fs.mkdirs(self._log)
@@ -78,7 +77,7 @@ class BucketRestore:
         # The newest first: whatever happens, the log has no gap.
         for segment in reversed(segments):
             try:
-                self._file(segment, rest_of, lambda at, done=done: progress(done + at, total))  # type: ignore[misc]
+                self._file(segment, lambda at, done=done: progress(done + at, total))  # type: ignore[misc]
             except NotWhole as why:
                 self.shortened = str(why)
                 self._drop_before(self.start)
@@ -93,7 +92,7 @@ class BucketRestore:
             if int(name) < start:
                 self._fs.remove(f"{self._log}/{name}")
 
-    def _file(self, segment: Segment, rest_of: RestOf, progress: Callable[[int], None]) -> None:
+    def _file(self, segment: Segment, progress: Callable[[int], None]) -> None:
         fs, path, size = self._fs, file_path(self._log, segment.start), segment.end - segment.start
         if fs.exists(path) and fs.size(path) == size and _crc(fs, path, size) == segment.crc:
             return  # of the run that was interrupted
@@ -103,7 +102,9 @@ class BucketRestore:
         file = fs.open_map(partial, size, create=True)
         try:
             with memoryview(file.view) as out:
-                restore_segment(self._bucket, segment, rest_of(segment), out, progress)
+                restore_segment(
+                    self._bucket, segment, SegmentIndex.decode(self._bucket.get(segment.index.name)), out, progress
+                )
             file.sync()
         except NotWhole:
             fs.remove(partial)

@@ -373,5 +373,5 @@ def test_a_reader_in_a_hole_before_the_end_of_what_it_wants_gets_on() -> None:
     for wanted in FILTERS.values():
         for offset in range(10, 15):
             taking = Taking("t", offset, 15, 32, 1 << 20, wanted, unwraps=False)
-            taking.add(data)
+            taking.add(memoryview(data))
             assert taking.result == OlderRead(15) and taking.is_full

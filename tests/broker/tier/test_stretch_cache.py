@@ -47,6 +47,16 @@ class Downloads:
         return b"".join(content(each.name, each.position, each.size) for each in pieces)
 
 
+def got(cache: StretchCache, pieces: Sequence[Piece], downloads: Downloads) -> list[bytes]:
+    """The bytes of each piece, also when several pieces are in one part."""
+    found: list[bytes] = []
+    for part in cache.get(pieces, downloads, 3 * SIZE):
+        assert len(part.data) <= max(3 * SIZE, pieces[0].size) and part.begins[0] == 0
+        ends = [*part.begins[1:], len(part.data)]
+        found += [bytes(part.data[begin:end]) for begin, end in zip(part.begins, ends, strict=True)]
+    return found
+
+
 def expected(pieces: Sequence[Piece]) -> list[bytes]:
     return [content(each.name, each.position, each.size) for each in pieces]
 
@@ -68,7 +78,7 @@ def test_any_reads_get_their_bytes_within_the_memory_of_the_cache(
         if ahead:
             cache.read_ahead(pieces, downloads)
         else:
-            assert cache.get(pieces, downloads) == expected(pieces)
+            assert got(cache, pieces, downloads) == expected(pieces)
         assert cache.used_bytes <= room * COUNTED
         if on_disk:
             assert path.stat().st_size <= on_disk * SIZE + 500
@@ -82,16 +92,16 @@ def test_what_is_in_memory_is_not_downloaded_again_and_the_rest_in_few_requests(
     cache, downloads = StretchCache(100 * COUNTED), Downloads()
     cache.get([piece(2)], downloads)
     pieces = [piece(number) for number in range(5)]
-    assert cache.get(pieces, downloads) == expected(pieces)
+    assert got(cache, pieces, downloads) == expected(pieces)
     assert [[each.position // SIZE for each in run] for run in downloads.runs] == [[2], [0, 1], [3, 4]]
-    assert cache.get(pieces, downloads) == expected(pieces) and len(downloads.runs) == 3
+    assert got(cache, pieces, downloads) == expected(pieces) and len(downloads.runs) == 3
 
 
 def test_a_download_has_an_end() -> None:
     cache, downloads = StretchCache(1 << 30), Downloads()
     size = DOWNLOAD_BYTES // 3
     pieces = [piece(number, size=size) for number in range(7)]
-    assert cache.get(pieces, downloads) == expected(pieces)
+    assert got(cache, pieces, downloads) == expected(pieces)
     assert [len(run) for run in downloads.runs] == [3, 3, 1]
 
 
@@ -101,7 +111,7 @@ def test_many_readers_of_a_stretch_share_one_download() -> None:
     begun = threading.Event()
     downloads.on_begin = begun.set
     found: list[list[bytes]] = []
-    threads = [threading.Thread(target=lambda: found.append(cache.get([piece(1)], downloads))) for _ in range(6)]
+    threads = [threading.Thread(target=lambda: found.append(got(cache, [piece(1)], downloads))) for _ in range(6)]
     for thread in threads:
         thread.start()
     assert begun.wait(DEADLINE_S)
@@ -118,16 +128,27 @@ def test_a_download_that_fails_is_tried_by_the_next_reader() -> None:
         cache.get([piece(1), piece(2)], downloads)
     assert cache.used_bytes == 0
     downloads.failure = None
-    assert cache.get([piece(1)], downloads) == expected([piece(1)])
+    assert got(cache, [piece(1)], downloads) == expected([piece(1)])
 
 
 def test_room_is_made_before_a_download_begins() -> None:
     cache, downloads = StretchCache(4 * COUNTED), Downloads()
-    cache.get([piece(0), piece(1), piece(2)], downloads)
+    for number in range(3):
+        cache.get([piece(number)], downloads)
     used: list[int] = []
     downloads.on_begin = lambda: used.append(cache.used_bytes)
     cache.get([piece(10), piece(11)], downloads)
     assert used == [4 * COUNTED]
+
+
+def test_what_came_by_one_download_is_not_copied_and_leaves_the_memory_together() -> None:
+    cache, downloads = StretchCache(4 * COUNTED), Downloads()
+    pieces = [piece(0), piece(1), piece(2)]
+    (part,) = cache.get(pieces, downloads, 3 * SIZE)
+    (again,) = cache.get(pieces[1:], downloads, 3 * SIZE)
+    assert again.data.obj is part.data.obj and again.begins == [0, SIZE]
+    cache.get([piece(10), piece(11)], downloads)
+    assert cache.used_bytes == 2 * COUNTED and not any(cache.has([each]) for each in pieces)
 
 
 def test_what_is_read_ahead_takes_half_of_the_memory_at_most() -> None:
@@ -145,7 +166,7 @@ def test_what_leaves_the_memory_comes_from_the_disk_until_that_is_full(tmp_path:
         cache.get([piece(number)], downloads)
     downloads.runs.clear()
     for number in (3, 2, 1, 0):
-        assert cache.get([piece(number)], downloads) == expected([piece(number)])
+        assert got(cache, [piece(number)], downloads) == expected([piece(number)])
     assert [run[0].position // SIZE for run in downloads.runs] == [1, 0]
     assert cache.figures.disk_hits == 2
 
@@ -156,7 +177,7 @@ def test_bytes_that_the_disk_has_changed_are_downloaded_again(tmp_path: Path) ->
     cache.get([piece(0)], downloads)
     cache.get([piece(1)], downloads)
     path.write_bytes(bytes(SIZE))
-    assert cache.get([piece(0)], downloads) == expected([piece(0)]) and len(downloads.runs) == 3
+    assert got(cache, [piece(0)], downloads) == expected([piece(0)]) and len(downloads.runs) == 3
 
 
 def test_a_start_begins_with_an_empty_file_and_goes_without_one(

@@ -85,7 +85,7 @@ class Rig:
 def restored(bucket: MemoryBucket, segment: Segment) -> bytes:
     out = bytearray(segment.end - segment.start)
     index = SegmentIndex.decode(bucket.get(segment.index.name))
-    restore_segment(bucket, segment, index.rest, memoryview(out))
+    restore_segment(bucket, segment, index, memoryview(out))
     return bytes(out)
 
 

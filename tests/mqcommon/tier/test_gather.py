@@ -1,7 +1,7 @@
 """What gather finds in a file of the log, compared with a plain search through all of its bytes."""
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 import pytest
@@ -47,6 +47,16 @@ KEYS = st.sampled_from(
         "UNIQ_KEY\x01\x02A\x01b\x02",
     ]
 )
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_steps() -> Iterator[None]:
+    """Also in a small file records are searched from several places at once, and in several parts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(file_rows_module, "_AT_ONCE_BYTES", 2_000)
+        patch.setattr(file_rows_module, "_STEP_BYTES", 150)
+        yield
+
 
 message = st.tuples(
     st.sampled_from(TOPICS),

@@ -3,6 +3,7 @@
 import struct
 from zlib import crc32
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from skylark.mqcommon.tier import restore
 from skylark.mqcommon.tier.bucket import DamagedObject
 from skylark.mqcommon.tier.manifest import Segment, StoredObject
 from skylark.mqcommon.tier.restore import NotWhole, restore_segment
+from skylark.mqcommon.tier.segment_index import QUEUE, STRETCH, IndexHead, QueueTable, SegmentIndex
 from tests.support.memory_bucket import MemoryBucket
 
 START = 1 << 40
@@ -55,15 +57,39 @@ def uploaded(bucket: MemoryBucket, data: bytes, classes: dict[int, list[bytes]],
     return Segment(START, START + len(data), crc32(data), 1, 2, 2, count, "seg", objects, none, none)
 
 
-def restored(bucket: MemoryBucket, segment: Segment, rest: list[tuple[int, bytes]]) -> bytes:
+def restored(
+    bucket: MemoryBucket,
+    segment: Segment,
+    rest: list[tuple[int, bytes]],
+    begins: dict[int, list[int]] | None = None,
+) -> bytes:
+    """``begins``: by class where stretches begin in its object; without them all records are hidden."""
     out = bytearray(segment.end - segment.start)
-    restore_segment(bucket, segment, rest, memoryview(out))
+    queues, stretches = np.zeros(len(begins or {}), QUEUE), np.empty(0, STRETCH)
+    for row, (number, positions) in zip(queues, (begins or {}).items(), strict=True):
+        row["retention_class"], row["records"] = number, 1
+        row["first_row"], row["rows"] = len(stretches), len(positions)
+        more = np.zeros(len(positions), STRETCH)
+        more["position"] = positions
+        stretches = np.concatenate([stretches, more])
+    head = IndexHead(START, START, *[0] * 10)
+    index = SegmentIndex(QueueTable(head, [], queues, []), stretches.tobytes(), rest)
+    restore_segment(bucket, segment, index, memoryview(out))
     return bytes(out)
 
 
-@given(files(), st.integers(1, 200))
+def some_begins(draw: st.DrawFn, classes: dict[int, list[bytes]]) -> dict[int, list[int]]:
+    """Places where records begin in the objects of the classes, some or all of them."""
+    found: dict[int, list[int]] = {}
+    for number, records in classes.items():
+        starts = [sum(map(len, records[:row])) for row in range(len(records))]
+        found[number] = [start for start in starts if draw(st.booleans())]
+    return found
+
+
+@given(files(), st.integers(1, 200), st.data())
 def test_a_file_comes_back(
-    made: tuple[bytes, list[tuple[int, bytes]], dict[int, list[bytes]], int], piece_bytes: int
+    made: tuple[bytes, list[tuple[int, bytes]], dict[int, list[bytes]], int], piece_bytes: int, draw: st.DataObject
 ) -> None:
     data, rest, classes, count = made
     bucket = MemoryBucket()
@@ -72,7 +98,7 @@ def test_a_file_comes_back(
         # Records lie across pieces.
         patch.setattr(restore, "PIECE_BYTES", piece_bytes)
         patch.setattr(restore, "THREADS", 2)
-        assert restored(bucket, segment, rest) == data
+        assert restored(bucket, segment, rest, draw.draw(st.composite(some_begins)(classes))) == data
 
 
 @given(files(), st.data())
@@ -90,6 +116,19 @@ def test_no_changed_byte_gets_through(
     bucket.put(name, [bytes(changed)])
     with pytest.raises(DamagedObject):
         restored(bucket, segment, rest)
+
+
+def test_an_index_with_other_places_of_records_is_refused() -> None:
+    bucket = MemoryBucket()
+    records = [record("a", START + 150 * row, b"x" * (150 - 92)) for row in range(40)]
+    size = len(records[0])
+    records = [record("a", START + size * row, b"x" * (150 - 92)) for row in range(40)]
+    segment = uploaded(bucket, b"".join(records), {0: records}, 40)
+    begins = list(range(0, 40 * size, size))
+    assert restored(bucket, segment, [], {0: begins}) == b"".join(records)
+    begins[5] += 1
+    with pytest.raises(DamagedObject, match="no record of this segment"):
+        restored(bucket, segment, [], {0: begins})
 
 
 def test_a_segment_whose_class_is_over_says_that_it_is_not_whole() -> None:

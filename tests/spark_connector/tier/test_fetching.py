@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from skylark.mqcommon.message.layout import MIN_RECORD
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.mqcommon.tier.bucket import BucketAway, BucketRefused
+from skylark.mqcommon.tier.record_places import LEAST_AT_ONCE
 from skylark.spark_connector.offsets import LostRange, OffsetRange
 from skylark.spark_connector.tier import fetching
 from skylark.spark_connector.tier.fetching import (
-    LEAST_AT_ONCE,
     Fetch,
     Run,
     Stored,

@@ -1,0 +1,90 @@
+"""Where the records of an object of a class begin: many at a time, by the beginnings that the index knows. Needs numpy.
+
+A record says where the next one begins. So from each place where a stretch begins one goes from record to record, and
+all these walks take each of their steps together.
+Neighbours: segment_index.py (has the beginnings), restore.py (uses the places).
+"""
+
+import struct
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skylark.mqcommon.message.layout import MIN_RECORD
+
+Ints = NDArray[np.int64]
+#: With fewer walks, steps one by one are faster.
+LEAST_AT_ONCE = 8
+# After so many steps it is looked how many walks are at their ends.
+_STEPS = 16
+_SIZE = struct.Struct(">I").unpack_from
+_SIZE_BYTES = 4
+
+
+def overlapping(data: bytes | memoryview, code: str) -> NDArray[Any]:
+    """A view of ``data`` with a number of type ``code`` at every byte; index it with places to read a field there."""
+    return np.ndarray(max(len(data) - np.dtype(code).itemsize + 1, 0), code, data, strides=(1,))
+
+
+def record_places(data: bytes | memoryview, begins: Ints) -> tuple[Ints, Ints]:
+    """(where records begin, their sizes): those that follow each other from the first byte of ``data`` on.
+
+    ``begins``: places, in ascending order, where records begin among other places. The last row ends with ``data`` if
+    that consists of whole records; else before an incomplete record, or where the sizes do not fit the places.
+    """
+    every = overlapping(data, ">u4")
+    if (alike := _of_one_size(every, len(data), begins)) is not None:
+        return alike
+    found = _walked(data, every, np.concatenate(([0], begins[begins > 0])))
+    starts = found[: int(np.searchsorted(found, len(every)))]
+    sizes = every[starts].astype(np.int64)
+    stops = starts + sizes
+    is_wrong = (sizes < MIN_RECORD) | (stops > len(data))
+    # A record is right, too, if only what follows it is not where it ends.
+    is_wrong[1:] |= stops[:-1] != starts[1:]
+    count = int(np.argmax(is_wrong)) if is_wrong.any() else len(starts)
+    return starts[:count], sizes[:count]
+
+
+def _walked(data: bytes | memoryview, every: NDArray[Any], at: Ints) -> Ints:
+    """Where the walks from ``at`` on, each to the next one's beginning, have come by, in ascending order."""
+    ends = np.append(at[1:], len(data))
+    steps, last = [at], len(every) - 1
+    most = int((ends - at).max()) // MIN_RECORD
+    while last >= 0 and len(steps) <= most and np.count_nonzero(at < ends) >= LEAST_AT_ONCE:
+        for _ in range(_STEPS):
+            # What is at its end stays there.
+            at = np.minimum(at + every[np.minimum(at, last)], ends)
+            steps.append(at)
+    table = np.stack(steps, axis=1)
+    starts: Ints = table[table < ends[:, np.newaxis]]
+    left = np.flatnonzero(at < ends)
+    if not len(left):
+        return starts
+    more = [_one_by_one(data, int(at[lane]), int(ends[lane])) for lane in left]
+    return np.sort(np.concatenate([starts, *[each[1:] for each in more]]))
+
+
+def _of_one_size(every: NDArray[Any], end: int, begins: Ints) -> tuple[Ints, Ints] | None:
+    """The result if all records have the size of the first one, else None."""
+    size = int(every[0]) if len(every) else 0
+    if size < MIN_RECORD or end < LEAST_AT_ONCE * size:
+        return None
+    count, left = divmod(end, size)
+    if left or (every[::size] != size).any() or (begins % size).any():
+        return None
+    return np.arange(0, end, size), np.full(count, size)
+
+
+def _one_by_one(data: bytes | memoryview, at: int, end: int) -> Ints:
+    """Where records begin, from ``at`` on."""
+    found = [at]
+    add = found.append
+    while at + _SIZE_BYTES <= end:
+        size = _SIZE(data, at)[0]
+        at += size
+        if size < MIN_RECORD or at >= end:
+            break
+        add(at)
+    return np.array(found, np.int64)
