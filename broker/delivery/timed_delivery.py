@@ -526,7 +526,8 @@ class TimedDelivery(Part):
                 self._enqueued += offset - start
         if not entries:
             # Those that only the bucket had may be gone, and later ones not.
-            after = queue.min_offset if start < queue.min_offset else end
+            gone = await from_disk(lambda: self._store.get(TIMER_TOPIC, 0, start, 1, PIECE_BYTES))
+            after = min(max(gone.next_offset, start + 1), end) if start < queue.min_offset else end
             logger.error("timed messages %d to %d are missing in their queue", start, after - 1)
             state.read_to = after
 

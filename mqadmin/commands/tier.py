@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from skylark.mqcommon.tier.verify import Verified
     from skylark.remoting.protocol.requests.tier import TierStatus
 
-NOT_SUPPORTED = 3
 OFF, STARTING, OWNER = "OFF", "STARTING", "OWNER"
 POLL_S = 0.5
 # How long a broker may not answer before tierPurge gives up; the broker goes on.
@@ -137,7 +136,7 @@ async def _ask_status(session: Session, addr: str) -> "TierStatus":
     try:
         return await session.admin.tier_status(addr)
     except BrokerError as error:
-        if error.code != NOT_SUPPORTED:
+        if not error.is_unknown_request:
             raise
         raise UserError(
             f"{addr} is not a broker of Skylark, or an old one, and has no bucket; a bucket without its broker:"

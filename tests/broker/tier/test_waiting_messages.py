@@ -1,7 +1,11 @@
 """Messages that wait for their time are delivered from the bucket when their files have left the disk."""
 
 import pytest
+import trio
 
+from skylark.broker.delivery import timed_delivery
+from skylark.broker.delivery.timed_delivery import CHECKPOINT_QUEUE
+from skylark.broker.tier.reads import OlderReads
 from skylark.mqcommon.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from skylark.mqcommon.tier.bucket import BucketAway
 from tests.broker.delivery.later import Delays, Timers
@@ -61,6 +65,32 @@ async def test_a_timed_message_and_a_recall(is_restarted: bool) -> None:
             timers.clock.advance(2 * MINUTE_MS)
             await until(lambda: len(timers.bodies()) == 3, "deliveries")
     assert [record.body for record in timers.records()] == [b"0", b"1", b"2"]
+
+
+async def test_timed_messages_after_those_that_retention_has_removed_are_delivered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(timed_delivery, "CHECKPOINT_BYTES", 1)
+    timers, bucket = Timers(), LostBucket()
+    async with timers.running():
+        timers.send(b"expired", MINUTE_MS)
+        while timers.store.log.end < 2 * 4096:
+            put(timers.store, "other", 0, b"x" * 900)
+        timers.send(b"kept", MINUTE_MS)
+        await until(lambda: timers.store.max_offset(TIMER_TOPIC, CHECKPOINT_QUEUE) > 0, "a checkpoint")
+    timers.start()
+    uploaded = leave(timers, bucket, TIMER_TOPIC)
+    # What is in memory is of the manifest before.
+    monkeypatch.setattr(OlderReads, "known_first", lambda reads, topic, queue_id: 0)
+    gone, *kept = uploaded.manifest.segments
+    uploaded.manifest = uploaded.manifest.successor(2).with_segments_changed(kept, [gone.index.name])
+    uploaded.manifests.append(uploaded.manifest)
+    uploaded.view.use(uploaded.manifest)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(timers.part.run)
+        timers.clock.advance(2 * MINUTE_MS)
+        await until(lambda: timers.bodies() == [b"kept"], "the delivery")
+        nursery.cancel_scope.cancel()
 
 
 async def test_they_wait_for_a_bucket_that_is_away() -> None:
