@@ -48,7 +48,7 @@ NOT_RUN = {
     "docs/guides/observe.md": 1,
     "docs/guides/rocketmq5-clients.md": 2,
     "docs/guides/spark-from-kafka.md": 1,
-    "docs/guides/spark.md": 4,
+    "docs/guides/spark.md": 7,
 }
 DEV = ("README.md", "docs/get-started/first-message.md")
 # Conditions in SQL and light queues; timed messages as soon as they are due.
