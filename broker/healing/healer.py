@@ -16,6 +16,7 @@ import trio
 
 from skylark.broker.healing.figures import MAX_REPAIRED_A_CYCLE, HealingFigures
 from skylark.broker.healing.judgement import Copy, EntrySum, Verdict, judge
+from skylark.broker.healing.repaired_entries import fill_blanks, records_in
 from skylark.broker.healing.rewriting import LogBlocks, Reading
 from skylark.broker.part import Part
 from skylark.broker.store.log.segment import Segment
@@ -265,7 +266,7 @@ class LogHealer(Part):
                     block.start,
                     verdict.why,
                 )
-                self._tell(block)
+                await self._told(block)
                 return True
             kept = await trio.to_thread.run_sync(self._blocks.keep, block, "disk", now.on_disk[0])
             is_written = await trio.to_thread.run_sync(self._blocks.rewrite, segment, block, right, now)
@@ -280,7 +281,7 @@ class LogHealer(Part):
             self._count_bad()
         text = "the block at %d of the log (%s) was damaged, and is right again: %s; wrong bytes: %d; the bad block: %s"
         logger.warning(text, block.start, segment.path, verdict.why, wrong, kept)
-        self._tell(block)
+        await self._told(block)
         return True
 
     async def _make_file_anew(self, segment: Segment, block: Block, right: bytes, cuts: int) -> bool:
@@ -329,7 +330,10 @@ class LogHealer(Part):
             )
             logger.error(text, MAX_REPAIRED_A_CYCLE)
 
-    def _tell(self, block: Block) -> None:
+    async def _told(self, block: Block) -> None:
+        """The block is right again: its messages get the entries that they lack, and whoever waits for it is told."""
+        records = await trio.to_thread.run_sync(records_in, self._store.log, block)
+        fill_blanks(self._store, records)
         for tell in self.on_repaired:
             tell([block])
 

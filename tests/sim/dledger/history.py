@@ -18,6 +18,7 @@ from skylark.broker.replication.dledger.log_disk import CopyingTo, GroupLog, Log
 from skylark.broker.replication.dledger.log_entries import reference_of
 from skylark.broker.replication.dledger.proposing import Proposing
 from skylark.broker.replication.replica import Replica
+from skylark.broker.store.queue.entry import BLANK_SIZE
 from skylark.broker.store.store import MessageStore
 from skylark.broker.tasks.flush import Flusher
 from skylark.broker.tasks.truncate import LogTruncation
@@ -441,7 +442,11 @@ def _messages(store: MessageStore) -> dict[tuple[int, int], bytes]:
     found: dict[tuple[int, int], bytes] = {}
     for queue in store.queues:
         for offset in range(queue.min_offset, queue.next_offset):
+            # Entries that name other messages are mended by their readers.
+            store.get(queue.topic, queue.queue_id, offset, 1, 1)
             physical, size, _ = queue.entry(offset)
+            if size == BLANK_SIZE:
+                continue
             record = decode_record(store.log.copy(physical, size))
             assert (record.queue_id, record.queue_offset) == (queue.queue_id, offset)
             found[queue.queue_id, offset] = record.body
