@@ -12,7 +12,7 @@ from skylark.mqcommon.version import VERSION
 #: The extras that a user installs, in the order in which they are printed.
 EXTRAS = (
     *("console", "proxy", "celery", "faststream", "spark", "arrow", "values", "compression", "formats"),
-    *("metrics", "health", "otel", "acl", "tls", "fast"),
+    *("metrics", "health", "otel", "acl", "tls", "tier", "fast"),
 )
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _EXTRA = re.compile(r"extra == ['\"]([A-Za-z0-9._-]+)['\"]")

@@ -112,44 +112,43 @@ class Finder:
         for queue, place in self._queues(query):
             if found.count >= query.max_count or found.size >= query.max_bytes:
                 break
+            # In order, no consumer gets a message of this queue while earlier messages are in flight. Only a request
+            # with the id of the attempt that popped them gets them again: the answer to that attempt was lost.
+            lease = self._log.inflight.ordered.get(place) if query.is_ordered else None
             try:
-                self._find_in(query, found, queue, place, now_ms)
+                if lease is not None:
+                    if not self._is_blocked(query, lease, now_ms):
+                        self._read_again(query, found, queue, lease)
+                    continue
+                offset = self._positions.next(place, query.init_mode)
+                # A filter may reject all messages that one read examines. A few more reads are tried; after that the
+                # consumer asks again.
+                for _ in range(READS):
+                    if offset == queue.next_offset:
+                        break
+                    count, size = query.max_count - found.count, query.max_bytes - found.size
+                    result = read_queue(
+                        self._store.log, queue, offset, count, size, query.wanted, self._store.confirmed
+                    )
+                    if result.status is GetStatus.FOUND:
+                        _add(found, place, result, offset, result.next_offset)
+                        break
+                    if result.next_offset == offset:
+                        break
+                    if result.status is GetStatus.NO_MATCHED_MESSAGE:
+                        self._positions.skipped(place, result.next_offset)
+                    else:
+                        # Messages were removed, or the queue was made again.
+                        self._positions.move(place, result.next_offset)
+                    offset = result.next_offset
+                else:
+                    found.unseen = True
             except (OlderAway, OlderDamaged) as error:
                 unread = error  # the group goes on with its other queues
         self._turn += 1
         if unread is not None and not found.count:
             raise unread
         return found
-
-    def _find_in(self, query: PopQuery, found: PopResult, queue: ConsumeQueue, place: Queue, now_ms: int) -> None:
-        """Add the messages of one queue."""
-        # In order, no consumer gets a message of this queue while earlier messages are in flight. Only a request with
-        # the id of the attempt that popped them gets them again: the answer to that attempt was lost.
-        lease = self._log.inflight.ordered.get(place) if query.is_ordered else None
-        if lease is not None:
-            if not self._is_blocked(query, lease, now_ms):
-                self._read_again(query, found, queue, lease)
-            return
-        offset = self._positions.next(place, query.init_mode)
-        # A filter may reject all messages that one read examines. A few more reads are tried; after that the consumer
-        # asks again.
-        for _ in range(READS):
-            if offset == queue.next_offset:
-                return
-            count, size = query.max_count - found.count, query.max_bytes - found.size
-            result = read_queue(self._store.log, queue, offset, count, size, query.wanted, self._store.confirmed)
-            if result.status is GetStatus.FOUND:
-                _add(found, place, result, offset, result.next_offset)
-                return
-            if result.next_offset == offset:
-                return
-            if result.status is GetStatus.NO_MATCHED_MESSAGE:
-                self._positions.skipped(place, result.next_offset)
-            else:
-                # Messages were removed, or the queue was made again.
-                self._positions.move(place, result.next_offset)
-            offset = result.next_offset
-        found.unseen = True
 
     def has_messages(self, query: PopQuery, now_ms: int) -> bool:
         """Whether a pop would find a message; changes nothing."""
