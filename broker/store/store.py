@@ -40,7 +40,7 @@ from skylark.broker.store.inventory import FILE_NAME as INVENTORY
 from skylark.broker.store.inventory import Inventory
 from skylark.broker.store.log.commitlog import CommitLog, refuse_other_size
 from skylark.broker.store.log.log_files import HEAD_BYTES, stored_ms
-from skylark.broker.store.log.residency import NotResident, ask, resident_only
+from skylark.broker.store.log.residency import ask
 from skylark.broker.store.log.segment import file_path
 from skylark.broker.store.query import KeyQuery, QueryResult, WantedKey, first_store_time, offset_by_time, store_time
 from skylark.broker.store.queue.batch_records import Batch, RecordPlace
@@ -373,8 +373,7 @@ class MessageStore:
         """
         try:
             if not self._has_failed:
-                # A stop does not wait for a disk: the next start adds what the index lacks.
-                with suppress(DiskFull, NotResident), resident_only():
+                with suppress(DiskFull):
                     self.build_index(CLOSE_CATCH_UP)
                 self.checkpoint(with_ends=True, clean=True)
                 with suppress(DiskFull, OSError):  # without them the scrub compares more with the log
