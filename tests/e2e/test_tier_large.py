@@ -27,7 +27,7 @@ from skylark.remoting.protocol.requests.topics import TopicConfig
 from skylark.sdk.arrow.records import Records
 from tests.broker.store.support import BORN_HOST, HOST
 from tests.support.buckets import seaweedfs_server
-from tests.support.daemons import SMALL, make_topic, running
+from tests.support.daemons import make_topic, running
 from tests.support.waiting import until
 
 GIB = 1 << 30
@@ -38,7 +38,6 @@ TOPIC, RARE, QUEUES = "large", "rare", 4
 BODY_BYTES, AT_ONCE = 1_000, 500
 PULL_BYTES = 1 << 20
 OPTIONS = (
-    *SMALL,
     *("--mapped-file-size-commit-log", str(SEGMENT_BYTES), "--tier-local-bytes", str(LOCAL_BYTES)),
     *("--clean-resource-interval", "1000", "--max-index-num", "5000000", "--max-hash-slot-num", "1000000"),
 )
