@@ -34,6 +34,7 @@ async def test_a_broker_without_a_bucket_says_so(tmp_path: Path) -> None:
             assert found.exit_code == 1 and found.stderr.endswith("has no bucket: tierPath is not set\n")
 
 
+@pytest.mark.process
 async def test_a_broker_whose_disk_is_gone_comes_back_from_its_bucket(tmp_path: Path) -> None:
     bucket, store = tmp_path / "bucket", tmp_path / "store"
     url = f"file://{bucket}"

@@ -47,6 +47,7 @@ def test_errors_of_the_process_are_errors_here(answer: list[object], error: type
         segment_of(answer)
 
 
+@pytest.mark.process
 async def test_a_process_uploads_one_file_after_the_other_and_ends_when_it_rests(tmp_path: Path) -> None:
     record = record_of(Sent("t", 0, 0, b"body", 7), 0)
     for name, content in (("sound", record), ("damaged", b"")):
@@ -78,6 +79,7 @@ async def test_a_process_uploads_one_file_after_the_other_and_ends_when_it_rests
         os.kill(pid, 0)
 
 
+@pytest.mark.process
 async def test_a_process_that_works_ends_at_once_when_the_broker_has_gone(tmp_path: Path) -> None:
     # Whoever opens this waits for a writer: the process is amid an upload.
     os.mkfifo(tmp_path / "endless")
@@ -98,6 +100,7 @@ async def test_a_process_that_works_ends_at_once_when_the_broker_has_gone(tmp_pa
         await child.wait()
 
 
+@pytest.mark.process
 async def test_a_process_that_the_kernel_has_killed_is_told_of(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "endless")
     (tmp_path / "bucket").mkdir()
@@ -115,6 +118,7 @@ async def test_a_process_that_the_kernel_has_killed_is_told_of(tmp_path: Path) -
         child.kill()
 
 
+@pytest.mark.process
 async def test_a_process_whose_disk_cannot_read_the_file_says_so(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "endless")
     (tmp_path / "bucket").mkdir()
@@ -132,6 +136,7 @@ async def test_a_process_whose_disk_cannot_read_the_file_says_so(tmp_path: Path)
         child.send_signal(signal.SIGBUS)
 
 
+@pytest.mark.process
 async def test_a_process_that_does_not_answer_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child_module, "_ANSWER_S", 0.1)
     os.mkfifo(tmp_path / "endless")
