@@ -15,7 +15,7 @@ from skylark.mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, SIZE_MAGIC
 from skylark.mqcommon.tier.bucket import Bucket, BucketError, DamagedObject, NoSuchObject
 from skylark.mqcommon.tier.file_rows import TooDamaged
 from skylark.mqcommon.tier.gather import Gathered, gather
-from skylark.mqcommon.tier.index_builder import DisorderedQueue, IndexBuilder, QueueRecords, SortedRecords
+from skylark.mqcommon.tier.index_builder import DisorderedQueue, IndexBuilder, SortedRecords
 from skylark.mqcommon.tier.layout import INDEX, KEYS, class_name, segment_folder
 from skylark.mqcommon.tier.manifest import Segment, StoredObject
 from skylark.mqcommon.tier.segment_index import HEAD_BYTES, IndexHead, QueueTable, SegmentIndex, Stretch, named
@@ -159,17 +159,12 @@ def _builder(bucket: Bucket, rows: Gathered, task: UploadTask) -> IndexBuilder:
         with named(task.before.name):
             head = IndexHead.decode(bucket.get_range(task.before.name, 0, HEAD_BYTES))
             before = QueueTable.decode(head, bucket.get_range(task.before.name, HEAD_BYTES, head.queues_bytes))
-    queues = [
-        QueueRecords(each.topic, each.queue_id, each.retention_class, each.first, each.end, each.next_offset)
-        for each in rows.queues
-        if not each.hidden
-    ]
     columns = SortedRecords(rows.physical, rows.sizes, rows.offsets, rows.stored_ms, rows.positions)
     return IndexBuilder(
         task.start,
         task.start + task.size,
         columns,
-        queues,
+        rows.queues,
         before=before,
         tombstones=task.tombstones,
     )

@@ -40,7 +40,7 @@ from skylark.mqcommon.message.properties import KEYS, UNIQ_KEY
 from skylark.mqcommon.message.record import decode_record
 from skylark.mqcommon.message.record_keys import index_keys, record_keys
 from skylark.mqcommon.tier.key_hash import WORD_BYTES, key_hash, key_hashes, topic_seed
-from skylark.mqcommon.tier.record_places import record_places
+from skylark.mqcommon.tier.record_places import overlapping, record_places
 
 Ints = NDArray[np.int64]
 View = bytes | mmap.mmap
@@ -170,7 +170,7 @@ def _at_once(view: View, start: int, at: int, end: int) -> Ints:
     with memoryview(view) as whole, whole[at:end] as part:
         found, _ = record_places(part, np.array(known, np.int64))
     found = found + at
-    magics = np.ndarray(max(len(view) - 3, 0), ">u4", view, strides=(1,))[found + _MAGIC_AT]
+    magics = overlapping(view, ">u4")[found + _MAGIC_AT]
     bad = np.flatnonzero((magics != MAGIC_V1) & (magics != MAGIC_V2))
     return found[: int(bad[0])] if len(bad) else found
 
@@ -185,8 +185,8 @@ def _one_by_one(view: View, at: int, end: int) -> Ints:
         if at > last:
             break
     found = np.array(places, np.int64)
-    # Only now the magics: all at once.
-    magics = np.ndarray(max(end - 3, 0), ">u4", view, strides=(1,))[found[:-1] + _MAGIC_AT]
+    # The magics are compared at the end, all at once.
+    magics = overlapping(view, ">u4")[found[:-1] + _MAGIC_AT]
     sizes = np.diff(found)
     bad = np.flatnonzero((magics != MAGIC_V1) & (magics != MAGIC_V2) | (sizes < MIN_RECORD) | (found[1:] > end))
     return found[: int(bad[0]) + 1] if len(bad) else found
@@ -243,6 +243,17 @@ def _not_zeros(view: View, at: int, end: int) -> Iterator[tuple[int, bytes]]:
             yield begin + first, part[first:last]
 
 
+def texts_and_gaps(data: pa.Buffer, starts: Ints, lengths: Ints) -> pa.LargeBinaryArray:
+    """The texts at these places of ``data``, which are in ascending order, without a copy.
+
+    Elements 0, 2, 4 and so on are the texts; between two texts is an element with the bytes between them.
+    """
+    edges = np.empty(2 * len(starts) + 1, np.int64)
+    edges[0:-1:2], edges[1::2] = starts, starts + lengths
+    edges[-1] = edges[-2] if len(starts) else 0
+    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), 2 * len(starts), [None, pa.py_buffer(edges), data])
+
+
 def _is_topic(name: bytes) -> bool:
     try:
         text = name.decode()
@@ -258,13 +269,9 @@ class _Reader:
         self._view = view
         self._start = start
         self._unproved = unproved
-        size = len(view)
         self._bytes = np.frombuffer(view, np.uint8)
-        self._by_type: dict[str, NDArray[Any]] = {
-            code: np.ndarray(max(size - int(code[2]) + 1, 0), code, view, strides=(1,))
-            for code in (">i2", ">i4", ">i8")
-        }
-        self._heads = np.ndarray(max(size - HEAD_V4.size + 1, 0), _HEAD, view, strides=(1,))
+        self._by_type = {code: overlapping(view, code) for code in (">i2", ">i4", ">i8")}
+        self._heads = overlapping(view, _HEAD)
         self._buffer = pa.py_buffer(view)
         # Topics and their numbers, and by number the seed of the hashes of a topic's keys.
         self._numbers: dict[bytes, int] = {}
@@ -354,13 +361,7 @@ class _Reader:
         return column.indices.to_numpy(zero_copy_only=False).astype(np.int64), column.dictionary.to_pylist()
 
     def _binary(self, starts: Ints, lengths: Ints) -> pa.LargeBinaryArray:
-        # The array's elements are a text, what lies between it and the next, the next text, and so on.
-        edges = np.empty(2 * len(starts) + 1, np.int64)
-        edges[0:-1:2], edges[1::2] = starts, starts + lengths
-        edges[-1] = edges[-2] if len(starts) else 0
-        buffers = [None, pa.py_buffer(edges), self._buffer]
-        every = pa.LargeBinaryArray.from_buffers(pa.large_binary(), 2 * len(starts), buffers)
-        return every.take(pa.array(np.arange(0, 2 * len(starts), 2)))
+        return texts_and_gaps(self._buffer, starts, lengths).take(pa.array(np.arange(0, 2 * len(starts), 2)))
 
     def rows(self, starts: Ints) -> FileRows:
         """The rows of the sound records among these, without what is between them."""
@@ -450,7 +451,7 @@ class _Reader:
         data = np.concatenate([np.frombuffer(texts.buffers()[2], np.uint8, int(bounds[-1])), _PADDING])
         data[bounds] = _MARK
         marks = np.flatnonzero(data == _MARK)
-        words = np.ndarray(len(data) - WORD_BYTES + 1, "<u8", data, strides=(1,))[marks[:-1] + 1]
+        words = overlapping(data, "<u8")[marks[:-1] + 1]
         odd = np.zeros(len(rows), np.bool_)
         found_rows, found = [], []
         for name in (UNIQ_KEY, KEYS):

@@ -14,31 +14,13 @@ from numpy.typing import NDArray
 
 from skylark.mqcommon.crc import large_crc32
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
-from skylark.mqcommon.tier.file_rows import Ints, Queue, View, file_rows
-from skylark.mqcommon.tier.index_builder import DisorderedQueue
+from skylark.mqcommon.tier.file_rows import Ints, Queue, View, file_rows, texts_and_gaps
+from skylark.mqcommon.tier.index_builder import DisorderedQueue, QueueRecords
 
 #: The retention class of a topic: how many hours its records are kept; 0: as the broker's default says.
 ClassOf = Callable[[str], int]
 # Some MiB, so that a file needs little memory besides its columns.
 PIECE_BYTES = 4 * 1024 * 1024
-
-
-@lazy_dataclass(frozen=True, slots=True)
-class QueueRows:
-    """The records of one queue in the object of its class: rows ``first`` to ``end`` of the `Gathered` columns.
-
-    ``next_offset``: the queue offset after the last record. ``hidden``: no reader may see these records, so no index
-    has them: the topic was deleted after them and made again in the same file, or they are in no queue. Such
-    records are at the end of their object.
-    """
-
-    topic: str
-    queue_id: int
-    retention_class: int
-    first: int
-    end: int
-    next_offset: int
-    hidden: bool
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -59,7 +41,7 @@ class Gathered:
     offsets: Ints
     stored_ms: Ints
     positions: Ints
-    queues: tuple[QueueRows, ...]
+    queues: tuple[QueueRecords, ...]
     key_hashes: NDArray[np.uint64]
     key_classes: Ints
     key_positions: Ints
@@ -81,7 +63,7 @@ class Gathered:
             begin = int(self.positions[at])
             stop = at + max(int(np.searchsorted(self.positions[at:end], begin + PIECE_BYTES)), 1)
             size = int(self.positions[stop - 1] + self.sizes[stop - 1]) - begin
-            # Every second element is a record, see `gather`.
+            # Every second element is a record, see `texts_and_gaps`.
             taken = self.records.take(pa.array(self.order[at:stop] * 2))
             yield memoryview(taken.buffers()[2])[:size]
             at = stop
@@ -97,9 +79,10 @@ def gather(
     """Sort the file whose bytes ``view`` are, and whose first byte is at ``start`` of the log.
 
     Raises TooDamaged and DisorderedQueue.
+
     ``unproved``: the parts (from, to; by default the whole file) whose bytes were compared with no sum, so that bodies
-    are compared with their CRCs there. ``starts``: where the records begin in the file, if that is known; what is not
-    in them counts for nothing then.
+    are compared with their CRCs there. ``starts``: where the records begin in the file, if that is known: all other
+    bytes of the file are ignored then.
     """
     rows = file_rows(view, start, [(0, len(view))] if unproved is None else unproved, starts)
     by_class = {topic: class_of(topic) for topic in {queue.topic for queue in rows.queues}}
@@ -116,10 +99,10 @@ def gather(
     bounds = [0, *np.cumsum(np.bincount(ranks, minlength=len(in_order))).tolist()]
     offsets, ends = rows.offsets[order], (rows.offsets + rows.counts)[order]
     goes_back = np.flatnonzero(offsets[1:] < ends[:-1]) + 1
-    queues: list[QueueRows] = []
+    queues: list[QueueRecords] = []
     for number, first, end in zip(in_order, bounds[:-1], bounds[1:], strict=True):
         of_queue = rows.queues[number]
-        queues += _queue_rows(of_queue, by_class[of_queue.topic], first, end, goes_back, offsets, ends)
+        queues += _queue_records(of_queue, by_class[of_queue.topic], first, end, goes_back, offsets, ends)
     if any(queue.hidden for queue in queues):
         order, queues = _hidden_last(order, queues)
     sizes = rows.sizes[order]
@@ -136,11 +119,6 @@ def gather(
     if any(queue.hidden for queue in queues):
         is_shown = key_classes >= 0
         key_classes, key_positions, key_hashes = key_classes[is_shown], key_positions[is_shown], key_hashes[is_shown]
-    # The array's elements are a record, what lies between it and the next, the next record, and so on.
-    edges = np.empty(2 * len(order) + 1, np.int64)
-    edges[0:-1:2], edges[1::2] = rows.starts, rows.starts + rows.sizes
-    edges[-1] = edges[-2] if len(order) else 0
-    buffers = [None, pa.py_buffer(edges), pa.py_buffer(view)]
     return Gathered(
         start,
         start + len(view),
@@ -155,13 +133,13 @@ def gather(
         key_positions,
         rows.rest,
         large_crc32(view),
-        pa.LargeBinaryArray.from_buffers(pa.large_binary(), 2 * len(order), buffers),
+        texts_and_gaps(pa.py_buffer(view), rows.starts, rows.sizes),
         order,
     )
 
 
-def _hidden_last(order: Ints, queues: list[QueueRows]) -> tuple[Ints, list[QueueRows]]:
-    """The rows with those that are hidden at the end of their class."""
+def _hidden_last(order: Ints, queues: list[QueueRecords]) -> tuple[Ints, list[QueueRecords]]:
+    """``order`` and ``queues`` with the hidden rows at the end of their class."""
     parts, moved, at = [], [], 0
     for queue in sorted(queues, key=lambda queue: (queue.retention_class, queue.hidden)):
         parts.append(order[queue.first : queue.end])
@@ -170,14 +148,14 @@ def _hidden_last(order: Ints, queues: list[QueueRows]) -> tuple[Ints, list[Queue
     return np.concatenate(parts), moved
 
 
-def _queue_rows(
+def _queue_records(
     queue: Queue, retention_class: int, first: int, end: int, goes_back: Ints, offsets: Ints, ends: Ints
-) -> Iterator[QueueRows]:
-    """The rows of one queue: those that are hidden, then the others."""
+) -> Iterator[QueueRecords]:
+    """The records of one queue: first the hidden ones, then the others."""
 
-    def made(first: int, end: int, *, hidden: bool) -> QueueRows:
+    def made(first: int, end: int, *, hidden: bool) -> QueueRecords:
         next_offset = int(ends[end - 1])
-        return QueueRows(queue.topic, queue.queue_id, retention_class, first, end, next_offset, hidden)
+        return QueueRecords(queue.topic, queue.queue_id, retention_class, first, end, next_offset, hidden)
 
     if queue.is_shadow:
         yield made(first, end, hidden=True)

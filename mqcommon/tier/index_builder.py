@@ -36,7 +36,9 @@ class DisorderedQueue(BucketError):
 class QueueRecords:
     """The records of one queue in a file of the log: rows ``first`` to ``end`` of `SortedRecords`.
 
-    ``next_offset``: the queue offset after the last record.
+    ``next_offset``: the queue offset after the last record. ``hidden``: no reader may see these records, so no index
+    has them: the topic was deleted after them and made again in the same file, or they are in no queue. Hidden records
+    are at the end of their object.
     """
 
     topic: str
@@ -45,6 +47,7 @@ class QueueRecords:
     first: int
     end: int
     next_offset: int
+    hidden: bool = False
 
 
 class SortedRecords(NamedTuple):
@@ -63,11 +66,11 @@ class SortedRecords(NamedTuple):
 class IndexBuilder:
     """Makes the index of the bytes ``start`` to ``end`` of the log.
 
-    ``queues``: with rows in ``records``, in the order of the rows. ``before``: the table of the segment before.
-    ``tombstones``: topic -> physical offset: queues with records before that only are not carried on. All others are,
-    also those whose records retention has removed: a store that is made of the bucket lets them go on where they end.
-    Then feed the bytes of each class's object to `feed`, in pieces. An object may have records between those of queues
-    that no row is about: they are hidden. Raises DisorderedQueue.
+    ``queues``: all that have rows in ``records``, in the order of the rows. ``before``: the table of the segment
+    before. Its queues are carried on, also queues whose records retention has removed: a store that is made of the
+    bucket goes on at their next offsets. Left out are queues whose records are all before the physical offset that
+    ``tombstones`` has for their topic. Then feed the bytes of each class's object to `feed`, in pieces.
+    Raises DisorderedQueue.
     """
 
     def __init__(
@@ -82,7 +85,7 @@ class IndexBuilder:
     ) -> None:
         self._start, self._end = start, end
         self._records = records
-        self._queues = _in_name_order(queues)
+        self._queues = _in_name_order([queue for queue in queues if not queue.hidden])
         carried = _carried(before, tombstones or {})
         self._sums: dict[int, _Sums] = {}
         by_class: dict[int, list[tuple[int, Columns, Columns]]] = {}
@@ -121,8 +124,8 @@ class IndexBuilder:
     ) -> tuple[bytes, bytes]:
         """(the bytes of the index, the bytes of the keys). ValueError unless all bytes of all objects have been fed.
 
-        ``rest``: (physical offset, bytes) of what is no record. For each key ``key_hashes`` (`key_hash.key_hash`), and
-        the class and position of its record.
+        ``rest``: (physical offset, bytes) of the bytes that are in no record. A row for each key: its hash
+        (`key_hash.key_hash`), and the class and position of its record.
         """
         if unfed := [number for number, sums in self._sums.items() if not sums.is_whole]:
             raise ValueError(f"the objects of classes {unfed} were not fed whole")
@@ -194,7 +197,7 @@ class _Sums:
         self.fed = end = fed + len(piece)
         while self._next < len(self._ends) and self._begins[self._next] < end:
             stretch_end = self._ends[self._next]
-            # Of a stretch that began in the last piece all of this piece up to its end is part.
+            # A stretch that began in an earlier piece goes on with the first byte of this piece.
             part = piece[max(self._begins[self._next] - fed, 0) : stretch_end - fed]
             self._crc = large_crc32(part, self._crc)
             if stretch_end > end:

@@ -164,7 +164,7 @@ def _try_reads(bucket: Bucket, name: str) -> None:
         raise BucketRefused(f"{bucket.url} gives other bytes than it got: see what is between the broker and the store")
     if bucket.get_range(name, 1000, 2000) != content[1000:3000]:
         raise BucketRefused(f"{bucket.url} does not read ranges (the header Range): a set needs a store that does")
-    next(iter(bucket.list(f"{name}")), None)
+    next(iter(bucket.list(name)), None)
 
 
 def _remove_quietly(bucket: Bucket, names: Sequence[str]) -> None:

@@ -5,6 +5,7 @@ all these walks take each of their steps together.
 Neighbours: segment_index.py (has the beginnings), restore.py (uses the places).
 """
 
+import mmap
 import struct
 from typing import Any
 
@@ -22,9 +23,9 @@ _SIZE = struct.Struct(">I").unpack_from
 _SIZE_BYTES = 4
 
 
-def overlapping(data: bytes | memoryview, code: str) -> NDArray[Any]:
-    """A view of ``data`` with a number of type ``code`` at every byte; index it with places to read a field there."""
-    return np.ndarray(max(len(data) - np.dtype(code).itemsize + 1, 0), code, data, strides=(1,))
+def overlapping(data: bytes | memoryview | mmap.mmap | NDArray[np.uint8], kind: str | np.dtype[Any]) -> NDArray[Any]:
+    """A view of ``data`` with a value of type ``kind`` at every byte; index it with places to read a field there."""
+    return np.ndarray(max(len(data) - np.dtype(kind).itemsize + 1, 0), kind, data, strides=(1,))
 
 
 def record_places(data: bytes | memoryview, begins: Ints) -> tuple[Ints, Ints]:

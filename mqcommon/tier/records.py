@@ -42,12 +42,6 @@ def stored_records(data: bytes) -> Iterator[StoredRecord]:
         raise DamagedObject(f"a stretch of records cannot be read: {error}") from None
 
 
-def stored_ms(record: bytes) -> int:
-    """The store time of a record."""
-    _, _, _, sys_flag = _HEAD.unpack_from(record)
-    return int(STORE_TIME[sys_flag & HOSTS_V6].unpack_from(record)[0])
-
-
 def records_between(data: bytes, first_offset: int, end_offset: int) -> Iterator[tuple[StoredRecord, bytes]]:
     """The records of one queue in ``data`` with messages from ``first_offset`` up to, without, ``end_offset``."""
     for record in stored_records(data):

@@ -24,7 +24,7 @@ from skylark.mqcommon.tier.keys import Directory, directory_size, page_range, pl
 from skylark.mqcommon.tier.manifest import Manifest, Segment, decode_span
 from skylark.mqcommon.tier.manifests import ManifestLog
 from skylark.mqcommon.tier.metadata import MetadataCopy, decode_metadata
-from skylark.mqcommon.tier.records import stored_ms, stored_records
+from skylark.mqcommon.tier.records import StoredRecord, stored_records
 from skylark.mqcommon.tier.segment_index import (
     HEAD_BYTES,
     Columns,
@@ -245,10 +245,10 @@ class TierView:
         found: list[bytes] = []
         looked = 0
         for number in islice(numbers, MAX_SEGMENTS_OF_QUERY):
-            for physical, record in self._with_hash(segments, segments.at(number), topic, hash_):
+            for physical, store_ms, record in self._with_hash(segments, segments.at(number), topic, hash_):
                 looked += 1
                 is_early = before is None or physical < before
-                if is_early and begin_ms <= stored_ms(record) <= end_ms:
+                if is_early and begin_ms <= store_ms <= end_ms:
                     found.append(record)
                 if len(found) == limit or looked == MAX_RECORDS_OF_QUERY:
                     return found
@@ -258,8 +258,8 @@ class TierView:
 
     def _with_hash(
         self, segments: "_Segments", segment: Segment, topic: str, hash_: int
-    ) -> Iterator[tuple[int, bytes]]:
-        """(place in the log, bytes) of the records of a topic with a key of this hash, newest first."""
+    ) -> Iterator[tuple[int, int, bytes]]:
+        """(place in the log, store time, bytes) of the records of a topic with a key of this hash, newest first."""
         queues = [
             self._at_positions(Located(segment, row), positions)
             for row, positions in self.table(segment).at_places(self._key_places(segment, hash_))
@@ -278,25 +278,26 @@ class TierView:
             return places
         return np.concatenate((places, places_of_more(self._bucket.get_range(name, *more), hash_)))
 
-    def _at_positions(self, located: Located, positions: Columns) -> Iterator[tuple[int, bytes]]:
-        """(place in the log, bytes) of the records of a queue that begin at these positions, newest first."""
+    def _at_positions(self, located: Located, positions: Columns) -> Iterator[tuple[int, int, bytes]]:
+        """As `_with_hash`, of the records of a queue that begin at these positions, newest first."""
         found = self._stretches_of(located)
         numbers = found.at_positions(positions)
         for number in np.unique(numbers)[::-1].tolist():
             stretch = found.stretch(number)
             at = set((positions[numbers == number] - stretch.position).tolist())
-            yield from reversed(self._records(located, stretch, at=at))
+            for record, raw in reversed(self._records(located, stretch, at=at)):
+                yield record.physical_offset, record.store_ms, raw
 
     def _records(
         self, located: Located, stretch: Stretch, *, at: Collection[int] = (), physical: int | None = None
-    ) -> list[tuple[int, bytes]]:
-        """(place in the log, bytes) of the records ``at`` these bytes of a stretch, or at this place of the log.
+    ) -> list[tuple[StoredRecord, bytes]]:
+        """The records ``at`` these bytes of a stretch, or at this place of the log, with their bytes.
 
         Records that a tombstone hides are left out.
         """
         data = self.read(located, [stretch])
         return [
-            (record.physical_offset, data[record.at : record.at + record.size])
+            (record, data[record.at : record.at + record.size])
             for record in stored_records(data)
             if (record.at in at or record.physical_offset == physical)
             and not self._segments.hides(located.row.topic, record.physical_offset)
@@ -440,8 +441,8 @@ class _Segments:
         self._spans = manifest.spans if manifest else ()
         self._last = manifest.segments if manifest else ()
         self._read_span = read_span
-        #: By topic: the physical offset before which its records are deleted.
-        self.tombstones = {each.topic: each.physical_offset for each in manifest.tombstones} if manifest else {}
+        # By topic: the physical offset before which its records are deleted.
+        self._tombstones = {each.topic: each.physical_offset for each in manifest.tombstones} if manifest else {}
         # The number of the first segment of each span, and of the first segment in none.
         self._firsts = [0]
         for span in self._spans:
@@ -501,7 +502,7 @@ class _Segments:
 
     def hides(self, topic: str, physical: int) -> bool:
         """Whether a record at this place belongs to an earlier topic of its name, which was deleted."""
-        return physical < self.tombstones.get(topic, 0)
+        return physical < self._tombstones.get(topic, 0)
 
     def is_deleted(self, row: QueueRow) -> bool:
         """Whether all records up to this row's last one are of a deleted topic."""

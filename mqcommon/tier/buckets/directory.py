@@ -85,7 +85,7 @@ class DirectoryBucket:
         path = self._path(name)
         with self._errors(name):
             status = os.stat(path)
-            if os.path.isdir(path):
+            if stat.S_ISDIR(status.st_mode):
                 raise NoSuchObject(name)
         return ObjectInfo(name, status.st_size, status.st_mtime_ns // 1_000_000)
 

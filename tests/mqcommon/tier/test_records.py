@@ -3,7 +3,7 @@
 import pytest
 
 from skylark.mqcommon.tier.bucket import DamagedObject
-from skylark.mqcommon.tier.records import records_between, stored_ms, stored_records
+from skylark.mqcommon.tier.records import records_between, stored_records
 from tests.support.inner import inner_batch, rows_of
 from tests.support.tier_segments import Sent, record_of
 
@@ -17,7 +17,6 @@ def test_records_come_with_their_places() -> None:
         (7, 200, 1002, 1),
     ]
     assert [b"".join(raws)[each.at : each.at + each.size] for each in found] == raws
-    assert [stored_ms(raw) for raw in raws] == [1000, 1001, 1002]
     assert [each.queue_offset for each, _ in records_between(b"".join(raws), 6, 7)] == [6]
 
 
