@@ -263,7 +263,7 @@ class BrokerError(SkylarkError):
 
     @property
     def is_unknown_request(self) -> bool:
-        """Whether the server does not know requests of this kind: it is RocketMQ's, or an older one."""
+        """Whether the server does not know requests of this kind: a server of RocketMQ, or of an older Skylark."""
         return self.code == _REQUEST_CODE_NOT_SUPPORTED
 
 

@@ -15,7 +15,7 @@ from skylark.mqcommon.message.record import Record
 
 
 def record_keys(record: Record) -> list[bytes]:
-    """The keys of a record, each once: an inner batch has its own keys and its messages' keys."""
+    """The keys of a record, each once. An inner batch has its own keys and the keys of its messages."""
     keys = index_keys(record.properties)
     if record.sys_flag & WRAPPED != WRAPPED:
         return keys

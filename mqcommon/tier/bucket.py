@@ -82,7 +82,7 @@ class Bucket(Protocol):
         """
 
     def delete(self, names: Sequence[str]) -> None:
-        """Remove objects; one that is not there is no error."""
+        """Remove objects. A name without an object is no error."""
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """Objects whose names begin with ``prefix``, in no certain order. New objects may be missing."""

@@ -1,6 +1,6 @@
 """Finds the sound records of a file of the log, and their fields, as columns.
 
-A sound record is what broker/store/log/valid_record.py says. A file may be damaged anywhere: where no record follows
+broker/store/log/valid_record.py defines a sound record. A file may be damaged anywhere: where no record follows
 another, the search goes on at the next place that looks like the head of a record. All bytes between sound records are
 kept as they are.
 Neighbours: gather.py.
@@ -48,9 +48,10 @@ View = bytes | mmap.mmap
 MAX_REST_BYTES = 16 * 1024 * 1024
 # Rows whose fields are looked at together: few enough for the processor's cache.
 ROWS_AT_ONCE = 1 << 14
-# In so many bytes records are searched together, each of these steps for itself; so many are searched one by one where
-# that finds none.
-AT_ONCE_BYTES, STEP_BYTES, _ONE_BY_ONE = 64 << 20, 64 << 10, 1024
+# The records in `AT_ONCE_BYTES` of the file are searched together, by a walk from the first head in each `STEP_BYTES`.
+AT_ONCE_BYTES, STEP_BYTES = 64 << 20, 64 << 10
+# This many records are searched one by one where a search together has found none.
+_ONE_BY_ONE = 1024
 _MAX_TOPIC_BYTES = 255
 _MAGICS = MAGIC_V1, MAGIC_V2
 _MAGIC_BYTES = tuple(magic.to_bytes(4, "big") for magic in _MAGICS)
@@ -82,7 +83,7 @@ class TooDamaged(SkylarkError):
 
 
 class Queue(NamedTuple):
-    """``is_shadow``: its records are in no consume queue, as half messages of old transactions."""
+    """A queue of a topic. ``is_shadow``: its records are in no consume queue, as half messages of old transactions."""
 
     topic: str
     queue_id: int
@@ -109,10 +110,10 @@ class FileRows(NamedTuple):
 
 
 def file_rows(view: View, start: int, unproved: Sequence[tuple[int, int]], starts: Ints | None = None) -> FileRows:
-    """The rows of the file ``view``, whose first byte is at ``start`` of the log. TooDamaged.
+    """The rows of the file ``view``, whose first byte is at ``start`` of the log. Raises TooDamaged.
 
-    ``unproved``: parts of the file in which bodies are compared with their CRCs. ``starts``: where the records begin;
-    then nothing is searched, and there is no rest.
+    ``unproved``: parts of the file in which bodies are compared with their CRCs. ``starts``: where the records begin
+    in the file, if that is known: then nothing is searched, and there is no rest.
     """
     reader = _Reader(view, start, unproved)
     if starts is not None:
@@ -161,8 +162,8 @@ def _walk(view: View, start: int) -> Iterator[Ints]:
 
 def _at_once(view: View, start: int, at: int, end: int) -> Ints:
     """Where records begin that follow each other from ``at`` on; they end before ``end``."""
-    # A head says where in the log it is, so one can be found from anywhere. Mostly all have one magic, and to look for
-    # another one would be a search of all bytes.
+    # A head has its own place in the log, so the next head can be found from any byte. Mostly all records have one
+    # magic; a search for the other magic would go through all bytes.
     magic = view[at + _MAGIC_AT : at + _MAGIC_AT + 4]
     bounds = [*range(at + STEP_BYTES, end, STEP_BYTES), end]
     heads = [_next_head(view, start, low, high, (magic,)) for low, high in pairwise(bounds)]
@@ -176,7 +177,7 @@ def _at_once(view: View, start: int, at: int, end: int) -> Ints:
 
 
 def _one_by_one(view: View, at: int, end: int) -> Ints:
-    """Where up to `_ONE_BY_ONE` records begin that follow each other from ``at`` on, and where the last one ends."""
+    """Where up to `_ONE_BY_ONE` records begin that follow each other from ``at`` on, and where the last ends."""
     places = [at]
     add, size_at, last = places.append, _SIZE.unpack_from, end - MIN_RECORD
     for _ in range(_ONE_BY_ONE):
@@ -209,7 +210,7 @@ def _next_head(view: View, start: int, at: int, end: int, magics: Sequence[bytes
 def _sound_between(view: View, start: int, at: int, end: int) -> list[int]:
     """Where sound records begin between ``at`` and ``end``, found one by one."""
     found: list[int] = []
-    # The place itself may hold one: the record before it may have had a wrong size.
+    # A record may begin at ``at`` itself: after a record whose size is wrong.
     at -= 1
     while (at := _next_head(view, start, at + 1, end)) < end:
         size, _ = SIZE_MAGIC.unpack_from(view, at)
@@ -283,7 +284,7 @@ class _Reader:
         return found
 
     def _shifted(self, heads: NDArray[Any], name: str, starts: Ints, shift: Ints) -> Ints:
-        """The number in the field ``name``; ``shift``: how much longer the hosts before it are than those of IPv4."""
+        """The number in the field ``name``; ``shift``: how much longer the hosts before it are than IPv4 hosts."""
         found: Ints = heads[name].astype(np.int64)
         rows = np.flatnonzero(shift)
         if len(rows):
@@ -342,7 +343,7 @@ class _Reader:
                         sound[row] = found == int(crcs[row]) & CRC_MASK
 
     def _check_topics(self, topics: Ints, topic_bytes: Ints, sound: NDArray[np.bool_]) -> Ints:
-        """The numbers in `_names` of the topics of the rows that are sound."""
+        """The numbers in `_numbers` of the topics of the rows that are sound; -1 for other rows."""
         rows = np.flatnonzero(sound)
         numbers = np.full(len(sound), -1, np.int64)
         codes, names = self._encoded(topics[rows], topic_bytes[rows])
@@ -356,7 +357,7 @@ class _Reader:
         return numbers
 
     def _encoded(self, starts: Ints, lengths: Ints) -> tuple[Ints, list[bytes]]:
-        """(number of each text in the list, the list) of the texts at these places, which are in ascending order."""
+        """(for each text at these places its number in the list, the list); places are in ascending order."""
         column = self._binary(starts, lengths).dictionary_encode()
         return column.indices.to_numpy(zero_copy_only=False).astype(np.int64), column.dictionary.to_pylist()
 
@@ -364,7 +365,7 @@ class _Reader:
         return texts_and_gaps(self._buffer, starts, lengths).take(pa.array(np.arange(0, 2 * len(starts), 2)))
 
     def rows(self, starts: Ints) -> FileRows:
-        """The rows of the sound records among these, without what is between them."""
+        """The rows of the sound records among the records that begin at ``starts``, with an empty ``rest``."""
         count = len(starts)
         columns = [np.empty(count, np.int64) for _ in range(6)]
         key_rows, hashes = [], []
@@ -444,7 +445,8 @@ class _Reader:
         rows = np.flatnonzero(wanted)
         if not len(rows):
             return rows, np.empty(0, np.uint64)
-        # With the byte before each text, which becomes a mark: then a mark is before each name and after each value.
+        # Each text is taken with the byte before it, which is then overwritten by a mark: so a mark is before each name
+        # and after each value.
         begins = places.properties[rows] - 1
         texts = self._binary(begins, places.ends[rows] - begins)
         bounds = np.frombuffer(texts.buffers()[1], np.int64, len(rows) + 1)

@@ -1,7 +1,7 @@
 """The records of one file of the log, sorted by retention class, topic, queue and place in the log.
 
 A queue's records are then side by side, so a reader of one topic reads no other's bytes. Bytes of records are
-unchanged. Needs numpy and pyarrow: all work is done by columns, but for rows that are rare.
+unchanged. Needs numpy and pyarrow: all work is done by columns; only rare rows are looked at one by one.
 Neighbours: file_rows.py (finds the records), segment_index.py and keys.py (get the columns), restore.py (the way back).
 """
 
@@ -19,7 +19,7 @@ from skylark.mqcommon.tier.index_builder import DisorderedQueue, QueueRecords
 
 #: The retention class of a topic: how many hours its records are kept; 0: as the broker's default says.
 ClassOf = Callable[[str], int]
-# Some MiB, so that a file needs little memory besides its columns.
+# So few MiB at a time that sorting a file takes little memory besides its columns.
 PIECE_BYTES = 4 * 1024 * 1024
 
 
@@ -29,9 +29,9 @@ class Gathered:
 
     ``physical`` (place in the log), ``sizes``, ``offsets`` (of the queue), ``stored_ms``; ``positions``: where each
     begins in the object of its class. ``queues`` in the order of their rows. ``rest``: (physical offset, bytes) of
-    what is neither a record nor zeros. ``key_hashes``, ``key_classes``, ``key_positions``: of each key of a record that
-    is not hidden its hash, and where the record is. ``crc``: CRC-32 of the whole file. ``records`` and ``order``: see
-    `pieces`.
+    what is neither a record nor zeros. ``key_hashes``, ``key_classes``, ``key_positions``: a row for each key of a
+    record that is not hidden: the key's hash, and where the record is. ``crc``: CRC-32 of the whole file. ``records``
+    and ``order``: see `pieces`.
     """
 
     start: int

@@ -18,7 +18,7 @@ _MULTIPLIER, _MASK, _SHIFT = 0x9E3779B97F4A7C15, 2**64 - 1, 32
 
 @lru_cache(maxsize=1_024)
 def topic_seed(topic: str) -> int:
-    """What the hash of a key of ``topic`` begins with."""
+    """The number from which the hashes of the keys of ``topic`` are made."""
     return int.from_bytes(blake2b(topic.encode(), digest_size=WORD_BYTES).digest(), "little")
 
 
@@ -35,7 +35,7 @@ def key_hashes(
 ) -> "NDArray[np.uint64]":
     """As `key_hash`, of the keys that begin at ``starts`` of ``data``; ``seeds`` are from `topic_seed`.
 
-    ``data`` goes on for at least `WORD_BYTES` after the last key.
+    ``data`` has at least `WORD_BYTES` more bytes after the last key.
     """
     import numpy as np
 

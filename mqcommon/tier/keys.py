@@ -25,7 +25,7 @@ from skylark.mqcommon.tier.segment_index import Columns, KeyPages
 
 BLOCK_BYTES: Final = 1024 * 1024
 KEY: Final = np.dtype([("tail", "<u4"), ("place", "<u4")])
-# So many keys are in a page on average, and there is room for so many at most.
+# Keys in a page: on average, and the most for which a page has room.
 _PAGE_KEYS: Final = 512
 _MAX_PAGE_KEYS: Final = 768
 _PAGE_HEAD = struct.Struct("<III")
@@ -42,7 +42,7 @@ def encode_keys(
     """(how the pages are divided, the bytes of the object).
 
     ``hashes`` (uint64) and ``places``: a row for each key. ``physical`` and ``queue_numbers``: a row for each record,
-    in any order; ``queue_numbers`` are those of rows in the `QueueTable`. ``start``: where the segment begins.
+    in any order; ``queue_numbers``: rows of the `QueueTable`. ``start``: where the segment begins.
     """
     pages, content = _key_pages(hashes, places)
     return pages, content + _record_blocks(start, physical, queue_numbers)
@@ -88,14 +88,15 @@ def page_range(pages: KeyPages, hash_: int) -> tuple[int, int] | None:
 
 
 class FoundPlaces(NamedTuple):
-    """The places of the keys with a hash in a page, in no order. ``more``: (start, bytes) of other rows to look at."""
+    """The places of the keys with a hash in a page, in no order. ``more``: (start, bytes) of the page's
+    other rows, for `places_of_more`; None if they have no such key."""
 
     places: Columns
     more: tuple[int, int] | None
 
 
 def places_of(page: bytes, hash_: int) -> FoundPlaces:
-    """What a page has of the keys with this hash. Raises DamagedObject."""
+    """The places that a page has for the keys with this hash. Raises DamagedObject."""
     if len(page) < _PAGE_HEAD.size:
         raise DamagedObject(f"a page of keys has {len(page)} bytes only")
     content = page[_PAGE_HEAD.size :]
@@ -104,13 +105,13 @@ def places_of(page: bytes, hash_: int) -> FoundPlaces:
         raise DamagedObject("a page of keys is damaged")
     room = len(content) // KEY.itemsize
     rows = np.frombuffer(content, KEY, min(count, room))
-    # Rows are sorted, so others follow elsewhere only if the last row here is not after the hash.
+    # Rows are sorted, so the page's other rows may have the hash only if the last row here is not after the hash.
     has_more = count > room and int(rows["tail"][-1]) <= hash_ & 0xFFFFFFFF
     return FoundPlaces(_places(rows, hash_), (more_at, (count - room) * KEY.itemsize + _CRC.size) if has_more else None)
 
 
 def places_of_more(data: bytes, hash_: int) -> Columns:
-    """What `FoundPlaces.more` has of the keys with this hash. Raises DamagedObject."""
+    """The places that the bytes at `FoundPlaces.more` have for the keys with this hash. Raises DamagedObject."""
     content = data[: -_CRC.size]
     if large_crc32(content) != _CRC.unpack(data[-_CRC.size :])[0]:
         raise DamagedObject("more rows of a page of keys are damaged")
@@ -147,7 +148,7 @@ def _record_blocks(start: int, physical: Columns, queue_numbers: Columns) -> byt
 
 
 def _by_bytes(column: Columns) -> bytes:
-    """The lowest bytes of all numbers, then the second ones and so on, which zlib makes smaller."""
+    """The lowest bytes of all numbers, then the second bytes and so on: zlib makes this order smaller."""
     return column.astype("<u4").view(np.uint8).reshape(-1, 4).T.tobytes()
 
 
@@ -161,7 +162,10 @@ def directory_size(start: int, end: int) -> int:
 
 
 class Directory:
-    """Where the blocks are. ``size``: of the object; ``tail``: its last bytes. Raises DamagedObject."""
+    """Where the blocks of places are in the object of the keys.
+
+    ``size``: bytes of the object; ``tail``: its last bytes (`directory_size`). Raises DamagedObject.
+    """
 
     def __init__(self, size: int, tail: bytes) -> None:
         if len(tail) < _END.size + 4:
@@ -181,7 +185,7 @@ class Directory:
         return 500 + 200 * len(self._blocks)
 
     def block_range(self, place: int) -> tuple[int, int] | None:
-        """(start, bytes) of the block about the byte ``place`` of the segment; None if there are no records so late."""
+        """(start, bytes) of the block about the byte ``place`` of the segment; None if all records are before it."""
         number = place // BLOCK_BYTES
         if number >= len(self._blocks):
             return None

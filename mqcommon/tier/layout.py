@@ -1,7 +1,7 @@
 """The names of a set's objects in a bucket.
 
     SET/manifest/NNN                  immutable, created only if absent, with dense numbers: manifests.py
-    SET/spans/NNN                     what a manifest says of 1,000 old segments
+    SET/spans/NNN-RANDOM              what a manifest says of 1,000 old segments
     SET/seg/B-EPOCH-RANDOM/CLASS.log  the records of one file of the log, sorted by topic, queue, offset
     SET/seg/B-EPOCH-RANDOM/index      where each queue's records are in them: segment_index.py
     SET/seg/B-EPOCH-RANDOM/keys       which records have a key: keys.py
@@ -25,7 +25,7 @@ DIGITS: Final = 20
 
 
 def set_name(broker_name: str) -> str:
-    """The set of the brokers called ``broker_name``, whose logs are one."""
+    """The name of the set of the brokers called ``broker_name``: a master and its slaves, whose logs are one log."""
     quoted = quote(broker_name, safe="")
     return f"%2E{quoted[1:]}" if quoted.startswith(".") else quoted
 

@@ -1,7 +1,7 @@
 """What a bucket has of one broker set: the segments, the open file's tail, the metadata (pure).
 
-A manifest is immutable. Whoever owns the set creates the next one with the next number; whoever does not own it any
-more finds that number taken, and stops. Segments are contiguous, oldest first.
+A manifest is immutable. The owner of the set creates the next manifest, with the next number; a former owner finds that
+number taken, and stops. Segments are contiguous, oldest first.
 The next manifest is `Manifest.successor`, to which changes are applied: `with_segment`, `with_tail` and so on. An
 object that a change takes out becomes a leftover: readers of the manifest before may still read it for 24 h.
 Neighbours: manifests.py (finds the newest, creates the next), layout.py (the names), framed.py (the bytes).
@@ -20,12 +20,13 @@ from skylark.mqcommon.tier.layout import TAILS
 SPAN_SEGMENTS: Final = 1_000
 #: An object that no manifest names any more is removed after this time.
 LEFTOVER_MS: Final = 24 * 3600 * 1000
-#: The most leftovers of a manifest: retention goes on when they are removed, and tails go before their time.
+#: With this many leftovers retention waits until some are removed, and tails are removed before `LEFTOVER_MS`.
 MAX_LEFTOVERS: Final = 4_000
-#: A tail that was replaced stays so long at least: whoever makes a store of the bucket reads the tails last.
+#: A tail that was replaced stays this long at least: whoever makes a store of the bucket reads the tails last.
 TAIL_LEFTOVER_MS: Final = 3600 * 1000
-#: An epoch is a generation, in 32 bits a term, of a Controller or of DLedger, and the number of the owner in this term
-#: in so many low bits. A generation ends when all members of the set were lost: then terms may begin with 1 again.
+#: The lowest `TERM_BITS` bits of an epoch are the number of the owner in its term, the next 32 bits the term, of a
+#: Controller or of DLedger, and the bits above are the generation. A generation ends when all members of the set were
+#: lost: then terms may begin with 1 again.
 TERM_BITS: Final = 20
 _TERMS: Final = 1 << 32
 _MAGIC: Final = b"SKTM"
@@ -35,7 +36,7 @@ _VERSION: Final = 1
 
 @lazy_dataclass(frozen=True, slots=True)
 class StoredObject:
-    """``crc``: CRC-32 of all bytes of the object."""
+    """An object in the bucket: its bytes, and the CRC-32 ``crc`` of them all."""
 
     name: str
     size: int
@@ -46,9 +47,9 @@ class StoredObject:
 class Segment:
     """The bytes ``start`` to ``end`` of the log: one of its files. ``crc``: CRC-32 of these bytes as in that file.
 
-    ``epoch``: of the owner that wrote it. ``first_ms`` and ``last_ms``: the least and the greatest store time.
-    ``records``: how many there are. ``classes``: the objects with records, by the number of the retention class;
-    classes whose time is over are missing.
+    ``epoch``: of the owner that wrote the segment. ``first_ms`` and ``last_ms``: the least and the greatest store time.
+    ``records``: the number of sound records. ``classes``: the objects with records, by the number of the retention
+    class; classes whose time is over are missing.
     """
 
     start: int
@@ -66,7 +67,7 @@ class Segment:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Span:
-    """1,000 segments that are described in the object ``stored``; the fields are as those of `Segment`."""
+    """The ``segments`` old segments that the object ``stored`` describes; other fields as in `Segment`."""
 
     start: int
     end: int
@@ -78,7 +79,7 @@ class Span:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Tail:
-    """The bytes ``start`` to ``end`` of the log, as they are there."""
+    """The bytes ``start`` to ``end`` of the log, as they are in the log."""
 
     start: int
     end: int
@@ -181,14 +182,14 @@ class Manifest:
     def with_tail(self, tail: Tail) -> "Manifest":
         """Append a tail, or replace the last one by a longer tail that begins where it does.
 
-        ValueError unless the tail begins there, or where the last tail ends, or else the last segment.
+        Otherwise ValueError unless the tail begins where the last tail ends or, without tails, the last segment.
         """
         tails, gone = self.tails, []
         if tails and tail.start == tails[-1].start and tail.end > tails[-1].end:
             tails, gone = tails[:-1], [tails[-1].stored.name]
         known = tails[-1].end if tails else self.end if self.segments or self.spans else tail.start
         if tail.start != known or tail.end <= tail.start:
-            raise ValueError(f"a tail has bytes {tail.start} to {tail.end}, and the bucket has those before {known}")
+            raise ValueError(f"a tail has bytes {tail.start} to {tail.end}, and the bucket has all before {known}")
         return replace(self, tails=(*tails, tail), leftovers=self._left(gone))
 
     def without_tails(self) -> "Manifest":
@@ -208,7 +209,7 @@ class Manifest:
         return replace(self, tombstones=(*others, latest))
 
     def next_span(self) -> Sequence[Segment]:
-        """The segments that have to become a span now; none if there are not too many segments."""
+        """The segments that have to become a span now; none up to `SPAN_SEGMENTS` segments."""
         return self.segments[:SPAN_SEGMENTS] if len(self.segments) > SPAN_SEGMENTS else ()
 
     def with_span(self, span: Span) -> "Manifest":
@@ -253,7 +254,7 @@ class Manifest:
         return replace(self, leftovers=tuple([each for each in self.leftovers if each.name not in removed]))
 
     def without_idle_tombstones(self) -> "Manifest":
-        """Forget tombstones of topics of which the bucket has nothing before the tombstone."""
+        """Forget tombstones that hide nothing: no segment has bytes before them."""
         return replace(self, tombstones=tuple([each for each in self.tombstones if each.physical_offset > self.start]))
 
     def _left(self, names: Iterable[str]) -> tuple[Leftover, ...]:
@@ -275,11 +276,11 @@ def expired(
 ) -> tuple[list[Segment], list[str]]:
     """The segments without the classes whose time is over, and the names of the objects that go.
 
-    ``before_ms``: by class, the time before which records go; a class that is not there stays. A class goes from a
+    ``before_ms``: by class, the time before which records go; a class without a time stays. A class goes from a
     segment when the segment's newest record is older. A segment without classes stays in its place until it is the
-    oldest: then it goes with its index and keys. ``is_oldest``: the first of ``segments`` is the oldest of all.
-    ``is_newest``: the last one is the newest, which stays, as it says where the bucket ends. At most some ``most``
-    names are returned.
+    oldest: then it goes with its index and keys. ``is_oldest``: the first of ``segments`` is the oldest of the
+    set. ``is_newest``: the last of ``segments`` is the newest of the set, which stays: it says where the bucket ends.
+    Once ``most`` names are found, no further segment is changed.
     """
     kept: list[Segment] = []
     gone: list[str] = []

@@ -1,9 +1,10 @@
 """The manifests of one set in a bucket: finds the newest without a list; only one owner can create the next.
 
 Numbers are dense. Kept are manifest 0, all multiples of `KEPT`, and the newest `KEPT`; `ManifestLog.append` removes the
-one that is no longer among these. So a multiple of `KEPT` exists if and only if the newest manifest is not before it:
-bisection finds the newest multiple. All manifests from it on exist up to the newest: bisection finds that too.
-A bucket's creation fences: of all callers that create a number one succeeds, and the others learn whose it is.
+manifest that is no longer among these. So a multiple of `KEPT` exists if and only if the newest manifest is not before
+it: bisection finds the newest multiple. All manifests from this multiple up to the newest exist: bisection finds the
+newest manifest, too.
+A bucket's creation fences: of all callers that create a number one succeeds, and the others learn whose the number is.
 """
 
 import logging
@@ -62,7 +63,7 @@ class ManifestLog:
             try:
                 self._seen = self.read(number)
             except NoSuchObject:
-                # So many others have been created meanwhile that this one has been removed.
+                # More than `KEPT` manifests have been created meanwhile, so manifest ``number`` has been removed.
                 if not left:
                     raise
             else:
@@ -80,14 +81,14 @@ class ManifestLog:
 
         ``term``: of the Controller or DLedger; 0 where there is none. ``segment_bytes``: for the first manifest.
         ``anew_after``: a new generation begins after the manifest with this number.
-        Raises Deposed when an owner of a later term is there, or with ``anew_after`` a later manifest.
+        Raises Deposed when there is an owner of a later term; with ``anew_after``, when there is a later manifest.
         """
         while True:
             base = self.newest()
             if base is None:
                 wanted = first_manifest(term, owner, now_ms, segment_bytes)
             elif anew_after is not None and base.owner == owner:
-                # An earlier call has created it, and did not see the answer.
+                # An earlier call has created ``base``, and did not see the answer.
                 return base
             elif base.number != anew_after if anew_after is not None else base.term > term:
                 raise Deposed(base)
@@ -96,13 +97,13 @@ class ManifestLog:
             try:
                 self.append(wanted)
             except (Deposed, ArrivedLate) as newer:
-                # What another has created at the same time may be of an older owner, and then counts for nothing.
+                # A manifest that was created at the same time may be of an owner of an earlier term: claim again.
                 logger.info("tier: %s is claimed again, as %s", self._set, newer)
             else:
                 return wanted
 
     def append(self, manifest: Manifest) -> None:
-        """Create ``manifest``, the one after the newest, and read it back.
+        """Create ``manifest``, whose number follows the newest manifest's, and read it back.
 
         Raises Deposed or ArrivedLate when its number is taken. After BucketAway the outcome is unknown: append the same
         manifest again, or begin anew with `newest`.
@@ -144,15 +145,15 @@ class ManifestLog:
             try:
                 self._bucket.delete([self._name(number)])
             except BucketError as error:
-                # It stays for ever, and does no harm: 100 KB.
+                # The manifest stays for ever: 100 KB that no reader looks at.
                 logger.info("tier: %s stays: %s", self._name(number), error)
 
     def _newest_number(self) -> int | None:
         if self._seen is not None:
-            # From the manifest seen on all exist unless there are so many that the next multiple exists too.
+            # After the seen manifest all numbers exist up to the newest, unless the next multiple of `KEPT` exists.
             number = self._seen.number
             is_newest = not self._exists(number + 1) and not self._exists(_next_multiple(number))
-            # It is gone when somebody has emptied the bucket.
+            # The seen manifest is gone when somebody has emptied the bucket.
             if is_newest and self._exists(number):
                 return number
         if not self._exists(0):

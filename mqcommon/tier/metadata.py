@@ -17,9 +17,9 @@ class MetadataCopy:
     """The files of a broker's metadata at one moment, ``made_ms``, when its log ended at ``log_end``.
 
     ``files``: contents by path within the store's directory, as ``config/metadata.journal.3``. ``mode``: plain,
-    Controller or DLedger. The sizes are those of the store's options: bytes of a queue's file, slots and entries of an
+    Controller or DLedger. The sizes are as in the store's options: bytes of a queue's file, slots and entries of an
     index file. ``empty_queues``: topic -> queue -> next offset, of queues that have had messages, and have none in the
-    log. Those that were empty before the bucket began are in no segment.
+    log: queues that were empty before the first upload are in no segment.
     """
 
     broker_name: str

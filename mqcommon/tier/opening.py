@@ -168,6 +168,6 @@ def _try_reads(bucket: Bucket, name: str) -> None:
 
 
 def _remove_quietly(bucket: Bucket, names: Sequence[str]) -> None:
-    """After an error that says more than a second one would."""
+    """Remove objects after an error, which says more than an error of the removal would."""
     with contextlib.suppress(BucketError):
         bucket.delete(names)

@@ -1,7 +1,7 @@
 """Where the records of an object of a class begin: many at a time, by the beginnings that the index knows. Needs numpy.
 
-A record says where the next one begins. So from each place where a stretch begins one goes from record to record, and
-all these walks take each of their steps together.
+A record's size says where the next record begins. So from each place where a stretch begins a walk goes from record to
+record, and all walks take each of their steps together.
 Neighbours: segment_index.py (has the beginnings), restore.py (uses the places).
 """
 
@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from skylark.mqcommon.message.layout import MIN_RECORD
 
 Ints = NDArray[np.int64]
-#: With fewer walks, steps one by one are faster.
+#: With fewer walks, one walk after the other is faster.
 LEAST_AT_ONCE = 8
-# After so many steps it is looked how many walks are at their ends.
+# The walks that are at their ends are counted each time after this many steps.
 _STEPS = 16
 _SIZE = struct.Struct(">I").unpack_from
 _SIZE_BYTES = 4
@@ -29,10 +29,10 @@ def overlapping(data: bytes | memoryview | mmap.mmap | NDArray[np.uint8], kind: 
 
 
 def record_places(data: bytes | memoryview, begins: Ints) -> tuple[Ints, Ints]:
-    """(where records begin, their sizes): those that follow each other from the first byte of ``data`` on.
+    """(where records begin, their sizes), of the records that follow each other from the first byte of ``data`` on.
 
     ``begins``: places, in ascending order, where records begin among other places. The last row ends with ``data`` if
-    that consists of whole records; else before an incomplete record, or where the sizes do not fit the places.
+    ``data`` consists of whole records; else before an incomplete record, or where sizes do not fit the places.
     """
     every = overlapping(data, ">u4")
     if (alike := _of_one_size(every, len(data), begins)) is not None:
@@ -42,20 +42,20 @@ def record_places(data: bytes | memoryview, begins: Ints) -> tuple[Ints, Ints]:
     sizes = every[starts].astype(np.int64)
     stops = starts + sizes
     is_wrong = (sizes < MIN_RECORD) | (stops > len(data))
-    # A record is right, too, if only what follows it is not where it ends.
+    # Where a record does not end at the next place, the next place is wrong, and the record itself is right.
     is_wrong[1:] |= stops[:-1] != starts[1:]
     count = int(np.argmax(is_wrong)) if is_wrong.any() else len(starts)
     return starts[:count], sizes[:count]
 
 
 def _walked(data: bytes | memoryview, every: NDArray[Any], at: Ints) -> Ints:
-    """Where the walks from ``at`` on, each to the next one's beginning, have come by, in ascending order."""
+    """The places that the walks pass, in ascending order: each goes from its place in ``at`` up to the next place."""
     ends = np.append(at[1:], len(data))
     steps, last = [at], len(every) - 1
     most = int((ends - at).max()) // MIN_RECORD
     while last >= 0 and len(steps) <= most and np.count_nonzero(at < ends) >= LEAST_AT_ONCE:
         for _ in range(_STEPS):
-            # What is at its end stays there.
+            # A walk that is at its end stays there.
             at = np.minimum(at + every[np.minimum(at, last)], ends)
             steps.append(at)
     table = np.stack(steps, axis=1)

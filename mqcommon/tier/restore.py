@@ -38,7 +38,7 @@ def restore_segment(
 ) -> None:
     """Write the bytes of ``segment``'s file into ``out``, which has as many zeros.
 
-    ``index``: that of the segment. ``progress`` gets the bytes read so far. NotWhole, or DamagedObject when an object
+    ``index``: the segment's index. ``progress`` gets the bytes read so far. NotWhole, or DamagedObject when an object
     or the file is not what was written: ``out`` is of no use then.
     """
     found = done = 0
@@ -98,11 +98,12 @@ class Piece(NamedTuple):
 
 
 def located(pieces: Iterator[bytes], stored: StoredObject, segment: Segment, begins: Ints) -> Iterator[Piece]:
-    """The records of an object of ``segment``, and where in the log they were. DamagedObject if there are others.
+    """The records of an object of ``segment``, and where in the log they were.
 
+    DamagedObject if the object has anything but records of ``segment``.
     ``begins``: where in the object records begin, among other places; see `SegmentIndex.begins`.
     """
-    # The record that one piece begins and another one ends is a piece of its own.
+    # A record that begins in one piece and ends in another is a piece of its own.
     left, done = b"", 0
     for each in pieces:
         piece = memoryview(each)

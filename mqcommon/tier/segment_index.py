@@ -26,7 +26,7 @@ Columns = NDArray[Any]
 #: A stretch ends with the record that reaches a multiple of this many bytes of its queue.
 STRETCH_BYTES: Final = 64 * 1024
 HEAD_BYTES: Final = 96
-#: A file of the log has at most so many bytes: places in it have 4 bytes here and in the keys.
+#: A file of the log has at most this many bytes: a place in the file has 4 bytes here and in the keys.
 MAX_SEGMENT_BYTES: Final = (1 << 32) - 1
 _MAGIC: Final = b"SKTI"
 _VERSION: Final = 1
@@ -37,7 +37,7 @@ _ZLIB: Final = 1
 #   objects of classes 4, zeros 28, CRC of the head 4.
 # queues: the lengths of the topics 2 each, the topics, rows of QUEUE sorted by topic and queue id, a row of CLASS for
 #   each object.
-# stretches: rows of STRETCH. Those of a queue have a CRC of their own, so a reader fetches its queue's rows only.
+# stretches: rows of STRETCH. Each queue's rows have a CRC of their own, so a reader fetches its queue's rows only.
 # rest: what in the file of the log is neither a sound record nor zeros; with it the file is made again byte for byte.
 _HEAD = struct.Struct("<4sHHqqIIIIIIIIII28x")
 _CRC = struct.Struct("<I")
@@ -80,12 +80,13 @@ CLASS: Final = np.dtype([("retention_class", "<i4"), ("bytes", "<u8")])
 class QueueRow(NamedTuple):
     """One queue in one segment.
 
-    ``first_offset`` and ``next_offset``: of the records here; both are the next offset of the segments before when
-    ``records`` is 0. ``position`` and ``size``: its records' bytes in the object of ``retention_class``.
+    ``first_offset`` and ``next_offset``: of the records here; when ``records`` is 0, both are the next offset of the
+    segments before. ``position`` and ``size``: its records' bytes in the object of ``retention_class``.
     ``first_ms`` and ``last_ms``: least and greatest store time here. ``latest_ms``: greatest store time of the life up
-    to the end of this segment. ``birth``: see the module. ``first_physical``, ``last_physical``: of the first and the
-    last record; of the last one before when there is none here. ``class_since``: the physical offset from which on the
-    queue's records are in this class. ``first_row``, ``rows``, ``rows_crc``: its stretches.
+    to the end of this segment. ``birth``: the physical offset of the first record of the life. ``first_physical``,
+    ``last_physical``: of the first and the last record here; when ``records`` is 0, both are of the last record of the
+    segments before. ``class_since``: the physical offset from which on the queue's records are in this class.
+    ``first_row``, ``rows``, ``rows_crc``: its stretches.
     """
 
     topic: str
@@ -131,7 +132,7 @@ class KeyPages(NamedTuple):
 
 
 class IndexHead(NamedTuple):
-    """What the first `HEAD_BYTES` of an index say: where its parts are, and the pages of the object with the keys."""
+    """The first `HEAD_BYTES` of an index: where its parts are, and how the object with the keys is divided."""
 
     start: int
     end: int
@@ -273,7 +274,7 @@ def class_places(class_bytes: Sequence[tuple[int, int]]) -> dict[int, int]:
 
 
 class SegmentIndex:
-    """A whole index."""
+    """The whole index of a segment, in memory."""
 
     __slots__ = ("_stretches", "rest", "table")
 
@@ -314,9 +315,9 @@ class SegmentIndex:
         return QueueStretches.decode(self.table.head, row, data).between(first_offset, end_offset)
 
     def begins(self, retention_class: int) -> NDArray[np.int64]:
-        """Where the stretches begin in the object of this class, in ascending order. They are not compared with a CRC.
+        """Where the stretches begin in the object of this class, in ascending order. No CRC proves these rows.
 
-        The object may have records after the last stretch: those that are hidden.
+        The object may have records after the last stretch: hidden records.
         """
         queues = self.table.rows
         queues = queues[(queues["records"] > 0) & (queues["retention_class"] == retention_class)]

@@ -1,4 +1,4 @@
-"""Checks that a bucket has all objects of a set, in their sizes, and in full with their CRCs.
+"""Checks that a bucket has all objects of a set, in their sizes; a full check also compares their CRCs.
 
 Neighbours: manifests.py (what must be there), restore.py (makes files of it).
 """
@@ -16,7 +16,7 @@ from skylark.mqcommon.tier.manifests import ManifestLog
 from skylark.mqcommon.tier.restore import PIECE_BYTES
 
 THREADS = 16
-# Questions that wait for a thread: a set has millions of objects.
+# Objects that are asked for at a time, most of which wait for a thread: a set has millions of objects.
 _WAITING = 256
 
 #: Called with the objects checked, and with their bytes.
@@ -63,7 +63,8 @@ def verify_set(
 ) -> Verified:
     """Ask for the size of each object that the newest manifest names; ``full``: read all bytes, and compare the CRCs.
 
-    Blocks, for hours in full. Raises BucketAway or BucketRefused when the bucket cannot be used: no verdict then.
+    Blocks; a full check takes hours. Raises BucketAway or BucketRefused when the bucket cannot be used: then there is
+    no verdict.
     """
     found = Verified(broker_set)
     manifest = manifests.newest()

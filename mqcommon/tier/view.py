@@ -1,8 +1,9 @@
 """What readers need of a set in a bucket: which segment and which bytes of it have a message. Needs numpy.
 
-`TierView` may be used by many threads; its calls block while they read the bucket. Indexes that were read are kept, up
-to some bytes. It never reads a record twice for one call, and keeps none: a caller that wants a cache has its own.
-Errors are those of bucket.py; DamagedObject where bytes are not those that were written.
+`TierView` may be used by many threads; its calls block while they read the bucket. A view keeps the indexes that it
+has read, up to some bytes. A call never reads a record twice, and a view keeps no records: a caller that wants a cache
+of records has its own.
+Raises the errors of bucket.py; DamagedObject where bytes are not as they were written.
 Neighbours: manifests.py, segment_index.py, keys.py.
 """
 
@@ -83,9 +84,9 @@ class TierView:
             return manifest
 
     def use(self, manifest: Manifest) -> None:
-        """Read as ``manifest`` says from now on, if it is not older than the one before.
+        """Read as ``manifest`` says from now on, if it is not older than the manifest in use.
 
-        The owner has created it, or the driver gave it to this task.
+        For an owner, which has created ``manifest``, and for a task of Spark, which got it from the driver.
         """
         with self._using:
             if self._manifest is None or manifest.number >= self._manifest.number:
@@ -116,7 +117,7 @@ class TierView:
         return self._cache.get(segment.index.name, lambda: self._read_table(segment), _table_bytes)
 
     def queues(self) -> list[tuple[str, int]]:
-        """(topic, queue id) of all queues of which the bucket has records, or had some."""
+        """(topic, queue id) of all queues of which the bucket has, or had, records."""
         segments = self._segments
         if not len(segments):
             return []
@@ -129,7 +130,7 @@ class TierView:
         return None if stored is None else decode_metadata(self._bucket.get(stored.name))
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
-        """(first offset, next offset) of what the bucket has of a queue; None if it has nothing."""
+        """(first offset, next offset) of the queue's records in the bucket; None if there are none."""
         newest = self._newest(self._segments, topic, queue_id)
         if newest is None:
             return None
@@ -185,8 +186,8 @@ class TierView:
             return None
         number = self._first_with(segments, newest, _latest_ms, timestamp_ms, 0)
         located = self.locate(topic, queue_id, self._row(segments, number, newest).first_offset)
-        # Mostly the first stretch has the record. It is another one if retention has removed the record that was found,
-        # and times went back after it.
+        # Mostly the first stretch has the record. A later stretch has it if retention has removed the first record of
+        # this time, and store times went back after that record.
         while located is not None:
             found = self._stretches_of(located)
             first = found.at_time(timestamp_ms) if located.row.last_ms >= timestamp_ms else len(found)
@@ -231,9 +232,10 @@ class TierView:
     ) -> list[bytes]:
         """Records of ``topic`` whose key has the hash of ``key``, stored in this time, newest first: compare the keys.
 
-        An inner batch with such a message is one record. ``unique``: it is the unique key, which tells its time: the
-        segments of that time are searched first (``now_ms``: the present), and no more when one has it. ``before``:
-        only records before this place of the log. At most `MAX_SEGMENTS_OF_QUERY` segments are searched.
+        An inner batch with such a message is one record. ``unique``: ``key`` is a unique key, which tells when
+        it was made: the segments of this time are searched first (``now_ms``: the present), and the search ends with
+        the segment that has the key. ``before``: only records before this place of the log.
+        At most `MAX_SEGMENTS_OF_QUERY` segments are searched.
         """
         hash_ = key_hash(topic, key.encode())
         segments = self._segments
@@ -304,7 +306,7 @@ class TierView:
         ]
 
     def _newest(self, segments: "_Segments", topic: str, queue_id: int) -> QueueRow | None:
-        """The row of a queue in the newest segment; None if there is nothing of its life in the bucket."""
+        """The row of a queue in the newest segment; None if the queue never had records, or its topic was deleted."""
         if not len(segments):
             return None
         row = self.table(segments.at(len(segments) - 1)).find(topic, queue_id)
@@ -328,9 +330,9 @@ class TierView:
     ) -> int:
         """The number of the first segment in which ``value_of`` the row of this life of the queue is ``least`` or more.
 
-        The value never falls from one segment to the next, and is so great in the newest one.
-        ``hint``: where to look first. An index that cannot be read is passed by, unless the answer may be its segment:
-        then its error is raised.
+        The value never falls from one segment to the next, and is ``least`` or more in the newest segment.
+        ``hint``: where to look first. An index that cannot be read is skipped, unless the answer may be its segment:
+        then the error of the read is raised.
         """
         errors: dict[int, DamagedObject | NoSuchObject] = {}
 
@@ -355,7 +357,7 @@ class TierView:
                     low, high = (low, number) if found else (number, high)
                     break
             else:
-                # The offsets of a queue ascend: what `high` begins with, or what follows that, is in none before it.
+                # The offsets of a queue ascend: if `high` begins before ``least``, no segment before `high` has it.
                 if value_of is _next_offset and self._row(segments, high, newest).first_offset < least:
                     break
                 raise errors[high - 1]
@@ -427,7 +429,7 @@ def _directory_bytes(directory: Directory) -> int:
 
 
 def _made_ms(key: str, now_ms: int) -> int | None:
-    """The time that a unique key tells; None if it is no client's."""
+    """When a unique key was made; None if ``key`` is not as clients make them."""
     try:
         return parse_unique_key(key, now_ms).made_at_ms
     except ValueError:
@@ -435,7 +437,7 @@ def _made_ms(key: str, now_ms: int) -> int | None:
 
 
 class _Segments:
-    """The segments of one manifest, numbered from the oldest on; those in spans are read when they are needed."""
+    """The segments of one manifest, numbered from the oldest on. A span is read when one of its segments is needed."""
 
     def __init__(self, manifest: Manifest | None, read_span: Callable[[str], Sequence[Segment]]) -> None:
         self._spans = manifest.spans if manifest else ()
@@ -469,7 +471,7 @@ class _Segments:
         return None
 
     def of_time(self, begin_ms: int, end_ms: int, before: int | None) -> Iterator[int]:
-        """The numbers of the segments with records of this time, newest first; ``before``: that begin before it.
+        """The numbers of the segments with records of this time, newest first, that begin before ``before``.
 
         Spans of other times are not read.
         """
@@ -525,7 +527,7 @@ def _is_of_time(segment: Segment, begin_ms: int, end_ms: int, before: int | None
 
 
 class _Cache:
-    """The values that were used last, of ``most`` units of memory; without a size a value is one unit."""
+    """The values that were used last, up to ``most`` units of memory; without a size a value is one unit."""
 
     def __init__(self, most: int) -> None:
         self._most = most

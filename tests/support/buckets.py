@@ -39,9 +39,10 @@ class S3Server:
     def answering(
         self, status: int, code: str, methods: Sequence[str] = (), *, after: bool = False, times: int | None = None
     ) -> Iterator[None]:
-        """Moto only. In the block requests get this error: all, those of ``methods``, the first ``times`` of them.
+        """Moto only. In the block the answer to requests is this error.
 
-        ``after``: although the request is done.
+        ``methods``: only to requests with these methods. ``times``: only to the first ``times`` requests.
+        ``after``: the request is done nevertheless.
         """
         self._tell({"status": status, "code": code, "methods": methods, "after": after, "times": times})
         try:
@@ -72,7 +73,6 @@ def moto_server() -> Iterator[S3Server]:
         [sys.executable, str(PROGRAM)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
         text=True,
     ) as process:
         assert process.stdin is not None and process.stdout is not None

@@ -1,6 +1,6 @@
-"""A bucket that fails as object stores do, and as none should, by a seed: for simulations.
+"""A bucket that fails as object stores do, and as no store should, by a seed: for simulations.
 
-Nothing is faulty until it is told so: set `FaultyBucket.faults`, or one of the states. With one thread and the same
+The bucket has no faults until a test sets `FaultyBucket.faults` or one of the states. With one thread and the same
 seed all calls end in the same way.
 """
 
@@ -24,13 +24,13 @@ class Stopped(BaseException):
 
 @dataclass
 class Faults:
-    """How probable each fault is in a call, 0 to 1. Good stores have the first four, bad ones others."""
+    """How probable each fault is in a call, 0 to 1. Good stores have the first four only."""
 
     #: BucketAway, and nothing was done: throttling, a lost request.
     lost_request: float = 0.0
     #: BucketAway, although it was done: a lost answer.
     lost_answer: float = 0.0
-    #: BucketAway, and it is done later, at a later call: a request that a proxy held.
+    #: BucketAway, and the create is done at a later call: a request that a proxy held.
     late_create: float = 0.0
     #: A list without the newest objects, or with objects that are gone.
     stale_list: float = 0.0

@@ -25,7 +25,7 @@ class InlineUploader:
     def __init__(self, bucket: Bucket, fs: FileSystem) -> None:
         self._bucket = bucket
         self._fs = fs
-        #: What was asked for.
+        #: The uploads that the tier has asked for.
         self.tasks: list[UploadTask] = []
 
     async def upload(self, path: str, task: UploadTask) -> Segment:
@@ -40,7 +40,7 @@ class InlineUploader:
 
 
 class Copies:
-    """Copies of metadata that never changes, unless a test does that."""
+    """Copies of metadata that stays the same unless a test sets ``now``."""
 
     def __init__(self) -> None:
         self.now: bytes | None = b"topics, groups, offsets"
@@ -53,7 +53,7 @@ class Copies:
 
 
 async def at_once(function: Callable[..., Any], *args: Any) -> Any:
-    """Call it, as a thread would."""
+    """Call ``function`` at once, where the tier would have a thread call it."""
     return function(*args)
 
 

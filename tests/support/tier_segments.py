@@ -43,7 +43,7 @@ def record_of(sent: Sent, physical: int) -> bytes:
 
 
 class TierWriter:
-    """Writes segments to ``bucket`` as an owner does, but with all in memory. ``end``: where the next one begins."""
+    """Writes segments to ``bucket`` as an owner does, in memory. ``end``: where the next segment begins."""
 
     def __init__(
         self, bucket: Bucket, class_of: Callable[[str], int] = lambda topic: 0, *, set_name: str = SET, start: int = 0
@@ -101,7 +101,7 @@ class TierWriter:
         folder = segment_folder(self.set_name, start, self.manifest.epoch, "r")
         times = [sent.store_ms for sent, _, _ in raws] or [0]
         whole = b"".join(raw for _, _, raw in sorted(raws, key=lambda row: row[1])) + b"".join(b for _, b in rest)
-        classes = tuple((number, self._stored(class_name(folder, number), data)) for number, data in objects.items())
+        classes = tuple((number, self.store(class_name(folder, number), data)) for number, data in objects.items())
         return Segment(
             start,
             self.end,
@@ -112,8 +112,8 @@ class TierWriter:
             len(raws),
             folder,
             classes,
-            self._stored(f"{folder}/{INDEX}", index),
-            self._stored(f"{folder}/{KEYS}", encoded_keys),
+            self.store(f"{folder}/{INDEX}", index),
+            self.store(f"{folder}/{KEYS}", encoded_keys),
         )
 
     def _columns(
@@ -139,5 +139,6 @@ class TierWriter:
         )
         return SortedRecords(*[np.array(column, np.int64) for column in columns]), queues, objects
 
-    def _stored(self, name: str, data: bytes) -> StoredObject:
+    def store(self, name: str, data: bytes) -> StoredObject:
+        """Write an object."""
         return StoredObject(name, self.bucket.put(name, [data]), crc32(data))

@@ -10,7 +10,7 @@ from skylark.mqcommon.tier.manifests import ManifestLog
 
 
 def upload_store(bucket: Bucket, directory: Path, broker_set: str, *, also_last: bool = False) -> None:
-    """Upload the closed files; ``also_last``: of a broker that was stopped, the file that it would go on with, too."""
+    """Upload the full files of the log; ``also_last``: of a stopped broker, also the last file, which is not full."""
     paths = sorted((directory / "commitlog").iterdir())
     if not also_last:
         del paths[-1]

@@ -122,7 +122,7 @@ class WarmDaemons:
             # Processes that were forked from this one may have the socket, too.
             self._asks.shutdown(socket.SHUT_RDWR)
             self._asks.close()
-            # Its processor time, with that of all daemons, counts as this process's.
+            # Processor time of the process, and of all daemons, counts as this process's.
             try:
                 self._process.wait(ANSWER_S)
             except subprocess.TimeoutExpired:

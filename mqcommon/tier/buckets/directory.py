@@ -28,7 +28,7 @@ from skylark.mqcommon.tier.bucket import (
 
 # Files that are still written. `check_name` refuses names that begin with a dot.
 _TEMPORARY: Final = ".temporary"
-# A temporary file that nobody has written to for so long is a leftover of a crash.
+# A temporary file that nobody has written to for this long is a leftover of a crash.
 _LEFTOVER_AFTER_S: Final = 48 * 3600.0
 # Readers in the group of the files' owner, as a Spark job, may read. The umask may forbid that.
 _FILE_MODE: Final = 0o640
@@ -115,7 +115,7 @@ class DirectoryBucket:
             return size
 
     def delete(self, names: Sequence[str]) -> None:
-        # Not synced: a file that a power loss brings back is a leftover as any other.
+        # Not synced: a file that a power loss brings back is removed as other leftovers are.
         for name in names:
             path = self._path(name)
             with self._errors(name):
@@ -140,7 +140,7 @@ class DirectoryBucket:
         return sorted(name for name, is_folder in self._entries(prefix) if is_folder)
 
     def close(self) -> None:
-        """There is nothing to let go."""
+        """A directory needs no connections."""
 
     def _path(self, name: str) -> str:
         check_name(name)

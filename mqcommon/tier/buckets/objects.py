@@ -2,8 +2,7 @@
 
 Its calls release the GIL, and may be made from any thread. A process that is forked after the first call cannot use the
 bucket: a child process opens its own.
-What the library says of an error holds URLs, and those of Azure may hold a secret: only what the store answered is
-passed on.
+The library's texts of errors hold URLs, and URLs of Azure may hold a secret: only the answer of the store is passed on.
 """
 
 import configparser
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 
     Opener = Callable[[str, str | None, ClientConfig, RetryConfig], ObjectStore]
 
-# An object of at most this size is written by one request, a larger one in parts of it.
+# An object of at most this size is written by one request, a larger object in parts of this size.
 _PART_BYTES: Final = 8 * 1024 * 1024
 # Parts that are on their way at a time. With the part that is being filled they bound the memory of a put: 40 MiB.
 _PARTS_AT_A_TIME: Final = 4
@@ -49,7 +48,7 @@ _LISTED_AT_A_TIME: Final = 1000
 # The library asks again for credentials that end within 5 minutes: the file is read about once a minute.
 _FILE_IS_GOOD_FOR: Final = timedelta(minutes=6)
 
-# What follows in an error of the library is for its developers.
+# After these words an error of the library has details for the library's developers.
 _DETAILS: Final = "\n\nDebug source"
 _STATUS: Final = re.compile(r"status code: (\d{3})")
 _CODE: Final = re.compile(r"<Code>([^<]{1,100})</Code>")
@@ -57,10 +56,10 @@ _MESSAGE: Final = re.compile(r"<Message>([^<]{1,500})</Message>")
 _REASON: Final = re.compile(r"(?:message|error): \"([^\"]{1,200})\"")
 _SENDING: Final = re.compile(r" - (HTTP error[^\n]{1,200})")
 _NO_BUCKET: Final = re.compile(r"NoSuchBucket|ContainerNotFound|specified bucket does not exist")
-# Client errors that the next try may not meet: too slow, a conflict with a call at the same time, too many requests.
+# Statuses 4xx that the next try may not meet: too slow, a conflict with a call at the same time, too many requests.
 _PASSING: Final = (408, 409, 425, 429)
 _PASSING_CODES: Final = (
-    # Another request for the same name at the same time: it is not said which has won.
+    # Another request for the same name came at the same time: the answer does not say which request has won.
     "ConditionalRequestConflict",
     "OperationAborted",
     "RequestTimeout",
@@ -90,7 +89,7 @@ _REMEDIES: Final = (
 def open_store(scheme: str, name: str, prefix: str, timeout_s: float) -> Bucket:
     """The bucket ``name`` of the store of ``scheme``. Raises ConfigError when the environment lacks something."""
     url = f"{scheme}://{name}/{prefix}".rstrip("/")
-    # A try that begins in the first half of the time ends within the time.
+    # Each try may take half of the time, and none begins in the second half: so a call ends within the time.
     half = timedelta(seconds=timeout_s / 2)
     options: ClientConfig = {
         "timeout": half,
@@ -201,7 +200,7 @@ class ObjectBucket:
     def __init__(self, url: str, patient: "ObjectStore", once: "ObjectStore") -> None:
         self.url = url
         self._store = patient
-        # For `create`: a second try would meet the object of the first, and call it another's.
+        # For `create`: a second try would meet the object of the first try, and take it for another creator's.
         self._once = once
 
     def get(self, name: str) -> bytes:
@@ -257,7 +256,7 @@ class ObjectBucket:
             with self._errors(names[0]):
                 obstore.delete(self._store, names)
         except NoSuchObject:
-            # GCS and Azure: it may have stopped there.
+            # GCS and Azure: the call may have stopped at the missing object, so each object is deleted by itself.
             for name in names:
                 with suppress(NoSuchObject), self._errors(name):
                     obstore.delete(self._store, [name])
@@ -290,7 +289,7 @@ class ObjectBucket:
 
 
 class _Pieces:
-    """The pieces of an object, none larger than a part.
+    """The pieces of an object, none larger than `_PART_BYTES`.
 
     ``size``: the bytes so far; ``error``: the error with which the iterable ended.
     """
@@ -318,7 +317,7 @@ class _Pieces:
         return piece
 
     def take(self, size: int) -> list[memoryview]:
-        """The pieces with the first ``size`` bytes, or all if there are fewer."""
+        """The pieces with the first ``size`` bytes; all pieces if there are fewer bytes."""
         taken: list[memoryview] = []
         for piece in self:
             taken.append(piece)
@@ -351,7 +350,7 @@ def _error_of(error: Exception, doing: str, name: str, what: str) -> BucketError
 
 
 def _told(error: Exception) -> str:
-    """What the store answered, or why it did not: without URLs."""
+    """What the store answered, or why there is no answer: without URLs."""
     text = str(error)
     if found := _STATUS.search(text):
         details = [each[1] for each in (_CODE.search(text), _MESSAGE.search(text)) if each]

@@ -46,7 +46,7 @@ def test_a_key_is_found_at_all_its_places(hashes: list[int], other: int, copies:
         assert place is not None
         start, size = place
         found = all_places(data, data[start : start + size], hash_)
-        # Rows have half of the hash, so there may be others, which the reader compares.
+        # Rows have half of the hash, so other keys may be found, too: the reader compares keys.
         alike = [
             row for row, each in enumerate(many) if (each ^ hash_) % 2**32 == 0 and page_range(pages, each) == place
         ]

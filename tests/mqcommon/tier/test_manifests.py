@@ -19,7 +19,7 @@ SET = "set"
 
 
 def with_manifests(newest: int) -> MemoryBucket:
-    """A bucket with the manifests that are kept when ``newest`` is the newest; only that one can be read."""
+    """A bucket with the manifests that are kept when ``newest`` is the newest; only manifest ``newest`` can be read."""
     bucket = MemoryBucket()
     kept = {0, newest, *range(0, newest, KEPT), *range(max(newest - KEPT + 1, 0), newest)}
     for number in kept:
@@ -136,7 +136,7 @@ def test_a_creation_that_is_done_late_is_told_from_another_owner() -> None:
     with pytest.raises(ArrivedLate) as arrived:
         log.append(base.successor(3).with_metadata(StoredObject("m", 1, 1)))
     assert arrived.value.newer == late == log.newest()
-    # The same manifest again is no other one.
+    # To append the same manifest again is no error.
     log.append(late)
 
 
@@ -158,7 +158,7 @@ def test_a_new_generation_whose_begin_got_no_answer_goes_on() -> None:
     calls[0], bucket.faults = 10**9, Faults()
     mine = log.claim(1, b"b" * 16, 3, 1, anew_after=old.number)
     assert (mine.number, mine.term, mine.generation, mine.created_ms) == (1, 1, old.generation + 1, 2)
-    # Another one that was restored of the same manifest is too late.
+    # Another owner that was restored from the same manifest is too late.
     with pytest.raises(Deposed):
         ManifestLog(bucket, SET).claim(1, b"c" * 16, 4, 1, anew_after=old.number)
 

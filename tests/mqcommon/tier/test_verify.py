@@ -22,10 +22,10 @@ def written(segments: int = 3) -> TierWriter:
     manifest = writer.manifest
     if segments > 2:
         old = manifest.segments[:2]
-        span = span_of(old, writer._stored(f"{SET}/spans/0-r", encode_span(old)))
+        span = span_of(old, writer.store(f"{SET}/spans/0-r", encode_span(old)))
         manifest = manifest.successor(2_000).with_span(span)
-    manifest = manifest.with_metadata(writer._stored(f"{SET}/meta/1-r", b"topics"))
-    tail = Tail(writer.end, writer.end + 4, writer._stored(f"{SET}/tail/0-1-r", b"tail"))
+    manifest = manifest.with_metadata(writer.store(f"{SET}/meta/1-r", b"topics"))
+    tail = Tail(writer.end, writer.end + 4, writer.store(f"{SET}/tail/0-1-r", b"tail"))
     if segments <= 2:
         manifest = manifest.successor(2_000)
     writer.change(manifest.with_tail(tail))
@@ -102,7 +102,7 @@ class Moving(MemoryBucket):
     def head(self, name: str) -> ObjectInfo:
         if name.startswith(f"{SET}/meta/1"):
             self.writer.change(
-                self.writer.manifest.successor(4_000).with_metadata(self.writer._stored(f"{SET}/meta/2-r", b"topics"))
+                self.writer.manifest.successor(4_000).with_metadata(self.writer.store(f"{SET}/meta/2-r", b"topics"))
             )
             raise NoSuchObject(name)
         return super().head(name)

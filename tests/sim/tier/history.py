@@ -45,7 +45,7 @@ STEPS = 60
 SECOND_MS, HOUR_MS = 1_000, 3_600_000
 # Steps without faults after which everything must be in the bucket.
 LAST_STEPS = 400
-# What is compared with the truth after an event; at the end it is everything.
+# The acknowledged messages that are looked up after an event; at the end all are.
 SAMPLES = 3
 VIEW_BYTES = 1 << 20
 
@@ -85,7 +85,7 @@ class RememberingUploader(InlineUploader):
 
 @dataclass
 class Counts:
-    """What happened in a history, so that a test can tell that histories prove something."""
+    """How often each thing happened in a history, so that a test can tell that histories prove something."""
 
     uploads: int = 0
     removed: int = 0
@@ -173,7 +173,7 @@ class TierHistory:
         self.faults = self._some_faults()
         self._term = 1
         self._view = TierView(self.bucket, SET, VIEW_BYTES)
-        # Old masters that do not know that they are.
+        # Old masters that do not know yet that another broker is the master.
         self.old: list[Node] = []
 
     def _some_faults(self) -> Faults:
@@ -277,7 +277,7 @@ class TierHistory:
         await trio.lowlevel.checkpoint()
 
     async def _mood(self) -> None:
-        """The bucket is away, or takes no writes, for one of the brokers; or it is all right again."""
+        """For one broker the bucket is away, takes no writes or no credentials; or it is all right again."""
         bucket = self.random.choice(self.nodes).bucket
         bucket.is_away, bucket.is_read_only, bucket.have_credentials_ended = self.random.choice(
             ((False, False, False),) * 3 + ((True, False, False), (False, True, False), (False, False, True))

@@ -1,4 +1,4 @@
-"""100 GB in the store of the simulation: each message is found, and what readers keep in memory stays small."""
+"""100 GB in a bucket in memory: messages are found by a view that keeps 16 MiB of indexes."""
 
 import zlib
 from collections.abc import Iterable
@@ -17,14 +17,14 @@ from tests.support.memory_bucket import MemoryBucket
 from tests.support.tier_segments import SET, Sent, record_of
 
 FILE_BYTES = 1 << 30
-# So large that a file has few of them.
+# So large that a file has few messages.
 BODY = bytes(4_000_000)
 QUEUES = 3
 VIEW_BYTES = 16 << 20
 
 
 class SqueezingBucket(MemoryBucket):
-    """Keeps objects compressed: bodies are zeros."""
+    """Keeps objects compressed, which makes bodies of zeros small."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class SqueezingBucket(MemoryBucket):
 
 
 @pytest.mark.nightly
-def test_each_message_of_100_gigabytes_is_found() -> None:
+def test_messages_of_100_gigabytes_are_found() -> None:
     bucket, sent = SqueezingBucket(), dict.fromkeys(range(QUEUES), 0)
     log = ManifestLog(bucket, SET)
     manifest = log.claim(1, b"o" * 16, 1_000, FILE_BYTES)

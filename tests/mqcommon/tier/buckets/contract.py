@@ -11,9 +11,8 @@ from skylark.mqcommon.tier.opening import probe
 
 #: More than one part of a multipart upload.
 LARGE = 8 * 1024 * 1024 + 1
-# The last one is as a set whose name was quoted.
+# The last name is as of a set whose name was quoted.
 NAMES = ["set/seg/a-1/0.log", "set/seg/a-1/index", "set/seg/a.b/0.log", "set/seg/a/0.log", "s%2Ft/meta/1"]
-
 
 CREATORS = 6
 
@@ -67,7 +66,7 @@ class BucketContract:
         assert bucket.get("large") == data
         assert bucket.get_range("large", LARGE - 3, 3) == data[-3:]
 
-    def test_what_is_not_there(self, bucket: Bucket) -> None:
+    def test_a_missing_object_is_an_error_of_each_read(self, bucket: Bucket) -> None:
         bucket.put("set/some", [b"1"])
         calls: list[Callable[[], object]] = [
             lambda: bucket.get("set/none"),
@@ -134,7 +133,7 @@ class BucketContract:
         assert list(bucket.folders("set/seg")) == ["a", "a-1", "a.b"]
         assert list(bucket.folders("set/none")) == []
 
-    def test_deletion(self, bucket: Bucket) -> None:
+    def test_deletion_takes_the_named_objects_and_ignores_missing_ones(self, bucket: Bucket) -> None:
         for name in NAMES:
             bucket.put(name, [b""])
         bucket.delete([])
