@@ -193,7 +193,7 @@ class RegistrationRequests:
                     for client in part:
                         await self._tell(addr, [client], ())
         except SkylarkError as error:
-            if isinstance(error, BrokerError) and error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            if isinstance(error, BrokerError) and error.is_unknown_request:
                 self._unknown[addr] = trio.current_time() + UNKNOWN_FOR_S
             logger.info("broker %s is not told about clients of this proxy: %s", addr, error)
 

@@ -90,7 +90,7 @@ class PeerLogs:
         try:
             return await self._bytes_of(addr, block, own)
         except BrokerError as error:
-            if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            if not error.is_unknown_request:
                 raise
             return await self._records_of(addr, block, own)
 

@@ -16,7 +16,6 @@ from skylark.broker.registration.outer_api import OuterApi
 from skylark.broker.replication.members import Members
 from skylark.mqcommon.errors import BrokerError, ProtocolError, RemotingError
 from skylark.mqcommon.signal import Signal
-from skylark.remoting.protocol.codes import ResponseCode
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +62,7 @@ class Heartbeats:
             try:
                 await namesrv.heartbeat(TIMEOUT_MS)
             except BrokerError as error:
-                if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                if error.is_unknown_request:
                     logger.warning(
                         "NameServer %s does not support acting masters, use one of version 5 or Skylark's", namesrv.addr
                     )

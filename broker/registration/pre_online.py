@@ -115,7 +115,7 @@ class PreOnline:
                     answered = True
                 except BrokerError as error:
                     # a NameServer of version 4 does not know acting masters
-                    answered = answered or error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+                    answered = answered or error.is_unknown_request
                 except (RemotingError, ProtocolError):
                     continue
             if answered:
@@ -130,7 +130,7 @@ class PreOnline:
         try:
             await slave.announce_master(self._identity.addr, self._identity.ha_addr)
         except BrokerError as error:
-            if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            if not error.is_unknown_request:
                 raise
             return  # without acting masters a slave has no offsets of its own
         if self._durability.needs_slaves:

@@ -23,7 +23,6 @@ from skylark.broker.store.sums.sum_rows import decode_rows, encode_rows
 from skylark.mqcommon.errors import BrokerError, ProtocolError, RemotingError
 from skylark.remoting.net.call import Remote, call
 from skylark.remoting.net.client import OpenClient, RemotingClient
-from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.requests.healing import LOG_SUMS, LogSumsRequestHeader
 
 logger = logging.getLogger(__name__)
@@ -81,7 +80,7 @@ class Attesting(Part):
                     at = await self._tell_from(client, master, at)
                 except (BrokerError, RemotingError, ProtocolError) as error:
                     if isinstance(error, BrokerError):
-                        is_known = error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+                        is_known = not error.is_unknown_request
                     logger.info("block sums of this log were not compared with the master's, %s: %s", master, error)
 
     @property

@@ -253,7 +253,7 @@ class SlaveSync:
         try:
             table = await master.request_modes()
         except BrokerError as error:
-            if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            if not error.is_unknown_request:
                 raise
             self._has_request_modes = False
             return
