@@ -37,7 +37,7 @@ class BucketRefused(BucketError):
 
 
 class DamagedObject(BucketError):
-    """The bytes of an object are not those that were written, or a newer version of Skylark wrote them."""
+    """The bytes of an object are not as they were written, or a newer version of Skylark wrote them."""
 
 
 class ObjectInfo(NamedTuple):
@@ -88,7 +88,7 @@ class Bucket(Protocol):
         """Objects whose names begin with ``prefix``, in no certain order. New objects may be missing."""
 
     def folders(self, prefix: str) -> Sequence[str]:
-        """The folders directly below the folder ``prefix`` ("": the bucket itself), sorted. New ones may be missing."""
+        """The folders directly below the folder ``prefix`` ("": the bucket), sorted. New folders may be missing."""
 
     def close(self) -> None:
         """Let connections go. Calls of other threads may fail then."""

@@ -58,7 +58,7 @@ _MAGIC_BYTES = tuple(magic.to_bytes(4, "big") for magic in _MAGICS)
 _MAGIC_AT = HEAD_V4.starts["magic"]
 _PLACE = HEAD_V4.reader("size", "magic", "physical_offset")
 _SIZE = HEAD_V4.reader("size")
-# The fields of a head that are needed, as they are with hosts of IPv4.
+# The needed fields of a head, at their places with IPv4 hosts.
 _FIELDS = tuple(name for name in HEAD_V4.codes if "host" not in name)
 _HEAD = np.dtype(
     {
@@ -68,12 +68,12 @@ _HEAD = np.dtype(
         "itemsize": HEAD_V4.size,
     }
 )
-# By the two bits of sysFlag for IPv6.
+# Layouts by the two bits of sysFlag for IPv6 hosts; the bytes of their heads.
 _LAYOUTS = [HEADS[kind * BORN_HOST_V6] for kind in range(4)]
 _HEAD_BYTES = np.array([head.size for head in _LAYOUTS])
-# How much longer the born host is than one of IPv4.
+# By layout, how many bytes longer the born host is than an IPv4 host.
 _BORN_BYTES = np.array([head.host_bytes[0] - HEAD_V4.host_bytes[0] for head in _LAYOUTS])
-# Shorter runs of zeros between other bytes are kept with them.
+# Shorter runs of zeros between other bytes are kept with these bytes.
 _LEAST_ZEROS = 64
 _ZEROS_AT_ONCE = 1 << 20
 
@@ -482,7 +482,7 @@ class _Reader:
 
 
 class _Columns(NamedTuple):
-    """A part of `FileRows`. ``queue_codes``: number of the topic, queue id, and 1 bit: it is a shadow."""
+    """A part of `FileRows`. ``queue_codes``: number of the topic, queue id, 1 bit: whether the queue is a shadow."""
 
     starts: Ints
     sizes: Ints

@@ -48,7 +48,7 @@ def key_hashes(
     for at in range(whole, most, WORD_BYTES):
         rows = np.flatnonzero(lengths > at)
         left = np.minimum(lengths[rows] - at, WORD_BYTES).astype(np.uint64)
-        # A shift by 64 bits is not defined; the whole word needs none.
+        # ``left`` is 1 to 8, so no shift is by 64 bits, which is not defined.
         unused = (np.uint64(WORD_BYTES) - left) * np.uint64(8)
         word = words[starts[rows] + at] << unused >> unused
         found[rows] = _mixed_all(found[rows] ^ word)

@@ -29,7 +29,7 @@ class StoredRecord(NamedTuple):
 
 
 def stored_records(data: bytes) -> Iterator[StoredRecord]:
-    """The records of ``data``, which consists of whole records. Raises DamagedObject if it does not."""
+    """The records of ``data``, which consists of whole records. Raises DamagedObject for other bytes."""
     try:
         for at in record_starts(data):
             size, queue_offset, physical_offset, sys_flag = _HEAD.unpack_from(data, at)

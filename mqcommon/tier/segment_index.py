@@ -38,7 +38,7 @@ _ZLIB: Final = 1
 # queues: the lengths of the topics 2 each, the topics, rows of QUEUE sorted by topic and queue id, a row of CLASS for
 #   each object.
 # stretches: rows of STRETCH. Each queue's rows have a CRC of their own, so a reader fetches its queue's rows only.
-# rest: what in the file of the log is neither a sound record nor zeros; with it the file is made again byte for byte.
+# rest: bytes of the file that are neither sound records nor zeros, so that the file can be made again byte for byte.
 _HEAD = struct.Struct("<4sHHqqIIIIIIIIII28x")
 _CRC = struct.Struct("<I")
 LEVEL: Final = 1

@@ -37,7 +37,7 @@ from skylark.mqcommon.tier.segment_index import (
     named,
 )
 
-# The first read of an index: enough for the head and the queues of most.
+# The first read of an index: enough for the head and the queues of most indexes.
 _FIRST_READ_BYTES: Final = 64 * 1024
 #: Spans whose segments are kept in memory: some 1 MB each.
 _SPANS_KEPT: Final = 16
@@ -445,7 +445,7 @@ class _Segments:
         self._read_span = read_span
         # By topic: the physical offset before which its records are deleted.
         self._tombstones = {each.topic: each.physical_offset for each in manifest.tombstones} if manifest else {}
-        # The number of the first segment of each span, and of the first segment in none.
+        # The number of the first segment of each span, and of the first segment that is in no span.
         self._firsts = [0]
         for span in self._spans:
             self._firsts.append(self._firsts[-1] + span.segments)

@@ -61,7 +61,7 @@ class FaultyBucket:
         self.is_read_only = False
         #: All calls fail with BucketRefused.
         self.have_credentials_ended = False
-        #: Calls so far, those that failed included.
+        #: Calls so far, with failed calls.
         self.calls = 0
         self._bucket = bucket
         self._random = random
@@ -70,7 +70,7 @@ class FaultyBucket:
         self._stop_at: tuple[int, bool] | None = None
         # Creates that are done later.
         self._late: list[tuple[str, bytes]] = []
-        # What lists show in place of what is there.
+        # By prefix, what a stale list shows.
         self._old: dict[str, list[ObjectInfo]] = {}
 
     def stop_at(self, call: int, *, is_done: bool) -> None:

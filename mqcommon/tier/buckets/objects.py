@@ -184,7 +184,7 @@ class _Profile:
 
 
 def _section(path: str, *names: str) -> dict[str, str]:
-    """The first of the sections ``names`` that the file has; empty if it has none, or is not there."""
+    """The first of the sections ``names`` that the file has; empty without such a section, or without the file."""
     parser = configparser.RawConfigParser()
     try:
         parser.read(path, encoding="utf-8")

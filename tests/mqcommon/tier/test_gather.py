@@ -150,8 +150,10 @@ def check(view: bytes, rows: Gathered) -> None:
         if at not in hidden
         for key in record_keys(record)
     }
-    places = {(HOURS.get(records[int(at)].topic, 0), int(position)): int(at) for at, position in
-              zip(rows.physical, rows.positions, strict=True)}  # fmt: skip
+    places = {
+        (HOURS.get(records[at].topic, 0), position): at
+        for at, position in zip(rows.physical.tolist(), rows.positions.tolist(), strict=True)
+    }
     columns = zip(rows.key_hashes.tolist(), rows.key_classes.tolist(), rows.key_positions.tolist(), strict=True)
     assert {(hash_, places[number, position]) for hash_, number, position in columns} == keys
     assert len(rows.key_hashes) == len(keys)
@@ -203,7 +205,7 @@ def test_damage_anywhere_takes_no_other_record(
 
 
 def test_what_looks_like_a_record_in_a_body_is_not_taken_for_one() -> None:
-    # The body of the first message is a record with the place that it has there.
+    # The body of the first message is a record whose head has its right place in the log.
     at = START + HEAD_V4.size
     inside = encode_record(*topic_field("x"), 0, 7, at, bytes(9), b"", 0, 0, 1, HOSTS[4], 9, HOSTS[4], 0, 0)
     out = b""
@@ -224,8 +226,10 @@ def test_records_of_a_topic_made_again_hide_those_before() -> None:
     rows = gathered(view)
     check(view, rows)
     assert [(queue.topic, queue.end - queue.first, queue.hidden) for queue in rows.queues] == [
-        ("orders", 1, False), ("t", 1, False), ("t", 3, True),
-    ]  # fmt: skip
+        ("orders", 1, False),
+        ("t", 1, False),
+        ("t", 3, True),
+    ]
 
 
 def test_offsets_that_go_back_to_another_than_0_refuse_the_file() -> None:
@@ -264,7 +268,7 @@ def test_a_record_whose_size_has_changed_hides_none_of_those_after_it() -> None:
     view = bytearray(file_of([("t", 0, 0, 20, "")] * 10))
     records = searched(bytes(view))
     at = records[3].physical_offset - START
-    # It seems to end where a later record does, or amid one.
+    # The record seems to end where a later record ends, or amid a record.
     for more in (records[4].size + records[5].size, 7, -3):
         view[at : at + 4] = (records[3].size + more).to_bytes(4, "big")
         rows = gathered(bytes(view))

@@ -1,5 +1,7 @@
 """Keys are found in their page, places of the log in their block, and damaged bytes are refused."""
 
+from random import Random
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,12 +17,15 @@ from skylark.mqcommon.tier.keys import (
     places_of,
     places_of_more,
 )
+from skylark.mqcommon.tier.segment_index import KeyPages
 
 HASHES = st.lists(st.integers(0, 2**64 - 1), max_size=60)
 NOTHING = np.empty(0, np.int64)
 
 
-def encoded(hashes: list[int], start: int = 0, physical: list[int] | None = None, queues: list[int] | None = None):  # type: ignore[no-untyped-def]
+def encoded(
+    hashes: list[int], start: int = 0, physical: list[int] | None = None, queues: list[int] | None = None
+) -> tuple[KeyPages, bytes]:
     return encode_keys(
         np.array(hashes, np.uint64),
         np.arange(len(hashes), dtype=np.int64) * 10,
@@ -38,7 +43,7 @@ def all_places(data: bytes, page: bytes, hash_: int) -> list[int]:
 
 @given(HASHES, st.integers(0, 2**64 - 1), st.sampled_from([1, 40, 2_000]))
 def test_a_key_is_found_at_all_its_places(hashes: list[int], other: int, copies: int) -> None:
-    # Many keys make several pages; equal hashes are in one.
+    # Many keys make several pages; equal hashes are in one page.
     many = [*hashes, *hashes[:3] * copies, *range(0, 2**64 - 1, 2**64 // 1_200)]
     pages, data = encoded(many)
     for hash_ in {*many[:10], other}:
@@ -98,7 +103,7 @@ def test_a_damaged_page_is_refused(data: st.DataObject) -> None:
 
 
 @given(st.lists(st.integers(100, BLOCK_BYTES), min_size=1, max_size=20), st.integers(0, 2**40), st.randoms())
-def test_the_queue_of_a_place_is_found(sizes: list[int], start: int, random) -> None:  # type: ignore[no-untyped-def]
+def test_the_queue_of_a_place_is_found(sizes: list[int], start: int, random: Random) -> None:
     physical = [start + sum(sizes[:number]) for number in range(len(sizes))]
     end = start + sum(sizes)
     rows = [(place, random.randrange(1000)) for place in physical]

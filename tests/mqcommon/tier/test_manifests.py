@@ -165,7 +165,7 @@ def test_a_new_generation_whose_begin_got_no_answer_goes_on() -> None:
 
 @dataclass
 class Owner:
-    """A process that claims the set and appends; ``base`` is what it goes on from, None after it was deposed."""
+    """A process that claims and appends. ``base``: the manifest that it goes on from, None when it is deposed."""
 
     log: ManifestLog
     name: bytes
@@ -213,7 +213,7 @@ def test_owners_never_fork(seed: int, turns: list[int]) -> None:
     assert len(bucket.objects) == len(found)
     epochs = [(each.epoch, each.owner) for each in found]
     assert [epoch for epoch, _ in epochs] == sorted(epoch for epoch, _ in epochs)
-    # An epoch belongs to one owner, so whoever sees a greater one is deposed.
+    # An epoch belongs to one owner, so an owner that sees a greater epoch is deposed.
     assert len(dict(epochs)) == len(set(epochs))
     for owner in owners:
         assert all(each in found for each in owner.created)

@@ -17,7 +17,7 @@ from tests.support.memory_bucket import MemoryBucket
     "url",
     ["s3://bucket", "s3://my.bucket-1/", "s3://bucket/a/b", "gs://under_score/x", "az://container", "file:///a b"],
 )
-def test_urls_of_buckets(url: str) -> None:
+def test_each_form_of_url_is_understood(url: str) -> None:
     check_url(url)
 
 

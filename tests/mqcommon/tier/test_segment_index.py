@@ -184,7 +184,7 @@ def test_a_queue_without_records_is_carried_on() -> None:
     third, _ = built([Queue("a", 0, 24, [(2, 100, 8)])], start=2000, before=table_of(second))
     row = row_of(third, "a")
     assert (row.records, row.first_offset, row.next_offset, row.birth) == (1, 2, 3, old.birth)
-    # The store time went back: the latest one of the queue counts.
+    # The store time went back: the latest store time of the queue counts.
     assert (row.first_ms, row.last_ms, row.latest_ms) == (8, 8, 9)
     assert (row.first_physical, row.last_physical, row.class_since) == (2000, 2000, 0)
 

@@ -18,7 +18,7 @@ from skylark.mqcommon.message.record import decode_record
 from skylark.mqcommon.tier import view as view_module
 from skylark.mqcommon.tier.bucket import Bucket, BucketAway, DamagedObject
 from skylark.mqcommon.tier.layout import span_name
-from skylark.mqcommon.tier.manifest import StoredObject, Tombstone, encode_span, expired, span_of
+from skylark.mqcommon.tier.manifest import Manifest, StoredObject, Tombstone, encode_span, expired, span_of
 from skylark.mqcommon.tier.manifests import ManifestLog
 from skylark.mqcommon.tier.records import records_between, stored_records
 from skylark.mqcommon.tier.view import MAX_SEGMENTS_OF_QUERY, TierView
@@ -113,7 +113,7 @@ class Model:
         self.bucket.put(name, [data])
         self.writer.change(manifest.with_span(span_of(oldest, StoredObject(name, len(data), crc32(data)))))
 
-    def successor(self):  # type: ignore[no-untyped-def]
+    def successor(self) -> Manifest:
         return self.writer.manifest.successor(self.now_ms)
 
     def of_queue(self, topic: str, queue_id: int) -> list[Stored]:
@@ -147,7 +147,7 @@ def test_a_view_finds_what_a_search_through_all_finds(seed: int, steps: int, cac
     for step in model.random.choices("wwwwwdcrs", k=steps):
         STEPS[step](model)
         view.refresh()
-        # What was found in an earlier manifest is a hint in the next one.
+        # The segment that is located here is a hint after the next step.
         view.locate("kept", 0, model.random.randrange(20))
     for topic in TOPICS:
         for queue_id in range(2):

@@ -103,7 +103,7 @@ class Node:
         self.fs = fs
         self.term = term
         self._history = history
-        # Up to where the log is on all members; an old master's ends where the new one began.
+        # Up to where the log is on all members; the limit of an old master stays where the new master began.
         self.limit = 0
         self.is_newest = True
         self.open()
@@ -334,7 +334,7 @@ class TierHistory:
         else:
             raise AssertionError(f"not all is in the bucket: {tier.status()}")
         for _ in range(3):
-            # What was replaced is removed a day later, what nobody names after two days, with the weekly sweep.
+            # Replaced objects go after a day. Objects that no manifest names go after two days, with the weekly sweep.
             self._pass(8 * 24 * HOUR_MS)
             await self.master.step()
             await self.master.clean()

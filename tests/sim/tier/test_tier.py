@@ -15,7 +15,7 @@ from tests.support.histories import run
 from tests.support.rounds import report
 
 T = TypeVar("T")
-# Within which a mutant must be noticed.
+# A history of one of these seeds must notice a mutant.
 MUTANTS_SEEDS = 40
 
 

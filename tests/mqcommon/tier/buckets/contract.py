@@ -59,7 +59,7 @@ class BucketContract:
         assert bucket.get("set/empty") == b""
         assert bucket.head("set/empty").size == 0
 
-    def test_an_object_of_several_parts(self, bucket: Bucket) -> None:
+    def test_an_object_of_several_parts_comes_back(self, bucket: Bucket) -> None:
         data = bytes(range(256)) * (LARGE // 256) + b"x"
         assert len(data) == LARGE
         assert bucket.put("large", [memoryview(data)]) == LARGE

@@ -121,7 +121,7 @@ def test_a_folder_that_cannot_be_synced_leaves_a_doubt(
     ("number", "expected"),
     [(errno.EACCES, BucketRefused), (errno.ESTALE, BucketAway), (errno.EIO, BucketAway), (errno.ENOENT, NoSuchObject)],
 )
-def test_failed_reads(
+def test_the_error_of_a_failed_read_has_a_kind(
     bucket: DirectoryBucket, monkeypatch: pytest.MonkeyPatch, number: int, expected: type[BucketError]
 ) -> None:
     bucket.create("set/there", b"1")

@@ -149,7 +149,7 @@ def test_keys_come_from_the_files_of_the_aws_command_line(s3_url: str, home: Pat
     assert bucket.get("there") == b""
 
 
-def test_keys_of_a_named_profile(s3_url: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_named_profile_gives_the_keys(s3_url: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (home / "credentials").write_text("[tier]\naws_access_key_id = one\naws_secret_access_key = two\n")
     (home / "config").write_text("[profile tier]\nregion = eu-central-1\n")
     monkeypatch.setenv("AWS_PROFILE", "tier")
