@@ -24,15 +24,16 @@ class TierStatus(Body):
     Offsets are physical offsets of the log; times are ms since 1970, 0: never.
 
     ``url`` and ``broker_set``: where in which bucket. ``uploaded_to``: files of the log before it are in the bucket,
-    and may leave this disk. ``tail_to``: bytes before it are in the bucket in some form. ``behind_bytes``: full files
-    that may be uploaded and are not yet. ``epoch`` and ``manifest``: of the newest manifest, -1 without one.
-    ``segments``: files of the log in the bucket, ``start`` where the first begins, ``stored_bytes`` of their objects,
-    ``oldest_ms`` of their oldest message. ``metadata_ms``: when topics, groups and offsets were copied last.
-    ``uploads``, ``upload_messages``, ``upload_bytes``, ``upload_ms``: files of the log that this broker has uploaded
-    since its start, and the end of the last upload. ``problem``: why nothing is written now, "" if it is;
-    ``problem_since_ms`` and ``retry_in_ms`` (-1: not before an administrator has acted) belong to it.
-    ``tombstones``: deletions of topics whose bytes may still be there; ``purge_left``: segments that the purge which
-    was asked for has not looked at yet. ``leftovers``: objects that will be removed.
+    and may leave this disk. ``tail_to``: bytes of the log before it are in the bucket, in full files or in copies of
+    the open file. ``behind_bytes``: full files that may be uploaded and are not yet. ``epoch`` and ``manifest``: of the
+    newest manifest, -1 if there is none. ``segments``: files of the log in the bucket, ``start``: where the first
+    begins, ``stored_bytes`` of their objects, ``oldest_ms``: when their oldest message was stored. ``metadata_ms``:
+    when topics, groups and offsets were copied last. ``uploads``, ``upload_messages``, ``upload_bytes``, ``upload_ms``:
+    files of the log that this broker has uploaded since its start, and the end of the last upload. ``problem``: why
+    nothing is written or read now, "" without a problem; ``problem_since_ms``: when the problem began; ``retry_in_ms``:
+    when the broker tries again, -1: not before an administrator has acted. ``tombstones``: deletions of topics whose
+    bytes may still be in the bucket; ``purge_left``: segments that the running purge has not looked at yet.
+    ``leftovers``: objects that will be removed.
     """
 
     role: str = member(TEXT, OFF)
