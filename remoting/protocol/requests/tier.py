@@ -7,9 +7,9 @@ from skylark.remoting.protocol.body import LONG, TEXT, Body, member
 from skylark.remoting.protocol.request import NOTHING, Request
 from skylark.remoting.protocol.rights import GET_CLUSTER, UPDATE_CLUSTER
 
-#: `TierStatus.role`. OFF: the broker has no tierPath. STARTING: it is about to own the set. OWNER: it writes.
-#: FOLLOWER: it reads what the owner has written. STOPPED: it was the owner, or should be, and does not write, see
-#: `TierStatus.problem`.
+#: `TierStatus.role`. OFF: the broker has no tierPath. STARTING: the broker is about to own the set. OWNER: the broker
+#: writes to the bucket. FOLLOWER: the broker is no master, and reads the bucket. STOPPED: the broker is the master, and
+#: does not write to the bucket: see `TierStatus.problem`.
 OFF: Final = "OFF"
 STARTING: Final = "STARTING"
 OWNER: Final = "OWNER"
@@ -62,7 +62,7 @@ class TierStatus(Body):
 
 
 TIER_STATUS = Request(7164, NOTHING, NOTHING, NOTHING, TierStatus, right=GET_CLUSTER)
-#: Rewrite the objects that have bytes of deleted topics. Answered when that has begun.
+#: Rewrite the objects that have bytes of deleted topics. Answered when the rewriting has begun.
 TIER_PURGE = Request(7165, NOTHING, NOTHING, NOTHING, TierStatus, right=UPDATE_CLUSTER)
-#: Own the set, whatever term its last owner had: terms have begun anew. Answered before that is done.
+#: Own the set, whatever term its last owner had: terms have begun anew. Answered before the broker owns the set.
 TIER_TAKE_OVER = Request(7166, NOTHING, NOTHING, NOTHING, TierStatus, right=UPDATE_CLUSTER)
