@@ -257,7 +257,7 @@ class Bench:
         ends = {topic: bounds[1] for topic in (BULK, SMALL) if (bounds := view.bounds(topic, 0))}
 
         def new_reads() -> OlderReads:
-            return OlderReads(view, self._store, SystemClock(), cache_bytes=CACHE_BYTES)
+            return OlderReads(view, self._store, SystemClock(), why_refused=str, cache_bytes=CACHE_BYTES)
 
         size = trio.run(from_bucket, new_reads(), BULK, ends[BULK])
 

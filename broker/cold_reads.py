@@ -74,7 +74,7 @@ class _Waiting:
 
 @lazy_dataclass(slots=True, eq=False)
 class _Lane:
-    """The requests that wait for one kind of storage, and the threads that read it. Clients take turns."""
+    """The requests that wait for disk or bucket, and the threads that read this storage. Clients take turns."""
 
     threads: trio.CapacityLimiter
     by_channel: dict[Channel, deque[_Waiting]] = field(default_factory=dict)
@@ -263,8 +263,8 @@ class ColdReads(Part):
         if trio.current_time() > waiting.deadline:
             return _refusal(waiting.request, stopping=False)
         try:
-            # A thread that reads a bucket is left alone at the deadline, and may be of use for the next request. All
-            # threads are when the broker stops; they keep files open as long as they need them.
+            # A thread that reads a bucket is left alone at the deadline: what it brings is of use for the next request.
+            # When the broker stops, all threads are left alone; they keep files open as long as they need them.
             with trio.move_on_at(waiting.deadline if lane is self._bucket else math.inf) as scope:
                 waiting.got = await trio.to_thread.run_sync(
                     warm, waiting.cold, waiting.got, limiter=lane.threads, abandon_on_cancel=True

@@ -352,16 +352,16 @@ class BrokerOptions(
     )
     tier_local_bytes: int = option(
         0,
-        "tierPath: files beyond this much of the log leave this disk as soon as they are in the bucket; 0: only as"
-        " fileReservedTime and the limits of the disk say",
+        "tierPath: how much of the log stays on this disk: older files leave as soon as they are in the bucket; 0: no"
+        " limit, fileReservedTime and the limits of the disk decide",
         unit=BYTES,
         minimum=0,
         mutable=True,
     )
     tier_reserved_time_hours: int = option(
         0,
-        "tierPath: a file leaves the bucket when its youngest message is older; a topic's attribute reserve.time goes"
-        " before; 0: never",
+        "tierPath: how long the bucket keeps messages, unless the topic's attribute reserve.time says otherwise; 0: for"
+        " ever",
         unit="hours",
         minimum=0,
         mutable=True,

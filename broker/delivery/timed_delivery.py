@@ -525,7 +525,7 @@ class TimedDelivery(Part):
             if history is None:
                 self._enqueued += offset - start
         if not entries:
-            # Those that only the bucket had may be gone, and later ones not.
+            # Of messages that only the bucket had, the first may be gone and later messages still there.
             gone = await from_disk(lambda: self._store.get(TIMER_TOPIC, 0, start, 1, PIECE_BYTES))
             after = min(max(gone.next_offset, start + 1), end) if start < queue.min_offset else end
             logger.error("timed messages %d to %d are missing in their queue", start, after - 1)

@@ -22,7 +22,8 @@ from skylark.remoting.net.steps import Steps
 
 # Pairs that one step handles: about two milliseconds.
 PAIRS = 200
-# Store times that one collection asks a bucket for; a message in the bucket beyond that counts as the first in the log.
+# The most store times that one collection asks a bucket for. Instead of the time of a further message in the bucket,
+# the time of the first message in the log counts.
 MAX_ASKED = 16
 _SYSTEM_GROUP_PREFIX = SYSTEM_GROUP_PREFIX.lower()
 

@@ -156,10 +156,14 @@ TIER_CACHE_LOOKUPS = Metric(
     "rocketmq_tiered_store_read_ahead_cache_access_total", "counter", "", (), "Pieces of the bucket that reads needed"
 )
 TIER_CACHE_HITS = Metric(
-    "rocketmq_tiered_store_read_ahead_cache_hit_total", "counter", "", (), "Such pieces that were on this machine"
+    "rocketmq_tiered_store_read_ahead_cache_hit_total",
+    "counter",
+    "",
+    (),
+    "Pieces of the bucket that reads needed and found on this machine",
 )
 TIER_CACHE_BYTES = Metric(
-    "rocketmq_tiered_store_read_ahead_cache_bytes", "gauge", "bytes", (), "Memory of pieces of the bucket"
+    "rocketmq_tiered_store_read_ahead_cache_bytes", "gauge", "bytes", (), "Memory that pieces of the bucket take"
 )
 TIER_OWNER = Metric(
     "skylark_tier_owner", "gauge", "", (), "Whether this broker writes to the bucket of its set: 0 or 1"

@@ -35,7 +35,7 @@ class BegunAt:
         self.offset = 0
 
     def load(self) -> None:
-        """Read the file. One that cannot be read counts as if the log had begun at its greatest offset."""
+        """Read the file. Content that is no number counts as an offset that is greater than any other."""
         if self._fs.exists(self._path):
             text = self._fs.read(self._path).strip()
             self.offset = int(text) if text.isdigit() else 1 << 62
@@ -59,8 +59,8 @@ class BegunAt:
 def learn_ends(queues: Queues, ends: Iterable[QueueEnd]) -> int:
     """Let queues that end before their ``ends`` go on there; returns how many did.
 
-    Their messages are before the start of the log. The next checkpoint writes them. The caller keeps other checkpoints
-    away meanwhile.
+    The messages of these queues are before the start of the log. The next checkpoint writes the queues. The caller
+    keeps other checkpoints away meanwhile.
     """
     count = 0
     for end in ends:

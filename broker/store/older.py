@@ -2,8 +2,8 @@
 
 The methods block, so the event loop asks through `ask` of log/residency.py: the reader is stopped, a thread gets the
 answer, and the reader runs again. `known_first` and `earliest_ms` never block.
-While the bucket cannot be reached, methods raise OlderAway: readers come again, and no reader is moved to another
-offset. Bytes that differ from their CRC are an OlderDamaged.
+While the bucket cannot be read, methods raise OlderAway: readers come again, and no reader is moved to another offset.
+Bytes that differ from their CRC raise OlderDamaged.
 Neighbours: reader.py and query.py (ask), tier/reads.py (answers).
 """
 
@@ -16,7 +16,7 @@ _SYSTEM_BUSY = 2
 
 
 class OlderAway(RequestRefused):
-    """The bucket cannot be read now, or nothing may wait for it here. Consumers come again."""
+    """The bucket cannot be read now, or the caller may not wait for a bucket. Consumers come again."""
 
     def __init__(self, reason: str = "it is read by no event loop") -> None:
         text = f"[OVERLOAD]the message is in the bucket of old messages: {reason}; try again later"
@@ -30,8 +30,9 @@ class OlderDamaged(StoreError):
 class OlderRead(NamedTuple):
     """Whole stored messages, one after another, and where the next read begins.
 
-    ``is_gone``: the bucket does not have the offset; ``next_offset`` is then the first later one that exists.
-    Without records and not gone, no message before ``next_offset`` is wanted.
+    ``is_gone``: the bucket does not have the message at the offset; ``next_offset`` is then the offset of the first
+    later message in the bucket or in the store. Without records, and without ``is_gone``, no message before
+    ``next_offset`` is wanted.
     """
 
     next_offset: int
@@ -41,9 +42,9 @@ class OlderRead(NamedTuple):
 
 
 class OlderQuery(NamedTuple):
-    """Records of ``topic`` that may have ``key``, stored from ``begin_ms`` to ``end_ms``; ``unique``: as unique key.
+    """At most ``max_num`` records of ``topic`` that may have ``key``, stored from ``begin_ms`` to ``end_ms``.
 
-    They begin before ``before`` in the log, and are at most ``max_num``.
+    ``before``: the records begin before this physical offset. ``unique``: ``key`` is a unique key.
     """
 
     topic: str
@@ -63,7 +64,7 @@ class OlderMessages(Protocol):
         """When the oldest message in the bucket was stored (ms); -1 if that is not known, or there is none."""
 
     def known_first(self, topic: str, queue_id: int) -> int | None:
-        """As `first_offset`, from memory; None if that is not known yet, a great number if the bucket has nothing."""
+        """As `first_offset`, from memory; None if it is not known yet, a great number if the bucket has nothing."""
 
     def first_offset(self, topic: str, queue_id: int, local: int) -> int:
         """The first offset of a queue in the bucket; ``local``, where the queue begins in the store, if there is none.
@@ -94,7 +95,7 @@ class OlderMessages(Protocol):
         """
 
     def record_at(self, physical_offset: int) -> bytes | None:
-        """The stored message that starts there; None when none does. Blocks."""
+        """The stored message that starts at ``physical_offset``; None when no message does. Blocks."""
 
     def with_key(self, query: OlderQuery) -> list[bytes]:
         """Records that may have a key, newest first; an inner batch as a whole. Blocks."""

@@ -108,7 +108,7 @@ class KeyQuery:
         self._looked = 0
         self._candidates: deque[int] = deque()
         self._seen: set[int] = set()
-        # Where in the log the records begin that were read: their files may be gone when the bucket is searched.
+        # Physical offsets of the records that were read: their files may have left for the bucket when it is searched.
         self._read: set[int] = set()
 
     def step(self) -> bool:
@@ -217,8 +217,8 @@ class KeyQuery:
 def store_time(log: CommitLog, queue: ConsumeQueue, offset: int, *, is_figure: bool = True) -> int:
     """When message ``offset`` of ``queue`` was stored (ms); -1 when there is no such message.
 
-    ``is_figure``: nothing depends on it, so it is also there when the log is damaged, and may be wrong then. It is -1
-    for a message in a bucket that cannot be read now.
+    ``is_figure``: nothing depends on the time, so it may be wrong when the log is damaged, and it is -1 for a message
+    in a bucket that cannot be read now.
     """
     if not queue.min_offset <= offset < queue.next_offset:
         return _older_time(log, queue, offset) if is_figure and 0 <= offset < queue.min_offset else -1
@@ -272,7 +272,7 @@ def _older_by_time(
     low = queue.min_offset
     first = _next_message(queue, low, high)
     first_ms = store_time(log, queue, first, is_figure=False) if first < high else _NEVER
-    # Times do not go back, as a rule: the first message in the log tells where to search.
+    # Times do not go back, as a rule: the time of the first message in the log tells where to search.
     if first_ms <= timestamp_ms if upper else first_ms < timestamp_ms:
         return None
     found = ask(older.offset_by_time, queue.topic, queue.queue_id, low, timestamp_ms, upper)

@@ -1,4 +1,4 @@
-"""Which manifest of the bucket a store was made of: the set's terms begin anew with the first broker of such a store.
+"""Which manifest of a bucket a store was made from: the set's terms begin anew with the first broker of such a store.
 
 All members were lost, and with them the Controllers' or the group's count of terms, by which the bucket tells owners
 apart. A store that follows another owner of the set is no longer such a store.
@@ -24,14 +24,14 @@ class RestoredFrom:
         self.manifest: tuple[int, int] | None = None
 
     def load(self) -> None:
-        """Read the file. A damaged one counts for nothing: at the worst a later term is asked for."""
+        """Read the file. A damaged file counts as missing: at the worst the broker has to have a later term."""
         data = read_with_crc(self._fs, self._path)
         if data is not None:
             number, generation = cbor2.loads(data)
             self.manifest = number, generation
 
     def note(self, number: int, generation: int) -> None:
-        """Write down that the store was made of this manifest."""
+        """Write down that the store was made from this manifest."""
         write_with_crc(self._fs, self._path, cbor2.dumps([number, generation]))
         self.manifest = number, generation
 

@@ -5,7 +5,7 @@ Files go oldest first, at most one batch per round, and never the last one (the 
   than diskMaxUsedSpaceRatio, or when an admin asks;
 - any files, when the disk is fuller than diskSpaceCleanForciblyRatio and cleanFileForciblyEnable is on, but only as
   many as bring the disk back to that ratio. (RocketMQ removes a whole batch, up to 10 GiB more than needed.)
-- at any hour the files that are beyond tierLocalBytes of log. With a tier only files that are in the bucket may go.
+- at any hour the files that are beyond tierLocalBytes of log. With tierPath only files that are in the bucket may go.
 Messages are refused while the disk is fuller than diskSpaceWarningLevelRatio.
 Neighbours: removal.py (removes the files), tasks/clean.py (says when).
 """

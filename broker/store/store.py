@@ -92,7 +92,7 @@ class BatchPutResult(NamedTuple):
 
 
 class DamagedTail(NamedTuple):
-    """The first part of a block that a checkpoint has noted with its sum, and that is not as it was then."""
+    """The first part of a block, whose bytes differ from the sum of the part in the checkpoint."""
 
     part: Block
     sum: BlockSum
@@ -115,7 +115,7 @@ REMEDY = (
     " every sound message, and save the damaged bytes: broker verifyStore --repair {directory}"
 )
 
-# The most bytes of messages in the bucket of which entries are made at once.
+# `entries` reads at most this many bytes of messages from the bucket at once.
 OLDER_BYTES = 1 << 20
 _BLANK_ENTRY: Entry = (0, BLANK_SIZE, 0)
 
@@ -160,7 +160,7 @@ class MessageStore:
         self.copies = 0
         #: Whether the store lacks queues whose messages all came before its log.
         self.begun = BegunAt(fs, directory)
-        #: Which manifest of a bucket the store was made of.
+        #: Which manifest of a bucket the store was made from.
         self.restored = RestoredFrom(fs, directory)
         #: How the clock was set while this store is open; `check_clock` notes that.
         self.clock_steps = ClockSteps()
@@ -178,7 +178,7 @@ class MessageStore:
         self._entries_written = 0
         #: Why block sums could not be written to disk; "" if they could. The next checkpoint tries again.
         self.sums_unwritten = ""
-        #: The last bytes of the checkpoint's log, if the start has found other bytes there than were written.
+        #: The end of the log of the last checkpoint, if the start has found other bytes there than were written.
         self.damaged_tail: DamagedTail | None = None
 
     def _make_files(self) -> None:
@@ -712,7 +712,10 @@ class MessageStore:
         return -1 if time_ms is None else time_ms
 
     def record_at(self, physical_offset: int) -> bytes | None:
-        """The stored message that starts at ``physical_offset``; None when none does. It may be in the bucket."""
+        """The message that starts at ``physical_offset``, in the store or in the bucket; None when no message does.
+
+        InBucket as in `ask`.
+        """
         log = self.log
         if log.older is not None and 0 <= physical_offset < log.start:
             return ask(log.older.record_at, physical_offset)

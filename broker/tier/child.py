@@ -16,8 +16,8 @@ from skylark.mqcommon.tier.manifest import Segment, encode_span
 
 _MAX_ANSWER_BYTES = 64 * 1024 * 1024
 _END_S = 5.0
-# An answer takes at most this time, and the time of the file at this rate. At a lower rate no part of an object gets
-# through within tierTimeoutMs; what hangs longer, as a dead NFS or a stopped process, would hang for ever.
+# An answer may take ``_ANSWER_S``, and the file's bytes at ``_LEAST_BYTES_S`` a second. At a lower rate no part of an
+# object gets through within tierTimeoutMs. A child that takes longer, as on a dead NFS, would hang for ever.
 _ANSWER_S, _LEAST_BYTES_S = 600.0, 256 * 1024
 
 
@@ -36,7 +36,7 @@ class ChildUploader:
         return made
 
     async def purge(self, segment: Segment, task: UploadTask) -> Segment | None:
-        """See `Uploader`; as `upload`."""
+        """See `Uploader`. Cancelled, or when the child fails, the child is killed, as in `upload`."""
         return await self._made(PURGE, encode_span([segment]), task)
 
     async def _made(self, kind: str, given: str | bytes, task: UploadTask) -> Segment | None:

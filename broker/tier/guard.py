@@ -1,10 +1,10 @@
-"""Keeps a broker whose log does not fit the bucket from storing messages there would be no place for.
+"""Keeps a broker whose log does not fit the bucket from storing messages at offsets that other messages have.
 
 - A master whose log ends before the bucket's lost messages: new ones would get the same offsets. Its sends are refused.
 - A slave that began amid its master's log lacks queues whose messages all came before (store/begun.py). It learns from
   the bucket where they go on; as a master it refuses sends until then.
 - An empty store beside a bucket that has the set: its start is refused where it would be the master at once.
-With these exceptions a bucket that is away keeps nobody from sending.
+Otherwise a bucket that is away keeps nobody from sending.
 Neighbours: tier.py (uploads), store/begun.py.
 """
 
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 RETRY_S = 5.0
 # A slave may begin anew at any time.
 LOOK_S = 1.0
-# Between two turns of the event loop: some 5 ms.
+# Queues that learn their ends in one turn of the event loop: some 5 ms.
 _QUEUES_AT_ONCE = 500
 
 
@@ -38,7 +38,7 @@ def why_refused(bucket_end: int | None, log_end: int, begun_at: int, problem: st
     """Why a master must store no message; "" if it may.
 
     ``bucket_end``: where the bucket's segments end; None if the bucket was not read yet. ``begun_at``: as
-    `BegunAt.offset`. ``problem``: why the bucket cannot be read; "" if that is not known.
+    `BegunAt.offset`. ``problem``: why the bucket cannot be read; "" if it can be read, or was not asked yet.
     """
     cause = f"cannot be read: {problem}" if problem else "was not read yet"
     if bucket_end is None and not log_end:
@@ -46,20 +46,25 @@ def why_refused(bucket_end: int | None, log_end: int, begun_at: int, problem: st
     if bucket_end is not None and bucket_end > log_end:
         return (
             f"the bucket of tierPath has the log of this set up to {bucket_end:,}, and the store only up to"
-            f" {log_end:,}: make the store of the bucket (mqadmin tierRestore), or give the set a new tierPath"
+            f" {log_end:,}: make the store from the bucket (mqadmin tierRestore), or give the set a new tierPath"
         )
     if begun_at:
+        if bucket_end is not None and not problem:
+            cause = (
+                f"ends at {bucket_end:,}: let a broker with an older log be the master until its log is in the bucket"
+            )
         return (
-            f"the store has the log from {begun_at:,} on, and where queues without messages since go on is known by the"
-            f" bucket of tierPath only, which {cause if bucket_end is None or problem else f'ends at {bucket_end:,}'}"
+            f"the store has the log from {begun_at:,} on. The next offsets of queues without later messages are only in"
+            f" the bucket of tierPath, which {cause}"
         )
     return ""
 
 
 def end_of(manifest: Manifest | None, log_end: int) -> int:
-    """Up to where a log that ends at ``log_end`` must go, by a manifest that was read.
+    """The least end that the log of a master must have by ``manifest``; the log ends at ``log_end`` now.
 
-    An empty log must have the copies of the open file, too. Another one may lack some: its master was chosen without.
+    An empty log must have the copies of the open file, too. Another log may lack them: its broker may have become the
+    master without the last messages of the old master.
     """
     if manifest is None:
         return 0
@@ -67,7 +72,7 @@ def end_of(manifest: Manifest | None, log_end: int) -> int:
 
 
 def queue_ends(view: TierView) -> Iterator[QueueEnd]:
-    """Where each queue goes on after the last segment, of topics that were not deleted. Blocks.
+    """Where each queue goes on after the last segment; without queues of deleted topics. Blocks.
 
     A queue that was empty before the bucket began is in no segment: the copy of the metadata names it.
     """
@@ -94,14 +99,14 @@ class BucketGuard(Part):
         *,
         elects_master: bool,
     ) -> None:
-        """``elects_master``: an empty store need not be the set's, since the others elect who has the log."""
+        """``elects_master``: masters are elected, so an empty store may join a set that has a log."""
         self._view = view
         self._store = store
         self._flusher = flusher
         self._admission = admission
         self._role = role
         self._elects_master = elects_master
-        # Whether the bucket was read at all, and in the present role.
+        # Whether the bucket was read since the start, and since the last change of the role.
         self._is_read = self._is_fresh = False
         # Why the last try to read it failed.
         self._problem = ""
@@ -113,7 +118,7 @@ class BucketGuard(Part):
         self._judge()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Run until cancelled. UserError, before this counts as started, for an empty master of a set that is not."""
+        """Run until cancelled. UserError, before this counts as started, for an empty master of a set with a log."""
         if self._role.now.is_master and not self._elects_master and not self._store.log.end:
             await self._refuse_new_store()
         task_status.started()
@@ -133,13 +138,13 @@ class BucketGuard(Part):
         if end := end_of(manifest, 0):
             raise UserError(
                 f"the store is empty, and the bucket of tierPath has the log of this set up to {end:,}: make"
-                " the store of the bucket first (mqadmin tierRestore --to, docs/operate/tiered.md), or let the set"
+                " the store from the bucket first (mqadmin tierRestore --to, docs/operate/tiered.md), or let the set"
                 " begin anew with another brokerName or another tierPath"
             )
         self._judge()
 
     async def _look(self) -> bool:
-        """Returns whether nothing is open."""
+        """Compare store and bucket, if needed; returns whether both fit."""
         store = self._store
         if self._is_fresh and not store.begun.offset and not self._admission.holds(Reason.BUCKET):
             return True
@@ -174,10 +179,10 @@ class BucketGuard(Part):
                 count += learn_ends(store.queues, ends[at : at + _QUEUES_AT_ONCE])
                 await trio.lowlevel.checkpoint()
         await self._flusher.checkpoint(note_ends=True)
-        # Else the slave has begun anew meanwhile, or the ends are in memory only.
+        # Otherwise the slave has begun anew meanwhile, or the ends are in memory only: the next look does this again.
         if store.begun.offset == begun_at and not self._flusher.unwritten:
             await trio.to_thread.run_sync(store.begun.forget)
-            logger.info("tier: %d queues without local messages go on where the bucket's end", count)
+            logger.info("tier: %d queues without local messages go on where the bucket's messages end", count)
 
     def _role_changed(self, before: Role, now: Role) -> None:
         self._is_fresh = False

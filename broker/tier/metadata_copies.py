@@ -1,6 +1,6 @@
 """Copies of the metadata for the bucket: the files of ``config`` as they are at one moment.
 
-With the log they bring back topics, groups, offsets and users. They hold what these files hold, also users' secrets.
+With the log the copies bring back topics, groups, offsets and users. Like the files, the copies hold users' secrets.
 Neighbours: admin/backup.py (copies the same files), store/backup/from_bucket.py (writes them to a new store).
 """
 
@@ -21,7 +21,7 @@ from skylark.remoting.net.steps import slices
 
 logger = logging.getLogger(__name__)
 
-# Between two turns of the event loop.
+# Queues that are looked at in one turn of the event loop.
 _QUEUES_AT_ONCE = 5_000
 
 
@@ -43,17 +43,17 @@ class MetadataCopies:
         self._journal = journal
         self._persister = persister
         self._clock = clock
-        # Where the journal was when the last copy was made, and when the last copy was made that is in the bucket.
+        # Where the journal was when the last copy was made, and when the copy in the bucket was made.
         self._made: JournalPosition | None = None
         self._stored: JournalPosition | None = None
 
     async def make(self) -> bytes | None:
-        """The bytes of a copy; None if nothing has changed since the one in the bucket, or files cannot be read."""
+        """The bytes of a copy; None if nothing has changed since the copy in the bucket, or files cannot be read."""
         root = self._options.store_path_root_dir
         try:
             async with self._persister.files_kept():
                 await self._persister.append_offsets()
-                # One turn of the event loop.
+                # No ``await`` between these: the journal and the log are of the same moment.
                 position, log_end, made_ms = self._journal.position, self._store.log.end, self._clock.now_ms()
                 if position == self._stored:
                     return None

@@ -1,8 +1,8 @@
 """What the owner of a set writes to the bucket besides the objects of segments: manifests, tails, metadata, deletions.
 
-Every call blocks; one thread at a time. A change is first made to the manifest, and what it takes out is removed from
-the bucket 24 h later; so whoever reads by an older manifest finds its objects. Each commit creates the manifest with
-the next number, and reads it back; so an owner that was deposed changes nothing, however late it comes.
+Every call blocks; one thread at a time. An object that a new manifest no longer names is removed from the bucket 24 h
+later: readers by an older manifest still find the object. Each commit creates the manifest with the next number, and
+reads it back: a deposed owner changes nothing, however late it comes.
 Neighbours: tier.py (says when), mqcommon/tier/manifest.py (the changes), mqcommon/tier/manifests.py (creates).
 """
 
@@ -37,14 +37,14 @@ from skylark.mqcommon.tier.manifests import ArrivedLate, Deposed, ManifestLog
 
 logger = logging.getLogger(__name__)
 
-#: Objects that no manifest names are removed when they are older.
+#: Objects that no manifest names are removed at this age.
 ORPHAN_MS = 48 * HOUR_MS
 _PIECE_BYTES = 1024 * 1024
 _NAMES_AT_ONCE = 1_000
 
 
 class Disagrees(SkylarkError):
-    """The log on this disk is not the one in the bucket: an administrator has to say which one is wanted."""
+    """The log on this disk is not the log in the bucket: an administrator has to say which of both is wanted."""
 
 
 class LocalLog(Protocol):
@@ -67,7 +67,7 @@ class LocalLog(Protocol):
 
 
 class SetOwner:
-    """One ownership of ``broker_set``: `claim` first. Afterwards `manifest` is the newest one, and this owner's."""
+    """One ownership of ``broker_set``: `claim` first. Then `manifest` is the newest manifest, and this owner's."""
 
     def __init__(self, bucket: Bucket, broker_set: str, log: LocalLog, clock: Clock) -> None:
         self._bucket = bucket
@@ -91,9 +91,9 @@ class SetOwner:
     ) -> None:
         """Become the owner. ``term``: of the Controllers or the group; None: the brokers elect nobody.
 
-        ``restored``: as `RestoredFrom.manifest`. ``anew``: whatever term the last owner had. ``is_known``: manifests of
-        the set were seen before, so that an empty bucket is not taken for a new one.
-        Raises Deposed when an owner of a later term is there, Disagrees when the bucket has another log.
+        ``restored``: as `RestoredFrom.manifest`. ``anew``: own the set whatever term the last owner had. ``is_known``:
+        manifests of the set were seen before, so an empty bucket has lost them.
+        Raises Deposed when the set has an owner of a later term, Disagrees when the bucket has another log.
         """
         newest = self._manifests.newest()
         if newest is None and is_known:
@@ -121,14 +121,14 @@ class SetOwner:
             self.commit(lambda base: base.without_tails())
 
     def _begins_after(self, newest: Manifest | None, number: int, generation: int) -> int | None:
-        """The number of the manifest that a new generation follows; None if that has begun already."""
+        """The number of the manifest that a new generation follows; None if the new generation has begun already."""
         if newest is not None and newest.generation > generation:
             return None
         if newest is None or newest.number != number:
             raise Disagrees(
-                f"{self._bucket.url}, set {self._set}, was written after this store was made of it: another broker of"
-                " the set is alive. Stop this broker, and start it with an empty directory as a slave of that one; or"
-                " stop that one, and make this store again: mqadmin tierRestore"
+                f"{self._bucket.url}, set {self._set}, was written after this store was made from it: another broker of"
+                " the set is alive. Stop this broker, and start it with an empty directory as a slave of the other one;"
+                " or stop the other one, and make this store again: mqadmin tierRestore"
             )
         return number
 
@@ -148,7 +148,7 @@ class SetOwner:
         )
 
     def commit(self, change: Callable[[Manifest], Manifest]) -> None:
-        """Create the manifest that ``change`` makes of the next one; none if it returns that unchanged.
+        """Create the next manifest, as ``change`` makes it of the present one; none if ``change`` changes nothing.
 
         ``change`` may be called several times. After BucketAway the outcome is unknown; the next commit learns it.
         """
@@ -202,12 +202,12 @@ class SetOwner:
         return self._put(name, [encode_span(segments)])
 
     def tail_to(self) -> int:
-        """The bucket has all bytes of the log before this offset in some form."""
+        """Where the bytes of the log end that the bucket has, in segments or in tails."""
         manifest = self.manifest
         return manifest.tails[-1].end if manifest.tails else self.next_start()
 
     def put_tail(self, limit: int, tail_bytes: int) -> None:
-        """Copy the open file up to ``limit``. A last tail of less than ``tail_bytes`` is written again, longer."""
+        """Copy the open file up to ``limit``. A last tail of less than ``tail_bytes`` is replaced by a longer one."""
         tails, start = self.manifest.tails, self.next_start()
         end = min(limit, start + self._log.segment_bytes)
         if end <= self.tail_to():
@@ -293,9 +293,9 @@ class SetOwner:
         self.commit(change)
 
     def expire(self, default_hours: int) -> None:
-        """Drop what is older than its retention class says; ``default_hours`` for class 0; 0: never.
+        """Take objects out of the manifest that are older than their retention class.
 
-        A manifest has at most some `MAX_LEFTOVERS`: the rest is dropped by later calls.
+        ``default_hours``: of class 0; 0: never. A manifest has at most some `MAX_LEFTOVERS`: later calls take out more.
         """
         now_ms = self._clock.now_ms()
 
@@ -394,9 +394,9 @@ class SetOwner:
 
 
 def is_same_log(bucket: Bucket, broker_set: str, manifest: Manifest, log: LocalLog) -> bool:
-    """Whether the newest file of ``log`` that the bucket has is the one there; False if it has none of the files.
+    """Whether the newest file that both ``log`` and the bucket have is the same; False if they have no file in common.
 
-    Raises Disagrees if the file there is another one. Blocks for a second a gigabyte.
+    Raises Disagrees if the bucket's file differs. Blocks for a second a gigabyte.
     """
     where = f"{bucket.url}, set {broker_set}"
     _check_file_size(manifest, log, where)
@@ -407,8 +407,8 @@ def is_same_log(bucket: Bucket, broker_set: str, manifest: Manifest, log: LocalL
 def _check_file_size(manifest: Manifest, log: LocalLog, where: str) -> None:
     if manifest.segment_bytes != log.segment_bytes:
         raise Disagrees(
-            f"{where} has files of {manifest.segment_bytes} bytes, and this broker mappedFileSizeCommitLog="
-            f"{log.segment_bytes}: set it to that, or give this broker another tierPath"
+            f"{where} has files of {manifest.segment_bytes} bytes, and this broker has mappedFileSizeCommitLog="
+            f"{log.segment_bytes}: set it to {manifest.segment_bytes}, or give this broker another tierPath"
         )
 
 
@@ -429,10 +429,10 @@ def _is_same(segment: Segment, log: LocalLog, where: str) -> bool:
     if _crc(log, segment.start, segment.end) == segment.crc:
         return True
     if segment.start < log.start or log.end < segment.end:
-        return False  # it was removed meanwhile
+        return False  # the file was removed meanwhile
     raise Disagrees(
         f"bytes {segment.start} to {segment.end} of the log on this disk are not those in {where}: see broker"
-        " verifyStore; if another log is there, give this broker another tierPath"
+        " verifyStore; if the bucket has another log, give this broker another tierPath"
     )
 
 
@@ -444,7 +444,7 @@ def _crc(log: LocalLog, start: int, end: int) -> int:
 
 
 def stored_bytes(bucket: Bucket, manifest: Manifest, spans: dict[str, tuple[int, int]]) -> tuple[int, int]:
-    """(segments, bytes of their objects) in the bucket. ``spans`` keeps what is known of spans, by name."""
+    """(segments, bytes of their objects) in the bucket. ``spans`` keeps both figures of each span, by its name."""
 
     def of(segments: Iterable[Segment]) -> int:
         return sum(
@@ -455,7 +455,7 @@ def stored_bytes(bucket: Bucket, manifest: Manifest, spans: dict[str, tuple[int,
         try:
             found = decode_span(bucket.get(name))
         except NoSuchObject:
-            found = ()  # a newer manifest has another one in its place
+            found = ()  # a newer manifest has another span in its place
         spans[name] = len(found), of(found)
     known = [spans[span.stored.name] for span in manifest.spans]
     total = of(manifest.segments) + sum([size for _, size in known])
@@ -463,7 +463,7 @@ def stored_bytes(bucket: Bucket, manifest: Manifest, spans: dict[str, tuple[int,
 
 
 def _with_span(base: Manifest, *, number: int, old: Span, new: Span | None, gone: Sequence[str]) -> Manifest:
-    """``base`` with ``new`` in place of the span ``old``, unless that has been done already."""
+    """``base`` with ``new`` in place of the span ``old``; ``base`` if it has no such span any more."""
     if number < len(base.spans) and base.spans[number] == old:
         return base.with_span_changed(number, new, gone)
     return base

@@ -22,7 +22,7 @@ from skylark.mqcommon.tier.segment_index import QueueRow, SegmentIndex, named
 
 
 def purge(bucket: Bucket, segment: Segment, task: UploadTask) -> Segment | None:
-    """``segment`` without the records that ``task.tombstones`` cover, or None if it has none of them.
+    """``segment`` without the records that ``task.tombstones`` cover, or None if it has no such record.
 
     ``task``: as for an upload of the segment's file; its ``classes`` and ``crcs`` are not used. Raises BucketError.
     """
@@ -67,7 +67,7 @@ def purge(bucket: Bucket, segment: Segment, task: UploadTask) -> Segment | None:
 def _may_have_some(rows: list[QueueRow], segment: Segment, tombstones: Mapping[str, int]) -> bool:
     """Whether the segment may have records that are covered.
 
-    A topic that was made again in the same file has older records there of which the index does not know.
+    The index does not know the older records of a topic that was made again in the same file.
     """
     return any(row.first_physical < tombstones.get(row.topic, 0) for row in rows) or any(
         segment.start < offset <= segment.end for offset in tombstones.values()

@@ -38,7 +38,8 @@ logger = logging.getLogger(__name__)
 # How often the newest manifest is read, and after a failure.
 REFRESH_S = 30.0
 REFRESH_AGAIN_S = 5.0
-# Queues that are looked at in a turn of the event loop, and whose first offsets are found between two refreshes.
+# Between two refreshes the first offsets of at most ``MAX_FIRSTS`` queues are found. Each turn of the event loop looks
+# at ``QUEUES_AT_ONCE`` queues for them.
 QUEUES_AT_ONCE = 5_000
 MAX_FIRSTS = 1_000
 # What a reader of few messages downloads at once.
@@ -48,7 +49,7 @@ SCAN_BYTES = 8 * 1024 * 1024
 # A reader that goes on has this many downloads read ahead, after as many reads.
 MOST_AHEAD = 4
 AHEAD_THREADS = 4
-# Reads whose ends are remembered, to know who goes on.
+# The most readers that are remembered, to know a reader that goes on.
 MAX_READERS = 10_000
 # The pause after a failure of the bucket, and after further ones.
 LEAST_PAUSE_MS = 1_000
@@ -75,7 +76,7 @@ class ReadFigures:
 
 @lazy_dataclass(slots=True, eq=False)
 class _Reader:
-    """Who reads a queue on and on. ``turn``: the offset at which ``depth`` + 1 downloads are read ahead."""
+    """A reader of one queue. At the offset ``turn`` the next ``depth`` + 1 downloads are read ahead."""
 
     depth: int = 0
     turn: int = 0
@@ -96,8 +97,9 @@ class _Ahead:
 class OlderReads(Part):
     """The reads of one broker. Sets itself as ``log.older`` of ``store``.
 
-    ``cache_bytes``: of memory; ``disk_cache``: a file for what leaves the memory, and its most bytes. Nothing in the
-    file outlives this process.
+    ``why_refused``: why the bucket must not be read; "" if it may be read. ``cache_bytes``: of memory. ``disk_cache``:
+    a file for the stretches that leave the memory, and the most bytes of the file. Nothing in the file outlives this
+    process.
     """
 
     def __init__(
@@ -106,6 +108,7 @@ class OlderReads(Part):
         store: MessageStore,
         clock: Clock,
         *,
+        why_refused: Callable[[], str],
         cache_bytes: int,
         disk_cache: tuple[str, int] | None = None,
     ) -> None:
@@ -114,17 +117,18 @@ class OlderReads(Part):
         self._view = view
         self._store = store
         self._clock = clock
+        self._why_refused = why_refused
         self._health = _Health(clock)
         self._lock = threading.Lock()
         # First offsets, of queues that begin later in the store. None of them is too high.
         self._firsts: dict[QueueName, int] = {}
-        # Queues of which the bucket had nothing when its segments ended there. They may be in later segments.
+        # Queues that have no message in the segments up to ``_absent_end``. Later segments may have some.
         self._absent: set[QueueName] = set()
         self._absent_end = 0
         self._earliest_ms = -1
-        # Which classes each segment has: when one goes, first offsets change.
+        # Spans, segments and how many classes each segment has: what leaves the bucket changes first offsets.
         self._kept: Sequence[tuple[int, int]] = []
-        # By queue and offset where a read has ended.
+        # By queue, and by the offset at which the last read of the reader has ended.
         self._readers: OrderedDict[tuple[str, int, int], _Reader] = OrderedDict()
         self._logged: dict[str, None] = {}
         self._token: trio.lowlevel.TrioToken | None = None
@@ -183,7 +187,7 @@ class OlderReads(Part):
         self._earliest_ms = -1 if oldest is None else oldest.first_ms
         kept = _kept(manifest)
         if kept[: len(self._kept)] != self._kept:
-            # Something was removed: first offsets are others now.
+            # Something was removed: first offsets may have changed.
             for topic, queue_id in list(self._firsts):
                 self._find_first(topic, queue_id)
         self._kept = kept
@@ -206,9 +210,11 @@ class OlderReads(Part):
 
     @property
     def earliest_ms(self) -> int:
-        return self._earliest_ms
+        return -1 if self._why_refused() else self._earliest_ms
 
     def known_first(self, topic: str, queue_id: int) -> int | None:
+        if self._why_refused():
+            return None
         name = topic, queue_id
         first = self._firsts.get(name)
         is_absent = first is None and name in self._absent and self._absent_end == self._bucket_end
@@ -219,11 +225,6 @@ class OlderReads(Part):
         """Where the segments end, as far as known."""
         manifest = self._view.manifest
         return manifest.end if manifest else 0
-
-    @property
-    def problem(self) -> str:
-        """Why the bucket cannot be read now; "" if it can, as far as known."""
-        return self._health.problem
 
     # --- what the store asks
 
@@ -412,6 +413,8 @@ class OlderReads(Part):
 
     def _call(self, attempt: Callable[[], T]) -> T:
         """The result of ``attempt``, which may run twice. OlderAway, OlderDamaged."""
+        if why := self._why_refused():
+            raise _away(why)
         is_probe = self._health.check()
         try:
             try:

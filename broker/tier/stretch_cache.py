@@ -1,11 +1,11 @@
 """Stretches of records that were read from the bucket: in memory, then on disk. Thread-safe; reads block.
 
-A stretch is in memory once, however many readers want it: the first one downloads it, the others wait. Room is made
-before a download begins, so memory holds no more than the cache's bytes. A download ends in the cache even if its
-reader has left. The bytes of a download are never copied: its stretches leave the memory together. Stretches that were
-read ahead take half of the memory at most: else readers of many queues would drop what the others are about to read.
-What leaves the memory goes to the disk, if there is a place for it: a file that is written round and round. Its bytes
-are compared with their CRC, and a start begins with an empty file.
+A stretch is in memory once, however many readers want it: the first reader downloads the stretch, the others wait.
+Room is made before a download begins, so memory holds no more than the cache's bytes. A download ends in the cache even
+if its reader has left. The bytes of a download are never copied: its stretches leave the memory together. Stretches
+that were read ahead take half of the memory at most: else readers of many queues would drop each other's stretches.
+Stretches that leave the memory go to the disk, if the cache has a file there, which is written round and round. Bytes
+from the file are compared with their CRC, and a start begins with an empty file.
 Neighbours: reads.py (asks), mqcommon/tier/view.py (reads the bucket).
 """
 
@@ -80,7 +80,7 @@ class _Place(NamedTuple):
 
 
 class _Flight:
-    """A piece that some thread downloads. ``place``: None until it is there, and if the download failed."""
+    """A download of a piece by a thread. ``place``: None until the piece is in memory, and if the download failed."""
 
     __slots__ = ("is_over", "place")
 
@@ -90,7 +90,7 @@ class _Flight:
 
 
 class StretchCache:
-    """At most ``max_bytes`` of pieces in memory, and those of ``disk``."""
+    """Pieces of at most ``max_bytes`` in memory, and further pieces in the file ``disk``."""
 
     def __init__(self, max_bytes: int, disk: "DiskRing | None" = None) -> None:
         self.figures = CacheFigures()
@@ -106,7 +106,7 @@ class StretchCache:
         self._used = 0
         # Bytes for which room was made, and which are not in memory yet.
         self._coming = 0
-        # Guards all of these; notified when a download is over.
+        # Guards the fields above; notified when a download is over.
         self._changed = threading.Condition()
 
     @property
@@ -117,7 +117,7 @@ class StretchCache:
     def get(self, pieces: Sequence[Piece], download: Download, part_bytes: int = 0) -> list[PieceRun]:
         """The bytes of ``pieces``, which follow each other. Raises what ``download`` raises, and BucketAway.
 
-        Each part has one piece, or several pieces of up to ``part_bytes`` in all, if they came by one download.
+        Each run has one piece, or several pieces of up to ``part_bytes`` in all that came by one download.
         """
         found: dict[Piece, _Place] = {}
         while len(found) < len(pieces):
@@ -126,7 +126,7 @@ class StretchCache:
             mine, others = self._claim([piece for piece in wanted if piece not in found])
             self._fetch(mine, download, found)
             self._wait(others, found)
-        return _parts(pieces, [found[piece] for piece in pieces], part_bytes)
+        return _runs(pieces, [found[piece] for piece in pieces], part_bytes)
 
     def has(self, pieces: Sequence[Piece]) -> bool:
         """Whether all ``pieces`` are in memory, or being downloaded."""
@@ -155,13 +155,13 @@ class StretchCache:
                     found[piece] = place
 
     def _claim(self, wanted: Sequence[Piece]) -> tuple[list[Piece], list[tuple[Piece, _Flight]]]:
-        """(pieces that the caller has to fetch, those that other threads fetch)."""
+        """(pieces that the caller has to fetch, pieces that other threads fetch, with their downloads)."""
         mine: list[Piece] = []
         others: list[tuple[Piece, _Flight]] = []
         with self._changed:
             for piece in wanted:
                 if piece in self._places:
-                    continue  # since a moment ago: the caller looks again
+                    continue  # another thread has just put it there: the caller looks again
                 flight = self._flights.get(piece)
                 if flight is None:
                     self._flights[piece] = _Flight()
@@ -214,7 +214,7 @@ class StretchCache:
             self._changed.notify_all()
 
     def _from_disk(self, run: Sequence[Piece]) -> list[_Block] | None:
-        """The bytes of all these pieces; None if the disk does not have them all."""
+        """Blocks with the bytes of all pieces of ``run``; None if the disk lacks one of the pieces."""
         if self._disk is None:
             return None
         blocks: list[_Block] = []
@@ -234,7 +234,7 @@ class StretchCache:
             figures.disk_hits += len(run)
 
     def _give_up(self, pieces: Sequence[Piece]) -> None:
-        """The caller could not fetch these pieces: those who wait for them try themselves."""
+        """The caller could not fetch these pieces: threads that wait for the pieces fetch them themselves."""
         with self._changed:
             for piece in pieces:
                 self._flights.pop(piece).is_over = True
@@ -261,7 +261,7 @@ class StretchCache:
                 elif not self._coming:
                     break  # larger than the cache
                 elif not self._changed.wait(_WAIT_S):
-                    raise BucketAway("the memory for what comes from the bucket is in use by downloads")
+                    raise BucketAway("the memory of tierCacheBytes is in use by downloads")
             self._coming += size
         if self._disk is not None:
             for block in dropped:
@@ -303,7 +303,7 @@ def _counted(pieces: Sequence[Piece]) -> int:
     return sum([piece.size + _ENTRY_BYTES for piece in pieces])
 
 
-def _parts(pieces: Sequence[Piece], places: Sequence[_Place], part_bytes: int) -> list[PieceRun]:
+def _runs(pieces: Sequence[Piece], places: Sequence[_Place], part_bytes: int) -> list[PieceRun]:
     found: list[PieceRun] = []
     first = size = 0
     begins: list[int] = []
@@ -343,14 +343,14 @@ class DiskRing:
         self._max_bytes = max_bytes
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         self._places: dict[Piece, int] = {}
-        # (where it begins, piece), in the order in which they will be overwritten.
+        # (place of the piece in the file, piece), in the order in which pieces will be overwritten.
         self._order: deque[tuple[int, Piece]] = deque()
         self._at = 0
         self._lock = threading.Lock()
         self._is_failing = False
 
     def get(self, piece: Piece) -> bytes | None:
-        """The bytes of a piece; None if they are not there, or were overwritten meanwhile."""
+        """The bytes of a piece; None if the file does not have them, or the disk has changed them."""
         with self._lock:
             at = self._places.get(piece)
             if at is None or self._file < 0:
@@ -362,7 +362,7 @@ class DiskRing:
         return data if len(data) == piece.size and large_crc32(data) == piece.crc else None
 
     def put(self, piece: Piece, data: memoryview) -> None:
-        """Keep a piece, if it is not there already. A disk that takes no bytes is logged, and nothing is kept."""
+        """Keep a piece, unless the file has it already. If a write fails, it is logged, and the piece is not kept."""
         with self._lock:
             if piece in self._places or piece.size > self._max_bytes or self._file < 0:
                 return
@@ -384,7 +384,7 @@ class DiskRing:
             self._at = end
 
     def _drop_between(self, start: int, end: int) -> None:
-        # What will be overwritten next is at the front: the order is that of the places, round and round.
+        # The front of ``_order`` has the first place after the piece that was written last, round and round.
         while self._order and start <= self._order[0][0] < end:
             del self._places[self._order.popleft()[1]]
 

@@ -51,7 +51,7 @@ class _Rows(NamedTuple):
         return 0 if self.offsets[0] >= offset else int(np.searchsorted(self.offsets, offset))
 
     def first_shown(self, hides: Callable[[int], bool]) -> int:
-        """The number of the first record that is not hidden; those before it are."""
+        """The number of the first record that is not hidden: all records before it are hidden."""
         places = overlapping(self.data, ">i8")
         if not hides(int(places[_PHYSICAL_AT])):
             return 0
@@ -61,8 +61,9 @@ class _Rows(NamedTuple):
 class Taking:
     """Takes the messages of one read out of stretches, which are given in order.
 
-    The messages are those of ``topic`` from ``offset`` on, before ``end``; at most ``max_count`` and ``max_bytes``, but
-    at least one. ``hides``: whether the record at a physical offset is of an earlier topic of the same name.
+    Takes messages of ``topic`` from ``offset`` on, before ``end``: at most ``max_count`` messages and ``max_bytes``
+    bytes, but at least one message. ``hides``: whether the record at a physical offset is of an earlier topic of the
+    same name.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class Taking:
         self._scan = wanted.max_messages if wanted.matches is not None else MAX_SCAN
         self._parts: list[bytes | memoryview] = []
         self._messages = 0
-        #: All messages before it were looked at.
+        #: All messages before this offset were looked at.
         self.next_offset = offset
         #: Whether no more messages are taken.
         self.is_full = False
@@ -148,7 +149,7 @@ class Taking:
         stop, data = min(last, first + self._scan), rows.data
         starts, ends = rows.starts[first:stop].tolist(), rows.ends[first:stop].tolist()
         entries = [(start, end - start, 0) for start, end in zip(starts, ends, strict=True)]
-        # What it needs of bytes, a memoryview can do, too.
+        # `matching` uses only those operations of bytes that a memoryview has, too.
         found = matching(cast("bytes", data), 0, entries, self._topic, self._matches(), MAX_PROPERTIES_BYTES)
         self._scan -= len(found)
         for row, entry in enumerate(found, first):

@@ -1,4 +1,4 @@
-"""What the broker asks of whoever makes the objects of a file of the log, and why that may be impossible."""
+"""The work on one file of the log that the broker gives to an uploader, and the error of a damaged file."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -24,10 +24,10 @@ class DamagedFile(SkylarkError):
 class UploadTask:
     """One file of the log: ``size`` bytes from the physical offset ``start`` on.
 
-    ``epoch``: of the owner. ``unique``: random text. ``classes``: the retention class of each topic that has another
-    one than 0. ``before``: the index of the segment before. ``tombstones``: topic -> physical offset. ``crcs``:
-    CRC-32 of each block of ``block_bytes``, -1 if the block is not sealed.
-    ``takes_damage``: upload as they are what is no sound message in blocks that are not sealed.
+    ``epoch``: of the owner. ``unique``: random text. ``classes``: the retention classes of topics, without class 0.
+    ``before``: the index of the segment before. ``tombstones``: topic -> physical offset. ``crcs``: CRC-32 of each
+    block of ``block_bytes``, -1 if the block is not sealed. ``takes_damage``: in blocks that are not sealed, upload
+    bytes that are no sound message as they are.
     """
 
     broker_set: str
@@ -50,14 +50,17 @@ class Uploader(Protocol):
         """Upload the file at ``path``. Raises DamagedFile and BucketError."""
 
     async def purge(self, segment: Segment, task: UploadTask) -> Segment | None:
-        """``segment`` without the records that ``task.tombstones`` cover; None if it has none. Raises BucketError."""
+        """``segment`` without the records that ``task.tombstones`` cover; None if it has no such record.
+
+        Raises BucketError.
+        """
 
     async def rest(self) -> None:
         """There is nothing to upload for now."""
 
 
 def task_to_wire(task: UploadTask) -> list[Any]:
-    """For CBOR."""
+    """The values of ``task`` for CBOR."""
     before = task.before
     return [
         task.broker_set,
@@ -75,7 +78,7 @@ def task_to_wire(task: UploadTask) -> list[Any]:
 
 
 def task_from_wire(rows: Sequence[Any]) -> UploadTask:
-    """The way back."""
+    """The task of which `task_to_wire` made ``rows``."""
     values = list(rows)
     values[6] = None if values[6] is None else StoredObject(*values[6])
     return UploadTask(*values)

@@ -4,7 +4,7 @@ The master of the set is the owner: it claims the set, uploads one closed file o
 open file and the metadata at intervals, and removes what has expired. Another broker of the set reads the manifests.
 Invariant: `uploaded_to` rises only to the end of a segment whose objects, and whose manifest, were read back. No file
 that ends after it is removed from this disk (tasks/clean.py). When the bucket is away, everything waits but sends.
-Neighbours: owner.py (the steps), tasks.py (what an uploader does), child.py (the one that is used).
+Neighbours: owner.py (the steps), tasks.py (what an uploader does), child.py (the uploader of a broker).
 """
 
 import logging
@@ -39,6 +39,7 @@ from skylark.mqcommon.tier.bucket import (
 from skylark.mqcommon.tier.manifest import Manifest, Segment, Span
 from skylark.mqcommon.tier.manifests import Deposed
 from skylark.mqcommon.tier.opening import probe
+from skylark.mqcommon.tier.view import TierView
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.requests.tier import FOLLOWER, OWNER, STARTING, STOPPED, TierStatus
 
@@ -52,28 +53,18 @@ LOOK_S, FOLLOW_S = 1.0, 30.0
 FIRST_RETRY_S, MAX_RETRY_S = 1.0, 60.0
 # The pause when the log is not the one in the bucket: to compare them takes a second for a gigabyte.
 COMPARE_AGAIN_S = 600.0
-# A failure that an administrator has to end is logged again after this time, and at once when it is another one.
+# A failure that an administrator has to end is logged again after this time; a failure of another kind at once.
 _LOG_AGAIN_MS = 600_000
 # After this time without a file to upload the uploader rests.
 REST_MS = 30_000
 _RETENTION_MS, _LEFTOVERS_MS, _SWEEP_MS = HOUR_MS, 60_000, 7 * 24 * HOUR_MS
 
 
-class TierView(Protocol):
-    """What readers see of the set; for any thread."""
-
-    def use(self, manifest: Manifest) -> None:
-        """Read by this manifest from now on."""
-
-    def refresh(self) -> Manifest | None:
-        """Read by the newest manifest from now on; returns it."""
-
-
 class MetadataSource(Protocol):
     """Makes copies of the metadata."""
 
     async def make(self) -> bytes | None:
-        """The bytes of a copy; None if nothing has changed since the one that is in the bucket."""
+        """The bytes of a copy; None if nothing has changed since the copy that is in the bucket."""
 
     def stored(self) -> None:
         """The last copy is in the bucket."""
@@ -84,8 +75,8 @@ class TierSources:
     """What the tier needs to know of the broker.
 
     ``limit``: bytes of the log before it are on disk, confirmed, and on all slaves that are in sync. ``may_write``:
-    whether this broker is the master, and no other one was elected. ``term``: of the election; None where nobody is
-    elected. ``classes``: the retention classes of topics that have another one than 0. ``deletions``: deleted topics,
+    whether this broker is the master, and no other master was elected. ``term``: of the election; None where nobody is
+    elected. ``classes``: the retention classes of topics, without class 0. ``deletions``: deleted topics,
     with the end of the log at that time. ``metadata`` makes copies of topics, groups and offsets. ``suspect`` is told
     which blocks of the log are damaged. ``is_following``: whether this broker copies a master's log.
     """
@@ -161,20 +152,23 @@ class Tier(Part):
         self._run_sync = run_sync
         #: Files of the log that end at or before this offset are in the bucket and were read back.
         self.uploaded_to = 0
+        #: Why the log on this disk is not the one in the bucket; "" if it is, or was not compared yet. Until both agree
+        #: no message of the bucket may be read as one of this log.
+        self.disagreement = ""
         self.manifest: Manifest | None = None
         self._owner: SetOwner | None = None
         self._is_probed = False
         # A segment whose objects are in the bucket, and that no manifest lists yet.
         self._pending: Segment | None = None
         self._noted: Mapping[str, int] = {}
-        # Where a file begins whose damage other brokers were asked to mend. What they cannot mend is uploaded as it is:
-        # without a sum nobody knows how it was.
+        # Where the file begins whose damage other brokers were asked to mend last. The next try uploads damaged bytes
+        # without a sum as they are: nobody knows how they were.
         self._doubted = -1
         # The next claim begins a new generation.
         self._takes_over = False
         # Segments from this offset on are not purged yet; None: no purge was asked for.
         self._purge_at: int | None = None
-        # When what is due next, by the monotonic clock.
+        # When each kind of work is due next, by the monotonic clock.
         self._tail_ms = self._copy_ms = self._retention_ms = self._leftovers_ms = self._sweep_ms = self._rest_ms = 0
         # --- failures
         self._problem = ""
@@ -232,9 +226,10 @@ class Tier(Part):
             wait_s = await self._step()
         except Deposed as error:
             self._owner = self._pending = None
+            self.disagreement = ""  # an owner, or who would be the owner, has compared the log before
             self._is_stopped, self._stopped_term = True, self._sources.term()
             if self._stopped_term is None:
-                text = f"{error}: two brokers that are both the master called {self.broker_set}: stop one, restart this"
+                text = f"{error}: two masters are called {self.broker_set}: stop the other one, then restart this one"
                 self._failed(error, text, logging.ERROR)
             else:
                 self._failed(error, str(error), logging.WARNING)
@@ -242,6 +237,7 @@ class Tier(Part):
         except Disagrees as error:
             self._owner = self._pending = None
             self.uploaded_to = 0  # nothing is removed
+            self.disagreement = str(error)
             self._failed(error, str(error), logging.ERROR)
             self._retry_in(COMPARE_AGAIN_S)
             return COMPARE_AGAIN_S
@@ -322,6 +318,7 @@ class Tier(Part):
             seconds = (self._clock.now_ms() - self._problem_ms) / 1000
             logger.info("tier: %s works again, after %.0f s", self.bucket.url, seconds)
         self._problem, self._tries = "", 0
+        self.disagreement = ""
 
     @property
     def problem(self) -> str:

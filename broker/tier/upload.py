@@ -37,12 +37,12 @@ def upload(bucket: Bucket, view: bytes | mmap.mmap, task: UploadTask) -> Segment
 
 
 def upload_rows(bucket: Bucket, rows: Gathered, task: UploadTask) -> Segment:
-    """As `upload`, of the records ``rows``."""
+    """Write the objects of the records ``rows``, as `upload` does. Raises BucketError and DisorderedQueue."""
     folder = segment_folder(task.broker_set, task.start, task.epoch, task.unique)
     try:
         return _uploaded(bucket, rows, task, folder)
     except Exception:
-        # The next try has another folder. What stays here is swept after days.
+        # The next try has another folder. Objects that stay in this folder are swept after days.
         names = [f"{folder}/{INDEX}", f"{folder}/{KEYS}", *(class_name(folder, number) for number in rows.classes)]
         with suppress(BucketError):
             bucket.delete(names)
@@ -119,7 +119,7 @@ def _size(bucket: Bucket, stored: StoredObject) -> int:
 
 
 def _unproved(view: bytes | mmap.mmap, task: UploadTask) -> list[tuple[int, int]]:
-    """The parts of the file that have no sum. Raises DamagedFile if the others differ from theirs."""
+    """The parts of the file that have no sum. Raises DamagedFile if a part differs from its sum."""
     damaged, unproved = [], []
     with memoryview(view) as data:
         for number, crc in enumerate(task.crcs):
@@ -138,7 +138,7 @@ def _unproved(view: bytes | mmap.mmap, task: UploadTask) -> list[tuple[int, int]
 def _doubtful(
     view: bytes | mmap.mmap, rows: Gathered, unproved: Sequence[tuple[int, int]], task: UploadTask
 ) -> list[int]:
-    """The blocks without a sum in which bytes before the filler are no sound message: another broker may have it."""
+    """The blocks without a sum that have bytes, before the filler, of no sound message: others may have sound bytes."""
     end = int((rows.physical + rows.sizes).max()) - task.start if len(rows.physical) else 0
     if end + BLANK_BYTES <= task.size and SIZE_MAGIC.unpack_from(view, end) == (task.size - end, BLANK_MAGIC):
         most = end

@@ -44,7 +44,7 @@ _NICE = 10
 def main() -> None:
     """Answer requests until there are no more."""
     os.nice(_NICE)
-    # Of the broker and this process the kernel ends this one when memory is short.
+    # When memory is short the kernel ends this process, and not the broker.
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
     threading.Thread(target=_end_with_broker, daemon=True).start()

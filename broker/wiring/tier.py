@@ -6,10 +6,10 @@ from skylark.broker.admin.tier import TierRequests
 from skylark.broker.meta.topics import RESERVE_TIME
 from skylark.broker.metrics.tier import BucketReads, TierFigures
 from skylark.broker.tier.child import ChildUploader
-from skylark.broker.tier.classes import retention_class
 from skylark.broker.tier.guard import BucketGuard
 from skylark.broker.tier.metadata_copies import MetadataCopies
 from skylark.broker.tier.reads import OlderReads
+from skylark.broker.tier.retention_classes import retention_class
 from skylark.broker.tier.tier import Tier, TierSources
 from skylark.broker.wiring.core import Core
 from skylark.broker.wiring.healing import Healing
@@ -30,7 +30,7 @@ def wire_tier(core: Core, replicated: Replicated, healing: Healing, limit: Calla
     options, store, role, clock = core.options, core.store, core.role, core.clock
     if options.mapped_file_size_commit_log > MAX_SEGMENT_BYTES:
         raise UserError(
-            f"tierPath: files of the log may have {MAX_SEGMENT_BYTES} bytes, and mappedFileSizeCommitLog="
+            f"tierPath: files of the log may have at most {MAX_SEGMENT_BYTES} bytes, and mappedFileSizeCommitLog="
             f"{options.mapped_file_size_commit_log}: a store keeps its files' size, so a new store is needed"
         )
     timeout_s = options.tier_timeout_ms / 1000
@@ -44,8 +44,6 @@ def wire_tier(core: Core, replicated: Replicated, healing: Healing, limit: Calla
     disk_cache = None
     if options.tier_disk_cache_bytes:
         disk_cache = f"{options.store_path_root_dir}/{CACHE_FILE}", options.tier_disk_cache_bytes
-    cache_bytes = options.tier_cache_bytes - index_bytes
-    reads = OlderReads(view, store, clock, cache_bytes=cache_bytes, disk_cache=disk_cache)
     guard = BucketGuard(view, store, core.flusher, core.admission, role, elects_master=options.elects_master)
     topics = core.metadata.topics
 
@@ -81,6 +79,14 @@ def wire_tier(core: Core, replicated: Replicated, healing: Healing, limit: Calla
             suspect,
             replicated.is_following,
         ),
+    )
+    reads = OlderReads(
+        view,
+        store,
+        clock,
+        why_refused=lambda: tier.disagreement,
+        cache_bytes=options.tier_cache_bytes - index_bytes,
+        disk_cache=disk_cache,
     )
     return Tiered(
         (guard, tier, reads),

@@ -1,4 +1,4 @@
-"""What a broker has of tiered storage; without tierPath nothing."""
+"""What the other parts of a broker get from tiered storage. Without tierPath it imports nothing of broker/tier."""
 
 import math
 from collections.abc import Callable
@@ -8,13 +8,16 @@ from skylark.broker.metrics.tier import TierFigures, tier_rows
 from skylark.broker.part import Part
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
-#: The file of ``tierDiskCacheBytes`` in the store. A process that is killed leaves it there.
+#: The file of ``tierDiskCacheBytes`` in the store. A process that is killed leaves the file there.
 CACHE_FILE = "tiercache"
 
 
 @lazy_dataclass(frozen=True)
 class Tiered:
-    """``parts`` run; ``answering`` have handlers of requests; ``figures`` are measured. The others: for the cleaner."""
+    """Tiered storage of one broker; the defaults are for a broker without tierPath.
+
+    ``parts`` run; ``answering`` have handlers of requests; ``uploaded_to`` and ``why_kept``: see `Cleaner`.
+    """
 
     parts: tuple[Part, ...] = ()
     answering: tuple[Part, ...] = (TierRequests(None),)

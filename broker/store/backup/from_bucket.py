@@ -1,7 +1,7 @@
-"""Makes a store of a set's bucket alone: the newest files of the log, the metadata, and where each queue goes on.
+"""Makes a store from a set's bucket alone: the newest files of the log, the metadata, and where each queue goes on.
 
 Only the newest files come back to the disk; a broker with the same tierPath reads older messages from the bucket. Each
-file is proved by its CRC. While that is not done, the file ``unfinishedRestore`` is in the new store, as in
+file is proved by its CRC. Until the restore is done, the file ``unfinishedRestore`` is in the new store, as in
 restoring.py; the same command goes on where it was interrupted.
 Neighbours: mqcommon/tier/restore.py (one file), broker/commands/tier_restore.py (the command).
 """
@@ -50,7 +50,7 @@ class BucketRestore:
         self._log = f"{directory}/commitlog"
         #: Where the log of the new store begins. Known after `log`.
         self.start = manifest.end
-        #: Why it begins no earlier, though that was asked for; "" if it begins where it should.
+        #: Why the log begins later than was asked for; "" if it begins where it should.
         self.shortened = ""
 
     def prepare(self, segments: Sequence[Segment]) -> None:
@@ -60,8 +60,8 @@ class BucketRestore:
         names = self._fs.listdir(self._log) if self._fs.exists(f"{self._directory}/{MARKER}") else []
         there = sum(self._fs.size(f"{self._log}/{name}") for name in names)
         if claim(self._fs, self._directory, max(needed - there, 0), self._again):
-            # The bucket may have gone on meanwhile, and another part of the log may be wanted: files of the log stay if
-            # they are wanted, and nothing else does.
+            # The bucket may have grown meanwhile, or another part of the log may be wanted now: only the wanted files
+            # of the log stay.
             wanted = {file_path(self._log, segment.start) for segment in segments}
             for name in self._fs.listdir(self._log):
                 if f"{self._log}/{name}" not in wanted:
@@ -95,7 +95,7 @@ class BucketRestore:
     def _file(self, segment: Segment, progress: Callable[[int], None]) -> None:
         fs, path, size = self._fs, file_path(self._log, segment.start), segment.end - segment.start
         if fs.exists(path) and fs.size(path) == size and _crc(fs, path, size) == segment.crc:
-            return  # of the run that was interrupted
+            return  # the run that was interrupted has made this file
         partial = path + _PARTIAL
         if fs.exists(partial):
             fs.remove(partial)
@@ -114,7 +114,7 @@ class BucketRestore:
         fs.rename(partial, path)
 
     def _tails(self) -> None:
-        """The bytes after the last segment. There is a file in any case: it says where the log goes on."""
+        """Make the files with the bytes after the last segment: at least one file, which says where the log goes on."""
         fs, manifest, size = self._fs, self._manifest, self._manifest.segment_bytes
         end = max([manifest.end + 1, *(tail.end for tail in manifest.tails)])
         for base in range(manifest.end, end, size):
@@ -143,7 +143,7 @@ class BucketRestore:
             fs.mkdirs(f"{directory}/{path}".rpartition("/")[0])
             write_atomic(fs, f"{directory}/{path}", data)
         checkpoint = StoreCheckpoint(fs, f"{directory}/checkpoint")
-        # No queue has an entry yet, and all before the tails is proved: damage there is not taken for a torn end.
+        # No queue has an entry yet. The log before the tails is proved: damage there is not taken for a torn end.
         checkpoint.note_flushed(self._manifest.end)
         checkpoint.write(self.start, 0, (0, 0, 0))
         checkpoint.close()

@@ -7,9 +7,9 @@ from skylark.remoting.protocol.body import LONG, TEXT, Body, member
 from skylark.remoting.protocol.request import NOTHING, Request
 from skylark.remoting.protocol.rights import GET_CLUSTER, UPDATE_CLUSTER
 
-#: `TierStatus.role`. OFF: the broker has no tierPath. STARTING: it is about to own the set. OWNER: it writes.
-#: FOLLOWER: it reads what the owner has written. STOPPED: it was the owner, or should be, and does not write, see
-#: `TierStatus.problem`.
+#: `TierStatus.role`. OFF: the broker has no tierPath. STARTING: the broker is about to own the set. OWNER: the broker
+#: writes to the bucket. FOLLOWER: the broker is no master, and reads the bucket. STOPPED: the broker is the master, and
+#: does not write to the bucket: see `TierStatus.problem`.
 OFF: Final = "OFF"
 STARTING: Final = "STARTING"
 OWNER: Final = "OWNER"
@@ -24,15 +24,16 @@ class TierStatus(Body):
     Offsets are physical offsets of the log; times are ms since 1970, 0: never.
 
     ``url`` and ``broker_set``: where in which bucket. ``uploaded_to``: files of the log before it are in the bucket,
-    and may leave this disk. ``tail_to``: bytes before it are in the bucket in some form. ``behind_bytes``: full files
-    that may be uploaded and are not yet. ``epoch`` and ``manifest``: of the newest manifest, -1 without one.
-    ``segments``: files of the log in the bucket, ``start`` where the first begins, ``stored_bytes`` of their objects,
-    ``oldest_ms`` of their oldest message. ``metadata_ms``: when topics, groups and offsets were copied last.
-    ``uploads``, ``upload_messages``, ``upload_bytes``, ``upload_ms``: files of the log that this broker has uploaded
-    since its start, and the end of the last upload. ``problem``: why nothing is written now, "" if it is;
-    ``problem_since_ms`` and ``retry_in_ms`` (-1: not before an administrator has acted) belong to it.
-    ``tombstones``: deletions of topics whose bytes may still be there; ``purge_left``: segments that the purge which
-    was asked for has not looked at yet. ``leftovers``: objects that will be removed.
+    and may leave this disk. ``tail_to``: bytes of the log before it are in the bucket, in full files or in copies of
+    the open file. ``behind_bytes``: full files that may be uploaded and are not yet. ``epoch`` and ``manifest``: of the
+    newest manifest, -1 if there is none. ``segments``: files of the log in the bucket, ``start``: where the first
+    begins, ``stored_bytes`` of their objects, ``oldest_ms``: when their oldest message was stored. ``metadata_ms``:
+    when topics, groups and offsets were copied last. ``uploads``, ``upload_messages``, ``upload_bytes``, ``upload_ms``:
+    files of the log that this broker has uploaded since its start, and the end of the last upload. ``problem``: why
+    nothing is written or read now, "" without a problem; ``problem_since_ms``: when the problem began; ``retry_in_ms``:
+    when the broker tries again, -1: not before an administrator has acted. ``tombstones``: deletions of topics whose
+    bytes may still be in the bucket; ``purge_left``: segments that the running purge has not looked at yet.
+    ``leftovers``: objects that will be removed.
     """
 
     role: str = member(TEXT, OFF)
@@ -61,7 +62,7 @@ class TierStatus(Body):
 
 
 TIER_STATUS = Request(7164, NOTHING, NOTHING, NOTHING, TierStatus, right=GET_CLUSTER)
-#: Rewrite the objects that have bytes of deleted topics. Answered when that has begun.
+#: Rewrite the objects that have bytes of deleted topics. Answered when the rewriting has begun.
 TIER_PURGE = Request(7165, NOTHING, NOTHING, NOTHING, TierStatus, right=UPDATE_CLUSTER)
-#: Own the set, whatever term its last owner had: terms have begun anew. Answered before that is done.
+#: Own the set, whatever term its last owner had: terms have begun anew. Answered before the broker owns the set.
 TIER_TAKE_OVER = Request(7166, NOTHING, NOTHING, NOTHING, TierStatus, right=UPDATE_CLUSTER)

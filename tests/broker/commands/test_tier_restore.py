@@ -1,4 +1,4 @@
-"""A store made of a bucket alone: what comes back, where queues go on, and what is refused."""
+"""A store made from a bucket alone: what comes back, where queues go on, and what is refused."""
 
 from dataclasses import replace
 from zlib import crc32
@@ -143,7 +143,7 @@ def test_groups_keep_their_offsets_but_are_not_past_the_end() -> None:
     metadata.journal.close()
 
 
-def test_all_comes_back_when_that_is_asked_for() -> None:
+def test_the_whole_log_comes_back_if_the_administrator_asks_for_it() -> None:
     original, fs = Original(), MemoryFiles()
     original.send(4)
     original.upload()
@@ -299,7 +299,7 @@ def test_a_set_that_somebody_still_writes_is_not_begun_anew() -> None:
     store.close()
 
 
-def test_what_is_not_there_is_not_restored() -> None:
+def test_an_unknown_set_and_a_directory_with_files_are_refused() -> None:
     original, fs = Original(), MemoryFiles()
     original.send(2)
     original.upload()

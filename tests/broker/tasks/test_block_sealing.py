@@ -73,7 +73,7 @@ async def test_where_a_set_confirms_no_block_is_sealed_before() -> None:
         assert sealed(store) == expected
 
 
-async def test_blocks_of_before_the_start_are_left_to_the_scrub_but_for_the_last_one() -> None:
+async def test_blocks_from_before_the_start_are_left_to_the_scrub_except_for_the_last_block() -> None:
     fs = MemoryFiles()
     store = open_store(fs)
     fill(store, 2)

@@ -2,6 +2,8 @@
 
 import os
 import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -79,22 +81,29 @@ async def test_a_process_uploads_one_file_after_the_other_and_ends_when_it_rests
         os.kill(pid, 0)
 
 
-@pytest.mark.process
-async def test_a_process_that_works_ends_at_once_when_the_broker_has_gone(tmp_path: Path) -> None:
-    # Whoever opens this waits for a writer: the process is amid an upload.
+@asynccontextmanager
+async def amid_upload(tmp_path: Path, error: type[Exception], match: str) -> AsyncIterator[trio.Process]:
+    """A process amid an upload, which ends with ``error`` after the block."""
+    # Whoever opens this waits for a writer.
     os.mkfifo(tmp_path / "endless")
     (tmp_path / "bucket").mkdir()
     uploader = ChildUploader(f"file://{tmp_path}/bucket", 5)
     async with trio.open_nursery() as nursery:
 
         async def fails() -> None:
-            with pytest.raises(BucketAway, match="the process that uploads has failed"):
+            with pytest.raises(error, match=match):
                 await uploader.upload(str(tmp_path / "endless"), task())
 
         nursery.start_soon(fails)
         await until(lambda: uploader._child is not None)
-        child = uploader._child
-        assert child is not None and child.stdin is not None
+        assert uploader._child is not None
+        yield uploader._child
+
+
+@pytest.mark.process
+async def test_a_process_that_works_ends_at_once_when_the_broker_has_gone(tmp_path: Path) -> None:
+    async with amid_upload(tmp_path, BucketAway, "the process that uploads has failed") as child:
+        assert child.stdin is not None
         # What the broker's end does to the pipe.
         await child.stdin.aclose()
         await child.wait()
@@ -102,37 +111,13 @@ async def test_a_process_that_works_ends_at_once_when_the_broker_has_gone(tmp_pa
 
 @pytest.mark.process
 async def test_a_process_that_the_kernel_has_killed_is_told_of(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "endless")
-    (tmp_path / "bucket").mkdir()
-    uploader = ChildUploader(f"file://{tmp_path}/bucket", 5)
-    async with trio.open_nursery() as nursery:
-
-        async def fails() -> None:
-            with pytest.raises(BucketAway, match="memory is short"):
-                await uploader.upload(str(tmp_path / "endless"), task())
-
-        nursery.start_soon(fails)
-        await until(lambda: uploader._child is not None)
-        child = uploader._child
-        assert child is not None
+    async with amid_upload(tmp_path, BucketAway, "memory is short") as child:
         child.kill()
 
 
 @pytest.mark.process
 async def test_a_process_whose_disk_cannot_read_the_file_says_so(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "endless")
-    (tmp_path / "bucket").mkdir()
-    uploader = ChildUploader(f"file://{tmp_path}/bucket", 5)
-    async with trio.open_nursery() as nursery:
-
-        async def fails() -> None:
-            with pytest.raises(DamagedFile, match="kernel's log"):
-                await uploader.upload(str(tmp_path / "endless"), task())
-
-        nursery.start_soon(fails)
-        await until(lambda: uploader._child is not None)
-        child = uploader._child
-        assert child is not None
+    async with amid_upload(tmp_path, DamagedFile, "kernel's log") as child:
         child.send_signal(signal.SIGBUS)
 
 

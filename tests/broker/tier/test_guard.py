@@ -172,7 +172,7 @@ async def test_an_empty_master_beside_a_filled_bucket_does_not_start() -> None:
     assert one.refuses
 
 
-async def test_nor_beside_one_that_has_the_open_file_only() -> None:
+async def test_an_empty_master_beside_a_bucket_with_a_copy_of_the_open_file_only_does_not_start() -> None:
     bucket = MemoryBucket()
     writer = TierWriter(bucket)
     writer.change(writer.manifest.successor(2_000).with_tail(Tail(0, 9, StoredObject("tail", 9, 0))))
@@ -192,17 +192,17 @@ async def test_a_master_may_lack_a_copy_of_the_open_file_of_its_predecessor() ->
         put(store, "t", 0, b"x")
     one = Guarded(store, bucket, MASTER)
     async with one.run():
-        await until(lambda: one.view.manifest is not None)
-        assert not one.refuses
+        await until(lambda: one.guard._is_fresh, "a comparison")
+        assert one.view.manifest is not None and not one.refuses
 
 
-async def test_nor_beside_one_that_is_away() -> None:
+async def test_an_empty_master_beside_a_bucket_that_is_away_does_not_start() -> None:
     bucket = Broken()
     bucket.is_away = True
-    filled_ = Guarded(open_store(MemoryFiles()), bucket, MASTER)
+    one = Guarded(open_store(MemoryFiles()), bucket, MASTER)
     bucket.objects[f"{SET}/manifest/{0:020d}"] = b"", 0
     with pytest.RaisesGroup(pytest.RaisesExc(UserError, match="cannot be read"), flatten_subgroups=True):
-        async with filled_.run():
+        async with one.run():
             raise AssertionError("it started")
 
 
@@ -220,6 +220,7 @@ async def test_a_master_with_messages_takes_sends_while_the_bucket_is_away() -> 
     bucket.is_away = True
     one = Guarded(store, bucket, MASTER)
     async with one.run():
+        await until(lambda: bool(one.guard._problem), "a read that failed")
         assert not one.refuses
 
 

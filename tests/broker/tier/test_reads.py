@@ -182,7 +182,7 @@ def test_searches_find_what_only_the_bucket_has() -> None:
     assert len(found_by(store, "all", most=7)) == 7
     assert [decode_record(raw).queue_offset for raw in found_by(store, "all")] == list(range(59, -1, -1))
     assert found_by(store, "other") == []
-    assert uploaded.reads.problem == ""
+    assert uploaded.reads._health.problem == ""
 
 
 def found_by(store: MessageStore, key: str, *, unique: bool = False, most: int = 100) -> list[bytes]:
@@ -219,14 +219,14 @@ def test_no_reader_is_moved_while_the_bucket_is_away(caplog: pytest.LogCaptureFi
             get(store, 0)
         assert refused.value.code == ResponseCode.SYSTEM_BUSY
     assert asked(partial(store.store_time, "t", 0, 0)) == -1, "a figure is left out"
-    assert store.min_offset("t", 0) == 0 and uploaded.reads.problem == "no route to host"
+    assert store.min_offset("t", 0) == 0 and uploaded.reads._health.problem == "no route to host"
     assert get(store, store.queues.get("t", 0).min_offset).count == 1, "what is in the log is read"
     bucket.failure = None
     with pytest.raises(RequestRefused):
         get(store, 0)  # for a while nobody asks the bucket again
     uploaded.clock.advance(LEAST_PAUSE_MS)
     assert get(store, 0).count == 1
-    assert uploaded.reads.problem == ""
+    assert uploaded.reads._health.problem == ""
     lines = [record.getMessage() for record in caplog.records]
     assert lines == [
         "old messages cannot be read from the bucket, their readers wait: no route to host",
@@ -238,7 +238,7 @@ def test_a_bucket_that_is_away_at_the_start_leaves_the_first_offset_open(caplog:
     bucket = LostBucket()
     store, uploaded = filled(bucket)
     bucket.failure = BucketRefused("the token has expired")
-    OlderReads(uploaded.view, store, uploaded.clock, cache_bytes=1 << 20)
+    OlderReads(uploaded.view, store, uploaded.clock, why_refused=str, cache_bytes=1 << 20)
     low = store.queues.get("t", 0).min_offset
     with pytest.raises(RequestRefused, match="the token has expired"):
         asked(partial(store.min_offset, "t", 0))

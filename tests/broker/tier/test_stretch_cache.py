@@ -48,12 +48,12 @@ class Downloads:
 
 
 def got(cache: StretchCache, pieces: Sequence[Piece], downloads: Downloads) -> list[bytes]:
-    """The bytes of each piece, also when several pieces are in one part."""
+    """The bytes of each piece, also when several pieces are in one run."""
     found: list[bytes] = []
-    for part in cache.get(pieces, downloads, 3 * SIZE):
-        assert len(part.data) <= max(3 * SIZE, pieces[0].size) and part.begins[0] == 0
-        ends = [*part.begins[1:], len(part.data)]
-        found += [bytes(part.data[begin:end]) for begin, end in zip(part.begins, ends, strict=True)]
+    for run in cache.get(pieces, downloads, 3 * SIZE):
+        assert len(run.data) <= max(3 * SIZE, pieces[0].size) and run.begins[0] == 0
+        ends = [*run.begins[1:], len(run.data)]
+        found += [bytes(run.data[begin:end]) for begin, end in zip(run.begins, ends, strict=True)]
     return found
 
 
@@ -144,9 +144,9 @@ def test_room_is_made_before_a_download_begins() -> None:
 def test_what_came_by_one_download_is_not_copied_and_leaves_the_memory_together() -> None:
     cache, downloads = StretchCache(4 * COUNTED), Downloads()
     pieces = [piece(0), piece(1), piece(2)]
-    (part,) = cache.get(pieces, downloads, 3 * SIZE)
+    (run,) = cache.get(pieces, downloads, 3 * SIZE)
     (again,) = cache.get(pieces[1:], downloads, 3 * SIZE)
-    assert again.data.obj is part.data.obj and again.begins == [0, SIZE]
+    assert again.data.obj is run.data.obj and again.begins == [0, SIZE]
     cache.get([piece(10), piece(11)], downloads)
     assert cache.used_bytes == 2 * COUNTED and not any(cache.has([each]) for each in pieces)
 

@@ -2,6 +2,7 @@
 
 import logging
 from contextlib import suppress
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -11,8 +12,10 @@ import trio
 from skylark.broker.store.store import MessageStore
 from skylark.broker.tier import owner as owner_module
 from skylark.broker.tier import tier as tier_module
+from skylark.broker.tier.reads import OlderReads
 from skylark.broker.tier.tasks import UploadTask
 from skylark.broker.tier.tier import in_thread
+from skylark.mqcommon.errors import RequestRefused
 from skylark.mqcommon.tier import manifest as manifest_module
 from skylark.mqcommon.tier.bucket import BucketAway, BucketRefused, ObjectInfo
 from skylark.mqcommon.tier.layout import MANIFESTS, METADATA, SEGMENTS, SPANS, TAILS, metadata_name
@@ -20,9 +23,11 @@ from skylark.mqcommon.tier.manifest import Segment
 from skylark.mqcommon.tier.manifests import ManifestLog
 from skylark.mqcommon.tier.restore import restore_segment
 from skylark.mqcommon.tier.segment_index import SegmentIndex
+from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.requests.tier import FOLLOWER, OWNER, STOPPED
 from tests.broker.store.cleaning import clean
 from tests.broker.store.support import SMALL, open_store, put
+from tests.broker.tier.uploaded import asked
 from tests.support.amounts import share_of
 from tests.support.clock import ManualClock
 from tests.support.faulty_bucket import FaultyBucket, Stopped
@@ -283,7 +288,7 @@ async def test_a_log_that_is_not_the_one_in_the_bucket_changes_nothing_there(
     other = rig.tier()
     await other.settle()
     assert rig.bucket.objects == objects
-    assert other.tier.uploaded_to == 0
+    assert other.tier.uploaded_to == 0 and other.tier.disagreement
     status = other.tier.status()
     assert status.role == STOPPED and status.retry_in_ms == 600_000
     assert [record.levelno for record in caplog.records if "tier" in record.message] == [logging.ERROR]
@@ -335,6 +340,40 @@ async def test_a_slave_of_another_set_with_this_name_keeps_its_files() -> None:
     slave = rig.tier(broker_id=1)
     assert await slave.tier.step() == 600
     assert slave.tier.uploaded_to == 0 and "not those" in slave.tier.problem
+    assert slave.tier.disagreement == slave.tier.problem
+
+
+@pytest.mark.parametrize("broker_id", [0, 1])
+async def test_no_message_is_read_from_the_bucket_of_another_log_until_both_logs_are_the_same(broker_id: int) -> None:
+    rig = Rig()
+    await rig.tier().settle()
+    clean(rig.fs, rig.store, 2)
+    last = rig.store.log.chain.at(rig.manifest_end() - 1)
+    assert last is not None
+    byte = bytes(last.file.view[100:101])
+    tier = rig.tier(broker_id=broker_id)
+    OlderReads(tier.view, rig.store, rig.clock, why_refused=lambda: tier.tier.disagreement, cache_bytes=1 << 20)
+    # The reads know the first offset before the log is compared.
+    assert asked(partial(rig.store.min_offset, "t", 0)) == 0 < rig.store.queues.get("t", 0).min_offset
+    last.file.view[100:101] = b"\xff"
+    await tier.settle()
+    for read in (partial(rig.store.get, "t", 0, 0, 1, 1 << 20), partial(rig.store.min_offset, "t", 0)):
+        with pytest.raises(RequestRefused, match="are not those in") as refused:
+            asked(read)
+        assert refused.value.code == ResponseCode.SYSTEM_BUSY
+    assert rig.store.shown_min_offset("t", 0) == rig.store.queues.get("t", 0).min_offset
+    # What fails meanwhile for another reason does not allow the reads again.
+    rig.faulty.is_away = True
+    rig.pass_time(600_000)
+    await tier.settle()
+    assert tier.tier.disagreement != tier.tier.problem
+    rig.faulty.is_away = False
+    with pytest.raises(RequestRefused, match="are not those in"):
+        asked(partial(rig.store.get, "t", 0, 0, 1, 1 << 20))
+    last.file.view[100:101] = byte
+    rig.pass_time(600_000)
+    await tier.settle()
+    assert asked(partial(rig.store.get, "t", 0, 0, 1, 1 << 20)).count == 1
 
 
 async def test_a_slave_whose_log_ends_before_the_bucket_compares_its_last_whole_file(

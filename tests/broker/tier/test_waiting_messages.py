@@ -30,7 +30,7 @@ def leave(waiting: Delays | Timers, bucket: LostBucket, topic: str) -> Uploaded:
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
-async def test_a_delayed_message(is_restarted: bool) -> None:
+async def test_a_delayed_message_is_delivered_from_the_bucket(is_restarted: bool) -> None:
     delays, bucket = Delays(), LostBucket()
     async with delays.running():
         for number in range(3):
@@ -48,7 +48,7 @@ async def test_a_delayed_message(is_restarted: bool) -> None:
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
-async def test_a_timed_message_and_a_recall(is_restarted: bool) -> None:
+async def test_timed_messages_are_delivered_from_the_bucket_and_a_recalled_message_is_not(is_restarted: bool) -> None:
     timers, bucket = Timers(), LostBucket()
     async with timers.running():
         for number in range(3):
@@ -93,7 +93,7 @@ async def test_timed_messages_after_those_that_retention_has_removed_are_deliver
         nursery.cancel_scope.cancel()
 
 
-async def test_they_wait_for_a_bucket_that_is_away() -> None:
+async def test_a_delayed_message_waits_for_a_bucket_that_is_away() -> None:
     delays, bucket = Delays(), LostBucket()
     async with delays.running():
         delays.send(b"late", 3)

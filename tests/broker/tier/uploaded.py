@@ -42,7 +42,9 @@ class Uploaded:
         self.manifest = self.manifests.claim(1, b"o" * 16, 1, store.options.commitlog_segment_bytes)
         self._classes = classes or {}
         self.view = TierView(self.bucket, SET, MIB)
-        self.reads = OlderReads(self.view, store, self.clock, cache_bytes=cache_bytes, disk_cache=disk_cache)
+        self.reads = OlderReads(
+            self.view, store, self.clock, why_refused=str, cache_bytes=cache_bytes, disk_cache=disk_cache
+        )
 
     def upload(self) -> None:
         """Upload all full files of the log that are not in the bucket."""

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skylark.broker.tier.classes import retention_class
+from skylark.broker.tier.retention_classes import retention_class
 
 
 @pytest.mark.parametrize(("text", "number"), [("", 0), ("-1", 0), ("0", 0), ("x", 0), ("72", 72), ("73", 120)])

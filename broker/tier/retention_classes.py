@@ -1,12 +1,12 @@
-"""The retention class of a topic. Pure.
+"""The retention classes of topics. Pure.
 
 A class is a number of hours: an object of a segment has the records of all topics of one class, and is removed when the
-newest record of the segment is that old. There are few classes, since each makes an object more of each file.
+newest record of the segment is that old. There are few classes, since each class adds an object to a segment.
 """
 
 from itertools import chain
 
-# Hours; longer times are rounded up to the next of them.
+# In hours. A time is rounded up to the next class; a time of more than a year to whole years.
 _CLASSES = (1, 2, 3, 6, 12, *(24 * days for days in (1, 2, 3, 5, 7, 14, 30, 60, 90, 180, 365)))
 _YEAR = _CLASSES[-1]
 
