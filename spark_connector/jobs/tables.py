@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-from py4j.java_gateway import JavaPackage  # type: ignore[import-untyped]
+from py4j.java_gateway import JavaPackage  # type: ignore[import-untyped]  # py4j has no types
 from pyspark.sql import DataFrame, SparkSession
 
 from skylark.mqcommon.errors import UserError
