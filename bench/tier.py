@@ -57,12 +57,15 @@ SET = "bench"
 BODY = bytes(1024)
 HOST = bytes(8)
 BULK, SMALL = "bulk", "small"
-# Of so many messages one is of the topic "small".
+# One message in SHARE is of the topic "small".
 SHARE = 100
 
 
 class Sides(NamedTuple):
-    """The same place as our bucket, and as bare calls put and get it: name and pieces, name and start of the range."""
+    """One bucket: as Skylark opens it, and by bare calls of the library.
+
+    ``bare_put`` gets an object's name and its pieces, ``bare_get`` a name and the start of a range of RANGE_BYTES.
+    """
 
     url: str
     bucket: Bucket
@@ -72,7 +75,7 @@ class Sides(NamedTuple):
 
 @contextmanager
 def opened(store: str, home: Path) -> Iterator[Sides]:
-    """A new bucket of a new server, which has its files in ``home``."""
+    """A new bucket of a new server; the server has its files in ``home``."""
     if store == "directory":
         root = home / "bucket"
         root.mkdir()
@@ -159,7 +162,7 @@ def read_older(reads: OlderReads, topic: str, end: int) -> int:
 
 
 async def from_bucket(reads: OlderReads, topic: str, end: int) -> int:
-    """As `read_older`, with what reads ahead."""
+    """As `read_older`, with the task that reads ahead."""
     async with trio.open_nursery() as nursery:
         await nursery.start(reads.run)
         size = await trio.to_thread.run_sync(read_older, reads, topic, end)
@@ -275,6 +278,7 @@ class Bench:
         small = trio.run(from_bucket, reads, SMALL, ends[SMALL])
         read = reads.cache.figures.downloaded_bytes / small
         yield row("one topic of 100", "bytes a byte", [read], [1.0], small, smaller_is_better=True)
+        # The last `OlderReads` set it; the event loop that answered has ended.
         self._store.log.older = None
 
 
@@ -283,7 +287,9 @@ def main() -> None:
     parser.add_argument("--store", choices=("moto", "seaweedfs", "directory"), default="moto", help="(%(default)s)")
     parser.add_argument("--mib", type=int, default=256, help="of the log (%(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="of each side; the median is shown (%(default)s)")
-    parser.add_argument("--dir", help="where store and bucket have their files; default: that of temporary files")
+    parser.add_argument(
+        "--dir", help="where store and bucket are made; default: the system's directory for temporary files"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     given = parser.parse_args()
     keep_freed_memory()  # as a broker does

@@ -10,7 +10,6 @@ sends those without a bucket.
 """
 
 import argparse
-import math
 import os
 import tempfile
 import time
@@ -21,7 +20,7 @@ from pathlib import Path
 import trio
 
 from bench.backup import Sends, fill
-from bench.cold_read import read_queue
+from bench.cold_read import read_queue, share
 from bench.harness import BROKER, Cluster, Row, cluster_at, row, show
 from bench.recovery import GIB
 from bench.tier import PIECE_BYTES, RANGE_BYTES, READERS, Sides, opened
@@ -53,7 +52,7 @@ async def sends_for(at: Cluster, rate: int, seconds: float, until_uploaded_to: i
             await trio.sleep(seconds)
         else:
             with trio.fail_after(MOST_S):
-                while (await admin.tier_status(at.broker)).uploaded_to < until_uploaded_to:  # noqa: ASYNC110 - elsewhere
+                while (await admin.tier_status(at.broker)).uploaded_to < until_uploaded_to:  # noqa: ASYNC110 - in another process
                     await trio.sleep(POLL_S)
         took = trio.current_time() - began
         nursery.cancel_scope.cancel()
@@ -129,10 +128,6 @@ def restored(sides: Sides) -> float:
     return (manifest.end - manifest.start) / 1e6 / (time.perf_counter() - began)
 
 
-def percentile(taken: list[float], share: float) -> float:
-    return taken[math.ceil(len(taken) * share / 100) - 1]
-
-
 def rows(home: Path, store: str, gib: float, seconds: float, rate: int) -> Iterator[Row]:
     directory = home / BROKER
     fill(str(directory), int(gib * GIB))
@@ -149,10 +144,10 @@ def rows(home: Path, store: str, gib: float, seconds: float, rate: int) -> Itera
         with cluster_at(str(home), (*with_bucket, "--clean-resource-interval", "500")) as at:
             busy, took = trio.run(sends_for, at, rate, 0, full)
             yield row("uploads, sorted and read back; limit: bare puts", "MB/s", [full / 1e6 / took], [puts], 1)
-            for share in (50, 99, 99.9):
-                both = [percentile(busy, share)], [percentile(quiet, share)]
+            for percent in (50, 99, 99.9):
+                both = [share(busy, percent / 100)], [share(quiet, percent / 100)]
                 yield row(
-                    f"sends meanwhile, {share:g} %; limit: no bucket", "ms", *both, len(busy), smaller_is_better=True
+                    f"sends meanwhile, {percent:g} %; limit: no bucket", "ms", *both, len(busy), smaller_is_better=True
                 )
             trio.run(until_cleaned, at, directory)
             old = trio.run(read_all, at, ends)
@@ -170,7 +165,7 @@ def main() -> None:
     parser.add_argument(
         "--store", choices=("moto", "seaweedfs", "directory"), default="seaweedfs", help="(%(default)s)"
     )
-    parser.add_argument("--dir", help="where all files are; default: the directory for temporary files")
+    parser.add_argument("--dir", help="where all files are made; default: the system's directory for temporary files")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=given.dir) as home:
         show(rows(Path(home), given.store, given.gib, given.seconds, given.rate), given.json)

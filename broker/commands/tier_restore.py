@@ -19,6 +19,7 @@ from skylark.mqcommon.tier.bucket import Bucket
 from skylark.mqcommon.tier.manifest import Manifest, Segment, decode_span
 from skylark.mqcommon.tier.manifests import ManifestLog
 from skylark.mqcommon.tier.metadata import MetadataCopy
+from skylark.mqcommon.tier.opening import sets_in
 from skylark.mqcommon.tier.view import TierView
 
 _CACHE_BYTES = 64 * 1024 * 1024
@@ -68,7 +69,7 @@ def restore_set(
     """
     manifest = ManifestLog(bucket, broker_set).newest()
     if manifest is None:
-        known = ", ".join(bucket.folders("")) or "none"
+        known = ", ".join(sets_in(bucket)) or "none"
         raise UserError(
             f"{bucket.url} has nothing of the set {broker_set!r} (it has: {known}); check --tierPath, --set"
         )

@@ -3,6 +3,8 @@
 import os
 import shlex
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,6 +17,8 @@ from skylark.mqadmin.session import Session
 from skylark.mqcommon.errors import BrokerError, RemotingError, SkylarkError, UserError
 from skylark.mqcommon.extras import needs_extra
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.tier.layout import set_name
+from skylark.sdk.admin.reports.report import FLAT
 
 if TYPE_CHECKING:
     from skylark.broker.commands.tier_restore import TierRestored
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
     from skylark.mqcommon.tier.verify import Verified
     from skylark.remoting.protocol.requests.tier import TierStatus
 
+# Roles of `TierStatus`; its module is imported only when a broker answers.
 OFF, STARTING, OWNER = "OFF", "STARTING", "OWNER"
 POLL_S = 0.5
 # How long a broker may not answer before tierPurge gives up; the broker goes on.
@@ -61,40 +66,20 @@ def broker_set(help: str, *, required: bool = False) -> click.Option:
 
 @lazy_dataclass(frozen=True, slots=True)
 class BrokerTier:
-    """A broker's set in the bucket, as `TierStatus` describes it; with the role OFF nothing else has a value."""
+    """A broker's set in the bucket; with the role OFF no other member of ``status`` has a value."""
 
     broker_addr: str
-    role: str
-    url: str
-    broker_set: str
-    start: int
-    uploaded_to: int
-    tail_to: int
-    behind_bytes: int
-    segments: int
-    stored_bytes: int
-    oldest_ms: int
-    metadata_ms: int
-    epoch: int
-    manifest: int
-    uploads: int
-    upload_bytes: int
-    upload_ms: int
-    tombstones: int
-    leftovers: int
-    purge_left: int
-    problem: str
-    problem_since_ms: int
-    retry_in_ms: int
+    status: "TierStatus" = field(metadata=FLAT)
 
 
 def _status_lines(found: list[BrokerTier]) -> Iterator[str]:
-    for one in found:
+    for each in found:
+        one = each.status
         if one.role == OFF:
-            yield f"{one.broker_addr}: no bucket (tierPath is not set)"
+            yield f"{each.broker_addr}: no bucket (tierPath is not set)"
             continue
         where_ = f"{one.url}, set {one.broker_set}, epoch {one.epoch}, manifest {one.manifest}"
-        yield f"{one.broker_addr}: {one.role}, {where_}"
+        yield f"{each.broker_addr}: {one.role}, {where_}"
         oldest = f", oldest message {seconds_text(one.oldest_ms)}" if one.oldest_ms else ""
         yield (
             f"  in the bucket: log from {one.start:,} to {one.uploaded_to:,}, {one.segments:,} files,"
@@ -122,12 +107,12 @@ async def tier_status(session: Session, scope: Scope) -> list[BrokerTier]:
     found: list[BrokerTier] = []
     for addr in await chosen_addrs(session, scope, slaves=True):
         try:
-            one = _report(addr, await _ask_status(session, addr))
+            status = await _ask_status(session, addr)
         except SkylarkError as error:
             session.fail(error, f"ask {addr}")
             continue
-        found.append(one)
-        if one.problem:
+        found.append(BrokerTier(addr, status))
+        if status.problem:
             session.failed = True
     return found
 
@@ -144,40 +129,12 @@ async def _ask_status(session: Session, addr: str) -> "TierStatus":
         ) from None
 
 
-def _report(addr: str, status: "TierStatus") -> BrokerTier:
-    return BrokerTier(
-        addr,
-        status.role,
-        status.url,
-        status.broker_set,
-        status.start,
-        status.uploaded_to,
-        status.tail_to,
-        status.behind_bytes,
-        status.segments,
-        status.stored_bytes,
-        status.oldest_ms,
-        status.metadata_ms,
-        status.epoch,
-        status.manifest,
-        status.uploads,
-        status.upload_bytes,
-        status.upload_ms,
-        status.tombstones,
-        status.leftovers,
-        status.purge_left,
-        status.problem,
-        status.problem_since_ms,
-        status.retry_in_ms,
-    )
-
-
 # --- tierVerify
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class SetVerified:
-    """A set in a bucket, and whether all its objects are there; ``full``: they were read, and have the right CRCs."""
+    """What a check of a set in a bucket has found. ``full``: objects were read, and their CRCs compared."""
 
     url: str
     full: bool
@@ -232,7 +189,7 @@ async def tier_verify(
         raise UserError("--set is a set in --tierPath: give --tierPath, too")
     checked: list[SetVerified] = []
     for url, sets in (await _buckets(session, broker_addr, cluster_name, tier_path, set)).items():
-        with _Opened(url) as bucket:
+        with _opened(url) as bucket:
             for name in sets or await trio.to_thread.run_sync(_all_sets, bucket):
                 found = await trio.to_thread.run_sync(_verify, session, bucket, name, full, abandon_on_cancel=True)
                 session.clear_progress()
@@ -240,16 +197,18 @@ async def tier_verify(
                 if not found.is_sound or found.manifest < 0:
                     session.failed = True
     if not checked and not session.failed:
-        raise UserError("there is no set to check: the bucket is empty, or its path has another prefix")
+        raise UserError(
+            "there is no set to check: the bucket is empty, or has another prefix: give the tierPath of a broker's conf"
+        )
     return checked
 
 
 async def _buckets(
     session: Session, addr: str | None, cluster: str | None, url: str | None, broker_set: str | None
 ) -> dict[str, list[str]]:
-    """The sets to check by the URLs of their buckets; no set: all that are there."""
+    """The sets to check, by the URLs of their buckets; an empty list: all sets of the bucket."""
     if url is not None:
-        return {url: [broker_set] if broker_set else []}
+        return {url: [set_name(broker_set)] if broker_set else []}
     found: dict[str, list[str]] = {}
     for each in await chosen_addrs(session, Scope(addr, cluster)):
         try:
@@ -264,7 +223,9 @@ async def _buckets(
 
 
 def _all_sets(bucket: "Bucket") -> list[str]:
-    return list(bucket.folders(""))
+    from skylark.mqcommon.tier.opening import sets_in
+
+    return sets_in(bucket)
 
 
 def _verify(session: Session, bucket: "Bucket", name: str, full: bool) -> "Verified":
@@ -282,19 +243,11 @@ def _verify(session: Session, bucket: "Bucket", name: str, full: bool) -> "Verif
     return verify_set(bucket, name, ManifestLog(bucket, name), full=full, progress=progress)
 
 
-class _Opened:
-    """The bucket at a URL, for a ``with`` block."""
+def _opened(url: str) -> AbstractContextManager["Bucket"]:
+    """The bucket at a URL, open in a ``with`` block."""
+    from skylark.mqcommon.tier.opening import open_bucket
 
-    def __init__(self, url: str) -> None:
-        from skylark.mqcommon.tier.opening import open_bucket
-
-        self._bucket = open_bucket(url, timeout_s=BUCKET_TIMEOUT_S)
-
-    def __enter__(self) -> "Bucket":
-        return self._bucket
-
-    def __exit__(self, *error: object) -> None:
-        self._bucket.close()
+    return closing(open_bucket(url, timeout_s=BUCKET_TIMEOUT_S))
 
 
 # --- tierRestore
@@ -365,9 +318,9 @@ async def tier_restore(
             trio.from_thread.run_sync(session.say, line)
 
         since_ms = 0 if all else since
-        return restore_set(OsFiles(), bucket, set, to, again, since_ms=since_ms, say=say, progress=progress)
+        return restore_set(OsFiles(), bucket, set_name(set), to, again, since_ms=since_ms, say=say, progress=progress)
 
-    with _Opened(tier_path) as bucket:
+    with _opened(tier_path) as bucket:
         return await trio.to_thread.run_sync(restore, bucket, abandon_on_cancel=True)
 
 
@@ -376,7 +329,7 @@ async def tier_restore(
 
 @lazy_dataclass(frozen=True, slots=True)
 class TierPurged:
-    """A broker whose bucket has no bytes of deleted topics any more, but for the ``leftovers``, removed in 24 h."""
+    """A broker that has purged its bucket. ``leftovers``: replaced objects, which are removed within 24 hours."""
 
     broker_addr: str
     url: str
@@ -470,8 +423,9 @@ async def tier_take_over(session: Session, broker_addr: str) -> list[BrokerTier]
             break
         await trio.sleep(POLL_S)
     if status.role != OWNER:
-        raise UserError(f"{broker_addr} does not own its set: {status.problem or 'it is still about to'}")
-    return [_report(broker_addr, status)]
+        why = status.problem or "it has not begun to write yet; mqadmin tierStatus shows when it writes"
+        raise UserError(f"{broker_addr} does not own its set: {why}")
+    return [BrokerTier(broker_addr, status)]
 
 
 FAMILIES = {"Stores": (tier_status, tier_verify, tier_restore, tier_purge, tier_take_over)}

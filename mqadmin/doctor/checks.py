@@ -32,7 +32,7 @@ FEW_OPEN_FILES = 8_192
 SHORT_MEMORY_PERCENT = 90
 SLOW_FLUSH_MS = 1_000
 STUCK_FLUSH_MS = 10_000
-# A bucket that did not answer for so long does not come back by itself.
+# A bucket that did not answer for this long needs somebody who looks after it.
 BUCKET_AWAY_MINUTES = 15
 # scrubCycleDays of a broker whose options are not known.
 SCRUB_DAYS = 14
@@ -406,6 +406,7 @@ def buckets_take_files(facts: Facts) -> Iterator[Finding]:
             text = f"its bucket has {stored:,} MiB, {behind:,} MiB of full files are not there yet"
             yield Finding(OK, broker.where, text)
     for broker in facts.answering:
+        # Only a broker of Skylark has blocksDamaged.
         if broker.name in sets and "tierRole" not in broker.info and "blocksDamaged" in broker.info:
             text = "it has no tierPath, and others of its set have: as the master it would upload nothing"
             yield Finding(WARN, broker.where, text, "give all brokers of the set the same tierPath")

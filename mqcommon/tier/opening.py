@@ -113,6 +113,11 @@ def probe(bucket: Bucket) -> None:
     )
 
 
+def sets_in(bucket: Bucket) -> list[str]:
+    """The sets in the bucket: its folders, without the folder in which masters probe the bucket."""
+    return [folder for folder in bucket.folders("") if folder != _PROBES]
+
+
 def _race(bucket: Bucket, name: str) -> None:
     """Create ``name`` by several threads at once: one must win, and its bytes must be there."""
     start = threading.Barrier(_RACERS)

@@ -20,6 +20,7 @@ from skylark.mqconsole.web.site import Site
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.requests.raft import RaftMembers
 from skylark.remoting.protocol.requests.shrinking import DrainStatus
+from skylark.remoting.protocol.requests.tier import FOLLOWER, OWNER, STARTING, STOPPED
 from skylark.sdk.admin.failures import explain
 from skylark.sdk.admin.reports.accounts import BrokerAccounts, accounts_at, explain_access, request_code
 from skylark.sdk.admin.reports.broker_load import BucketUse, SlaveLag, StoreScrubs
@@ -82,7 +83,7 @@ REPLICAS = (
     Column("suspects", "Suspects", texts.count, is_number=True, hint="damaged blocks that could not be repaired"),
     Column("awaySince", "Away since", lambda value: texts.moment(value) if value else texts.NONE),
 )
-_ROLES = {"OWNER": "writes", "FOLLOWER": "reads", "STOPPED": "stopped", "STARTING": "starts"}
+_ROLES = {OWNER: "writes", FOLLOWER: "reads", STOPPED: "stopped", STARTING: "starts"}
 BUCKETS = (
     Column("brokerName", "Set"),
     Column("brokerAddr", "Address"),
@@ -211,9 +212,9 @@ def bucket_rows(brokers: Iterable[BrokerRow]) -> list[BucketRow]:
     rows = []
     for one in brokers:
         if one.bucket.role is not None:
-            state = "fail" if one.bucket.role == "STOPPED" else "warn" if one.bucket.problem else "ok"
+            state = "fail" if one.bucket.role == STOPPED else "warn" if one.bucket.problem else "ok"
             rows.append(BucketRow(state, one.broker_name, one.broker_addr, one.bucket))
-    return sorted(rows, key=lambda row: (row.broker_name, row.bucket.role != "OWNER", row.broker_addr))
+    return sorted(rows, key=lambda row: (row.broker_name, row.bucket.role != OWNER, row.broker_addr))
 
 
 @lazy_dataclass(frozen=True, slots=True)

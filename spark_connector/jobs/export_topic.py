@@ -1,7 +1,7 @@
 """Exports a topic to a table: ``spark-submit --py-files skylark.zip spark_connector/jobs/export_topic.py --help``.
 
 The messages come from the segments that brokers have uploaded; no broker is asked. Started again, the job goes on where
-the table ends, see tables.py: so it may be killed at any point, and run each hour.
+the table ends (tables.py), so it may be killed at any point, and run each hour.
 """
 
 import json
@@ -23,14 +23,14 @@ from skylark.spark_connector.reading.pulling import when_back
 from skylark.spark_connector.tier.cutting import ranges_in, rows_of
 from skylark.spark_connector.tier.directory import TierSet, open_tier
 
-#: Segments of the log in one commit, by default: 64 GiB of a broker's messages.
+#: Segments of the log in one commit, by default; with files of 1 GiB, a commit reads 64 GiB of a broker's log at most.
 SEGMENTS = 64
 _GO_ON = "To go on: --option onDataLoss=skip"
 
 
 @dataclass(frozen=True)
 class Exported:
-    """What this run of the job has exported of one broker. ``start``, ``end``: offsets in the broker's log."""
+    """What one run of the job has exported of one broker. ``start``, ``end``: offsets in the broker's log."""
 
     broker: str
     start: int
@@ -53,7 +53,7 @@ class Exported:
 )  # fmt: skip
 @click.option(
     "--option", "options", multiple=True, metavar="NAME=VALUE", callback=named_values,
-    help="Of reading: valueFormat=json, includeProperties=true, onDataLoss=skip, ...; may be repeated.",
+    help="An option of the read: valueFormat=json, includeProperties=true, onDataLoss=skip, ...; may be repeated.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def main(
@@ -71,7 +71,7 @@ def main(
 
 
 def export(spark: SparkSession, given: dict[str, str], table: Table, segments: int) -> Iterator[Exported]:
-    """Append to ``table`` what it lacks; one result for each broker."""
+    """Append to ``table`` the messages that it lacks; yields one result for each broker."""
     register(spark)
     options = ReadOptions.parse(given)
     if len(options.topics) != 1 or options.assign or options.topic_pattern:
@@ -88,7 +88,7 @@ def export(spark: SparkSession, given: dict[str, str], table: Table, segments: i
 
 
 class _Part(NamedTuple):
-    """What one commit has of a broker: ``ranges`` of segments up to the one with this number, which ends at ``end``."""
+    """The ``ranges`` of a broker in one commit: of the segments before segment ``number``, which begins at ``end``."""
 
     number: int
     end: int
@@ -118,7 +118,7 @@ def _export_set(
 
 
 def _parts(one: TierSet, topic: str, first: int, most: int) -> list[_Part]:
-    """What the commits have, ``most`` segments each, from the segment with the number ``first`` on."""
+    """The commits from segment number ``first`` on, of ``most`` segments each."""
     whole = one.whole(topic)
     ends = [min(low + most, len(one)) for low in range(first, len(one), most)]
     return [

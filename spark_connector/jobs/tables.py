@@ -1,4 +1,5 @@
-"""The tables to which a topic is exported. A table knows up to where it has each broker's log: its position.
+"""The tables to which a topic is exported. A table knows the offset in each broker's log up to which it is filled: its
+position.
 
 Rows and position come to a table together: whoever runs an export again, at any point, gets no row twice.
 Neighbours: export_topic.py (the job).
@@ -8,31 +9,31 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-from py4j.java_gateway import JavaPackage  # type: ignore[import-untyped]
+from py4j.java_gateway import JavaPackage  # type: ignore[import-untyped]  # py4j has no types
 from pyspark.sql import DataFrame, SparkSession
 
 from skylark.mqcommon.errors import UserError
 
 PARQUET, DELTA, ICEBERG = "parquet", "delta", "iceberg"
-#: Begins the names of properties, and of what else is written besides rows.
+#: Begins the names under which positions are kept in properties and commits.
 MARK = "skylark"
-#: Spark does not read what begins with an underscore.
+#: The folder of marker files. Spark reads no folder whose name begins with an underscore.
 MARKERS = "_skylark"
 _DIGITS = 20
 _START = "start="
 
 
 class Table(Protocol):
-    """A table of one topic. A position is an offset in the log of a broker."""
+    """A table of one topic. The table has a position for each broker: an offset in the broker's log."""
 
     def position(self, broker: str) -> int | None:
-        """Up to where the table has the messages of ``broker``; None if it has nothing of it."""
+        """Up to where the table has the messages of ``broker``; None if the table has no position for the broker."""
 
     def append(self, rows: DataFrame, broker: str, start: int, end: int) -> None:
         """Add the messages between two offsets of the broker's log. ``start``: the position, or the first offset."""
 
     def skip(self, broker: str, start: int, end: int) -> None:
-        """Note that the broker's log has no message of the topic between two offsets; ``start`` as of `append`."""
+        """Note that the broker's log has no message of the topic between two offsets; ``start``: see `append`."""
 
 
 def table_of(spark: SparkSession, kind: str, target: str, topic: str) -> Table:
@@ -46,9 +47,10 @@ def table_of(spark: SparkSession, kind: str, target: str, topic: str) -> Table:
 
 
 class ParquetFiles:
-    """A directory of Parquet files, with a folder for each `append`, and an empty file once the folder is complete.
+    """A directory of Parquet files, with a folder for each `append`, and an empty marker file for each complete folder.
 
-    A folder is named by where it starts. A folder without such a file is what a kill has left: it is removed.
+    A folder is named after the offset at which its messages start. A folder without a marker was left by a kill: the
+    next `append` or `skip` removes it.
     """
 
     def __init__(self, spark: SparkSession, target: str, topic: str) -> None:
@@ -76,7 +78,7 @@ class ParquetFiles:
         marker.getFileSystem(self._conf).create(marker, True).close()
 
     def _remove_left(self, broker: str) -> None:
-        """Remove the folders that are not complete: their rows are written again."""
+        """Remove the folders that are not complete; the rows in them are written again."""
         complete = {_START + name.partition("-")[0] for name in self._names(MARKERS, self._topic, broker)}
         for name in self._names(_folder(broker)):
             if name.startswith(_START) and name not in complete:
@@ -84,7 +86,7 @@ class ParquetFiles:
                 left.getFileSystem(self._conf).delete(left, True)
 
     def _names(self, *parts: str) -> list[str]:
-        """What a folder has; nothing if it does not exist."""
+        """The names in a folder; none if the folder does not exist."""
         folder = self._path(*parts)
         files = folder.getFileSystem(self._conf)
         return [str(one.getPath().getName()) for one in files.listStatus(folder)] if files.exists(folder) else []
@@ -103,10 +105,10 @@ def _folder(broker: str) -> str:
 
 
 class _PropertyTable:
-    """A table in whose commits, and in whose properties, the position is.
+    """A table that keeps the position in its commits and in its properties.
 
-    A commit has it together with the rows. But commits are forgotten after some time, so it is copied to a property of
-    the table, by the next run at the latest.
+    A commit has the position together with the rows. But commits are forgotten after some time, so the position is
+    copied to a property of the table, by the next run at the latest.
     """
 
     def __init__(self, spark: SparkSession, target: str, topic: str) -> None:
@@ -161,7 +163,7 @@ class DeltaTable(_PropertyTable):
         super().__init__(spark, target, topic)
         jvm: Any = spark._jvm
         self._tables = jvm.io.delta.tables.DeltaTable
-        if isinstance(self._tables, JavaPackage):  # py4j takes a class that is missing for a package
+        if isinstance(self._tables, JavaPackage):  # py4j takes a missing class for a package
             raise UserError(
                 "--format delta: this Spark has no Delta Lake: give spark-submit --packages io.delta:delta-spark_2.13:"
                 "VERSION and the two --conf of Delta's quick start"
@@ -191,7 +193,7 @@ class DeltaTable(_PropertyTable):
         for row in self._spark.sql(f"DESCRIBE HISTORY {self._name}").select("userMetadata").collect():
             try:
                 found = json.loads(row["userMetadata"] or "{}")
-            except ValueError:  # another writer's
+            except ValueError:  # the text of another writer
                 continue
             if isinstance(found, dict) and self._key(broker) in found:
                 yield int(found[self._key(broker)])

@@ -63,7 +63,7 @@ _ASKING = (
     *("missingbrokers", "brokers", "localstorepath"),
     *("pullbatchsize", "pulltimeoutms", "numretries", "retryintervalms", "consumergroup"),
 )
-# Besides the options of connections: how brokers are asked, and not how a bucket is asked.
+# The options of `_ASKING` that a bucket has no use for.
 _ASKING_BROKERS = tuple(name for name in _ASKING if name != "pulltimeoutms")
 # The options that only streams have, besides options whose name ends with PerTrigger.
 _OF_STREAMS = ("maxtriggerdelay", "commitoffsets", "discoveryintervalms", "onbrokeraway", "brokerawayholdms")

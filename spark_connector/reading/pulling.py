@@ -193,7 +193,7 @@ def at_once(ranges: Iterable[OffsetRange], max_rows: int) -> Iterator[list[Offse
 class Buffer(NamedTuple):
     """Records; the first one has queue offset ``offset`` (or a higher one, if the log was compacted).
 
-    ``starts``: where each begins, if that is known.
+    ``starts``: where each record begins in ``data``; None: not known.
     """
 
     offset: int

@@ -260,7 +260,7 @@ class StreamDriver:
         now: Callable[[], float],
         idle_s: float = IDLE_S,
     ) -> None:
-        #: Who is asked for queues and messages.
+        #: The source of queues and messages: brokers, or a bucket.
         self.consumer = consumer
         self.options = options
         self._list_topics = list_topics

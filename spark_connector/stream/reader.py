@@ -37,7 +37,7 @@ ASK_TIMEOUT_MS = 3_000
 class MicroBatches(NamedTuple):
     """How micro-batches are read, besides the offsets at which they begin and end.
 
-    ``tasks`` of a micro-batch are made on the driver, the ``rows`` of one of them in a worker.
+    ``tasks`` makes the tasks of a micro-batch, on the driver; ``rows`` reads the rows of one task, in a worker.
     """
 
     tasks: Callable[[StreamDriver, StreamOffsets, StreamOffsets], Sequence[Any]]

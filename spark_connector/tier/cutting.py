@@ -18,7 +18,7 @@ from skylark.spark_connector.tasks import ReadTask, Splitting, grouped
 
 
 class Marks(Protocol):
-    """Where queues stand at the beginnings of consecutive segments."""
+    """The offsets of queues at the beginnings of consecutive segments."""
 
     def __len__(self) -> int:
         """How many segments there are."""
@@ -73,7 +73,7 @@ def _middle(ranges: Sequence[OffsetRange], low: int, high: int, rows: int, marks
 
 
 def _halves(ranges: Iterable[OffsetRange], segment: int, marks: Marks) -> tuple[list[OffsetRange], list[OffsetRange]]:
-    """The parts of ``ranges`` before ``segment``, and from it on; without empty ones."""
+    """The parts of ``ranges`` before ``segment``, and from ``segment`` on; no part is empty."""
     left, right = [], []
     for one in ranges:
         edge = min(max(marks.offset_at(segment, one.queue), one.start), one.end)
@@ -90,7 +90,7 @@ def rows_of(ranges: Iterable[OffsetRange]) -> int:
 
 
 def ranges_in(ranges: Sequence[OffsetRange], low: int, high: int, marks: Marks) -> list[OffsetRange]:
-    """The parts of ``ranges`` in the segments from ``low`` up to, not including, ``high``; without empty ones."""
+    """The parts of ``ranges`` in the segments from ``low`` up to, not including, ``high``; no part is empty."""
     later = _halves(ranges, low, marks)[1] if low else list(ranges)
     return _halves(later, high, marks)[0] if high < len(marks) else later
 

@@ -12,14 +12,15 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from skylark.mqcommon.errors import UserError
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.mqcommon.names import LMQ_PREFIX, MASTER_ID, is_system_topic
 from skylark.mqcommon.tier.bucket import Bucket, DamagedObject, NoSuchObject
+from skylark.mqcommon.tier.layout import set_name
 from skylark.mqcommon.tier.manifest import Segment
-from skylark.mqcommon.tier.opening import open_bucket
+from skylark.mqcommon.tier.opening import open_bucket, sets_in
 from skylark.mqcommon.tier.records import records_between
 from skylark.mqcommon.tier.segment_index import QueueRow
 from skylark.mqcommon.tier.view import TierView
@@ -66,7 +67,7 @@ class TierSet:
 
     def __init__(self, bucket: Bucket, name: str) -> None:
         self.name = name
-        self.folder = quote(name, safe="")
+        self.folder = set_name(name)
         self.view = TierView(bucket, self.folder, INDEX_BYTES)
         self._queues: dict[str, list[int]] = {}
         self._spans: dict[MessageQueue, OffsetSpan] = {}
@@ -104,7 +105,7 @@ class TierSet:
             try:
                 bounds = self.view.bounds(queue.topic, queue.queue_id)
             except (DamagedObject, NoSuchObject):
-                # Which messages an old index has is not known. The tasks report those that they do not find.
+                # An old index cannot be read. The tasks report the messages that they do not find.
                 bounds = 0, end
             found = self._spans[queue] = OffsetSpan(*(bounds or (end, end)))
         return found
@@ -128,7 +129,7 @@ class TierSet:
             try:
                 row = self._row(number, queue)
             except (DamagedObject, NoSuchObject):
-                # Where the segment before it ends, this one begins. The task that reads it reports the loss.
+                # This segment begins where the segment before it ends. The task that reads it reports the loss.
                 self._unreadable.add(number)
                 continue
             if row is None or newest is None or row.birth != newest.birth:
@@ -138,7 +139,7 @@ class TierSet:
         return 0
 
     def stored_since(self, segment: int, queue: MessageQueue) -> int:
-        """The offset of the first message that was stored in this segment or a later one; it may be removed by now."""
+        """The offset of the first message ever stored in this segment or a later one; the message may be gone."""
         newest = self._row(len(self) - 1, queue)
         if newest is None:
             return 0
@@ -282,17 +283,16 @@ class TierDirectory(QueueDirectory):
     def tasks(self, ranges: Sequence[OffsetRange], count: int, splitting: Splitting) -> list[TierTask]:
         """The tasks that read ``ranges``: about ``count``, each of one broker. The same ones when asked again."""
         rows = rows_of(ranges)
-        found = []
+        found: list[TierTask] = []
         if unknown := sorted({one.queue.broker_name for one in ranges} - set(self._sets)):
             raise UserError(
                 f"{self._where} has nothing of {', '.join(unknown)}{_list_of(list(self._sets))}; the checkpoint has a"
                 " micro-batch with messages of these brokers: give the bucket and tierSet that have them"
             )
         for name, one in self._sets.items():
-            own = [each for each in ranges if each.queue.broker_name == name]
-            share = max(round(count * rows_of(own) / rows), 1) if own else 0
-            least = -(-splitting.min_partitions * rows_of(own) // rows) if own else 0
-            if own:
+            if own := [each for each in ranges if each.queue.broker_name == name]:
+                share = max(round(count * rows_of(own) / rows), 1)
+                least = -(-splitting.min_partitions * rows_of(own) // rows)
                 wanted = replace(splitting, min_partitions=least)
                 found += when_back(partial(one.tasks, own, share, wanted), self._options.broker_wait_ms)
         return found
@@ -314,11 +314,11 @@ class TierDirectory(QueueDirectory):
 
     def _found_sets(self) -> dict[str, TierSet]:
         wanted = self._options.tier_sets
-        names = wanted or [unquote(folder) for folder in self._bucket.folders("")]
+        names = wanted or [unquote(folder) for folder in sets_in(self._bucket)]
         sets = [self._sets.get(name) or TierSet(self._bucket, name) for name in names]
         found = {one.name: one for one, is_there in zip(sets, ask_all(TierSet.refresh, sets), strict=True) if is_there}
         if missing := [name for name in wanted if name not in found]:
-            there = [unquote(folder) for folder in self._bucket.folders("")]
+            there = [unquote(folder) for folder in sets_in(self._bucket)]
             raise UserError(f"option tierSet: {self._where} has nothing of {', '.join(missing)}{_list_of(there)}")
         if not found:
             raise UserError(f"{self._where} has no segments of any broker; give the tierPath of a broker's conf")

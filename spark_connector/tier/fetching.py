@@ -1,7 +1,7 @@
 """Reads the messages of a task from a bucket: which bytes of which objects, by several requests at a time, checked.
 
 The records of a topic are side by side in an object, those of one queue after those of another. So one request often
-has the messages of many queues. What the bucket does not have, or has with wrong bytes, is reported to ``on_lost``.
+has the messages of many queues. Messages that the bucket lacks, or has with wrong bytes, are reported to ``on_lost``.
 Neighbours: reader.py (caller), mqcommon/tier/segment_index.py (what stands where).
 """
 
@@ -65,7 +65,7 @@ class Fetch(NamedTuple):
 
 
 class ReadableSegment(Protocol):
-    """One segment: where its objects have messages of a queue. ``problem``: why that cannot be said; "" if it can."""
+    """One segment: where its objects have messages of a queue. ``problem``: why its index cannot be read, or ""."""
 
     problem: str
 
@@ -79,7 +79,7 @@ def fetches(
     """The requests that read ``ranges``; each queue's messages in their order."""
     # A task may have several ranges of a queue.
     reached = [one.start for one in ranges]
-    # Of each range: why what comes next may be missing.
+    # Of each range: why its next messages may be missing.
     reasons = [_REMOVED] * len(ranges)
 
     def skip(number: int, wanted: OffsetRange) -> None:
@@ -146,7 +146,7 @@ def read_all(
 
 
 def read_one(bucket: Bucket, fetch: Fetch, wait_ms: float) -> list[Piece | LostRange]:
-    """The messages of one request, and those that the bucket has not, or not unchanged."""
+    """The messages of one request, and the ranges of messages that the bucket lacks, or has with wrong bytes."""
     start = fetch.runs[0].stretches[0].position
     last = fetch.runs[-1].stretches[-1]
     size = last.position + last.size - start
@@ -188,9 +188,9 @@ def _piece(wanted: OffsetRange, stretches: Sequence[Stored], data: bytes, start:
 
 
 def starts_in(data: bytes, begins: Sequence[int]) -> Ints | None:
-    """Where the records of ``data`` begin, which begin at ``begins`` among other places.
+    """Where the records of ``data`` begin. ``begins``: the beginnings of stretches, at each of which a record begins.
 
-    None: unknown, or all records seem to be of one size, which is found as fast otherwise.
+    None: not known; or all records seem to have one size, and then `Records` finds the beginnings as fast.
     """
     size = int.from_bytes(data[:4], "big")
     if len(begins) < LEAST_AT_ONCE or len(data) % max(size, MIN_RECORD) == 0:

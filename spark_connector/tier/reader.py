@@ -112,7 +112,7 @@ def _tasks(driver: StreamDriver, first: StreamOffsets, last: StreamOffsets) -> S
     tier = driver.consumer
     assert isinstance(tier, TierDirectory)  # the result of `open_tier`
     ranges = driver.ranges(first, last)
-    # Without a number they are offsets of brokers, written by an older version.
+    # Offsets without a number of tasks were written by an older version, which read from brokers.
     return tier.tasks(ranges, last.tasks or len(ranges), driver.options.splitting)
 
 

@@ -1,6 +1,6 @@
 """Where one segment has the messages of a task's queues: its table, and the stretches of these queues only.
 
-An index has the stretches of queue after queue, sorted by topic. So those of a task are read with one request.
+An index has the stretches of queue after queue, sorted by topic. So one request reads the stretches of a task's queues.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from skylark.mqcommon.tier.segment_index import QueueRow, QueueStretches, QueueT
 from skylark.spark_connector.offsets import OffsetRange
 from skylark.spark_connector.tier.fetching import FETCH_BYTES, Run, Stored, StoredRun
 
-#: As much is read between the stretches of two queues, rather than to ask a second time.
+#: A gap up to this size between the stretches of two queues is read, too: a second request would cost more.
 _GAP_BYTES = 64 * 1024
 
 
@@ -23,7 +23,7 @@ class Unreadable:
         self.problem = problem
 
     def runs(self, wanted: OffsetRange) -> Sequence[StoredRun]:
-        """Nothing, as it is not known where it is."""
+        """Nothing: without the index nobody knows where messages are."""
         return []
 
 
@@ -36,7 +36,7 @@ class SegmentRows:
         self, bucket: Bucket, segment: Segment, table: QueueTable, rows: Mapping[MessageQueue, QueueRow]
     ) -> None:
         self._objects = {number: stored.name for number, stored in segment.classes}
-        # Retention removes the objects of a class, and not what the index says of them.
+        # Retention removes the objects of a class, and leaves the rows of the index.
         self._rows = {queue: row for queue, row in rows.items() if row.records and row.retention_class in self._objects}
         self._stretches = _stretches(bucket, segment, table, list(self._rows.values()))
 
@@ -48,7 +48,7 @@ class SegmentRows:
         found: list[StoredRun] = []
         some: list[Stored] = []
         stretches = self._stretches[row.first_row].between(wanted.start, wanted.end)
-        # One that is not chosen begins at or after the end of ``wanted``.
+        # A stretch ends where the next one begins; after the last stretch come no messages of ``wanted``.
         ends = [*(one.first_offset for one in stretches[1:]), min(wanted.end, row.next_offset)]
         for one, end in zip(stretches, ends, strict=False):
             if some and one.position + one.size - some[0].position > FETCH_BYTES:

@@ -15,7 +15,7 @@ from scripts.controller_set import NAME, AnySet, running
 from scripts.daemons import Daemon
 from skylark import Admin, Producer
 from skylark.mqcommon.errors import RemotingError, RequestRefused
-from tests.e2e.faults.sets import CONTROLLER, DLEDGER, MADE, SET, SINGLE
+from tests.e2e.faults.sets import CONTROLLER, DLEDGER, MADE, SET, SINGLE, open_links
 from tests.e2e.load import Load, check_acknowledged, check_order, stored
 from tests.e2e.switches import PAUSE_S, QUEUES, SEND_TIMEOUT_MS, TOPIC
 from tests.support.amounts import rounds_or
@@ -25,7 +25,7 @@ from tests.support.waiting import until
 SEGMENT_BYTES = 64 * 1024
 LOCAL_FILES = 2
 SENDERS = 20
-# Some files of the log.
+# So few messages fill some files of the log.
 FEW, BODY_BYTES = 400, 400
 OPTIONS = (
     *("--mapped-file-size-commit-log", str(SEGMENT_BYTES), "--max-message-size", "10000"),
@@ -78,7 +78,7 @@ async def test_what_was_acknowledged_is_read_from_the_bucket(
     for broker in at.brokers:
         broker.command = [*broker.command, *OPTIONS, "--tier-path", f"{s3_url}/prod"]
     async with trio.open_nursery() as links:
-        await at.open(links)  # type: ignore[attr-defined]
+        await open_links(at, links)
         async with (
             running(at),
             Admin(at.nameserver) as admin,

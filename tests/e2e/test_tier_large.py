@@ -86,7 +86,9 @@ async def read_whole(nameserver: str, topic: str) -> int:
 
 @pytest.mark.nightly
 @pytest.mark.needs("SeaweedFS")
-async def test_twenty_gigabytes_with_one_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_consumers_and_spark_read_much_more_than_the_disk_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     wanted = int(float(os.environ.get("TIER_GIB", "20")) * GIB)
     (tmp_path / "weed").mkdir()
     began = time.monotonic()

@@ -16,8 +16,11 @@ from skylark.mqadmin.cli import mqadmin
 from skylark.mqadmin.commands.tier import _until_purged
 from skylark.mqadmin.session import Session
 from skylark.mqcommon.errors import RemotingError, UserError
+from skylark.mqcommon.tier.layout import set_name
+from skylark.mqcommon.tier.opening import open_bucket
 from skylark.remoting.protocol.requests.tier import FOLLOWER, OWNER, STOPPED, TierStatus
 from tests.support.in_process import servers
+from tests.support.tier_segments import Sent, TierWriter
 from tests.support.waiting import until
 
 
@@ -32,6 +35,16 @@ async def test_a_broker_without_a_bucket_says_so(tmp_path: Path) -> None:
         for command in ("tierVerify", "tierPurge", "tierTakeOver"):
             found = await run(command, "-b", at.broker)
             assert found.exit_code == 1 and found.stderr.endswith("has no bucket: tierPath is not set\n")
+
+
+async def test_sets_are_named_as_their_brokers_and_what_a_probe_has_left_is_none(tmp_path: Path) -> None:
+    url = tmp_path.as_uri()
+    bucket = open_bucket(url, timeout_s=10)
+    TierWriter(bucket, set_name=set_name("a b")).add([Sent("t", 0, 0, b"x", 1_000)])
+    bucket.put("skylark-probe/x/0", [b"x"])
+    for more in ((), ("--set", "a b")):
+        found = await run("tierVerify", "--tierPath", url, *more)
+        assert (found.exit_code, found.stdout.count(": sound: ")) == (0, 1), found.output
 
 
 @pytest.mark.process

@@ -75,9 +75,9 @@ class StoreScrubs:
 class BucketUse:
     """A broker's bucket. All values are None for a broker without one.
 
-    ``role``: OWNER, FOLLOWER, STARTING or STOPPED. ``stored_bytes``: of the set in the bucket; ``behind_bytes``: of
-    full files of the log that are not there yet. ``oldest_ms``: the oldest message there, 0: none. ``problem``: why
-    nothing is written, "" if it is; ``problem_since_ms``.
+    ``role``: as `TierStatus.role`, but never OFF. ``stored_bytes``: of the set in the bucket; ``behind_bytes``: of full
+    files of the log that are not in the bucket yet. ``oldest_ms``: time of the oldest message in the bucket, 0: none.
+    ``problem``: why nothing is written since ``problem_since_ms``, "" if the bucket works.
     """
 
     role: str | None = field(default=None, metadata=named("tierRole"))

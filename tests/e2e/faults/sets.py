@@ -81,6 +81,12 @@ MADE: dict[str, Callable[[Path], ControllerSet]] = {
 Now = Switching[ControllerSet]
 
 
+async def open_links(at: ControllerSet, nursery: trio.Nursery) -> None:
+    """Open the links of a set of `MADE`, before its brokers start."""
+    openable: Openable = at  # type: ignore[assignment]  # all of MADE are; there is no type for a set that is Openable
+    await openable.open(nursery)
+
+
 class Machines:
     """A machine for each broker, whose disk and clock tests make worse."""
 
@@ -155,8 +161,7 @@ async def trial(
         broker.command = [*broker.command, *options]
     made = Machines(home, at) if machines else None
     async with trio.open_nursery() as links:
-        openable: Openable = at  # type: ignore[assignment]
-        await openable.open(links)
+        await open_links(at, links)
         async with under_load(at, is_stopped=is_stopped) as now:
             yield Trial(mode, now, made)
         links.cancel_scope.cancel()

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from py4j.java_gateway import JavaPackage  # type: ignore[import-untyped]
+from py4j.java_gateway import JavaPackage  # type: ignore[import-untyped]  # py4j has no types
 from pyspark.sql import DataFrame, SparkSession
 
 from skylark.mqcommon.errors import UserError
@@ -215,7 +215,9 @@ def test_a_bucket_that_is_away_is_waited_for(bucket: CountingBucket, monkeypatch
         ({"endingTimestamp": "5"}, "--option endingTimestamp: an export goes on where the table ends"),
     ],
 )
-def test_mistakes(given: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_topics_or_a_limited_range_are_not_exported(
+    given: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(UserError, match=said):
         run(MemoryTable([]), monkeypatch, **given)
 

@@ -14,6 +14,7 @@ from skylark.mqcommon.message.queue import MessageQueue
 from skylark.mqcommon.tier.bucket import BucketAway, BucketRefused
 from skylark.mqcommon.tier.record_places import LEAST_AT_ONCE
 from skylark.spark_connector.offsets import LostRange, OffsetRange
+from skylark.spark_connector.reading.batch_reader import Piece
 from skylark.spark_connector.tier import fetching
 from skylark.spark_connector.tier.fetching import (
     Fetch,
@@ -122,15 +123,17 @@ def fetch_of(data: bytes, wanted: OffsetRange) -> Fetch:
 def test_a_damaged_stretch_is_lost_and_the_others_are_read() -> None:
     data = bytes(range(40))
     fetch = fetch_of(data, a_range(3, 18))
-    whole = read_one(bucket_with(data), fetch, 0)
-    assert [(one.wanted, one.buffer[:2]) for one in whole] == [(a_range(3, 18), (0, data))]  # type: ignore[union-attr]
+    (whole,) = read_one(bucket_with(data), fetch, 0)
+    assert isinstance(whole, Piece)
+    assert (whole.wanted, whole.buffer[:2]) == (a_range(3, 18), (0, data))
     damaged = data[:15] + b"\xff" + data[16:]
     before, lost, after = read_one(bucket_with(damaged), fetch, 0)
-    assert (before.wanted, before.buffer[:2]) == (a_range(3, 5), (0, data[:10]))  # type: ignore[union-attr]
+    assert isinstance(before, Piece) and isinstance(after, Piece)
+    assert (before.wanted, before.buffer[:2]) == (a_range(3, 5), (0, data[:10]))
     assert isinstance(lost, LostRange)
     assert (lost.start, lost.end) == (5, 10)
     assert "damaged in the bucket, at byte 10 of object o" in lost.reason
-    assert (after.wanted, after.buffer[:2]) == (a_range(10, 18), (10, data[20:]))  # type: ignore[union-attr]
+    assert (after.wanted, after.buffer[:2]) == (a_range(10, 18), (10, data[20:]))
 
 
 def test_a_missing_object_is_lost() -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from skylark.mqcommon.errors import UserError
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.mqcommon.tier.bucket import Bucket, BucketAway, BucketRefused
+from skylark.mqcommon.tier.layout import set_name
 from skylark.mqcommon.tier.manifest import Tombstone
 from skylark.mqcommon.tier.opening import open_bucket
 from skylark.spark_connector.offsets import DataLost
@@ -87,6 +88,13 @@ def test_an_object_store_is_a_bucket(s3_server: S3Server, s3_url: str) -> None:
     assert len(read(tierPath=url)) == 250
     with s3_server.answering(403, "ExpiredToken"), pytest.raises(BucketRefused):
         read(tierPath=url, brokerWaitMs="60000")
+
+
+@pytest.mark.parametrize("name", ["a b/c", ".a"])
+def test_a_broker_has_the_folder_that_it_writes_to(bucket: CountingBucket, name: str) -> None:
+    two_segments(bucket, set_name(name))
+    for options in ({}, {"tierSet": name}):
+        assert {row["brokerName"] for row in read(**options)} == {name}
 
 
 def test_offsets_and_times_limit_what_is_read(bucket: CountingBucket) -> None:
@@ -294,7 +302,7 @@ def test_mistakes_say_what_is_there(bucket: CountingBucket) -> None:
         read()
     two_segments(bucket)
     bucket.put("skylark-probe/x/0", [b"x"])
-    with pytest.raises(UserError, match=r"option tierSet: .* has nothing of broker-c; it has broker-a, skylark-probe"):
+    with pytest.raises(UserError, match=r"option tierSet: .* has nothing of broker-c; it has broker-a$"):
         read(tierSet="broker-a,broker-c")
     with pytest.raises(UserError, match="has no messages of topic x in the segments of broker-a; it has t, u"):
         read(topic="x")
