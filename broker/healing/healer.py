@@ -169,7 +169,7 @@ class LogHealer(Part):
     async def _heal_bytes(
         self, segment: Segment, whole: Block, block: Block, own_sum: BlockSum | None, is_suspect: bool
     ) -> bool:
-        """Heal ``block``, the first bytes of ``whole`` or all of them, with the sum ``own_sum``."""
+        """Heal ``block``, which is ``whole`` or its first bytes. ``own_sum``: the sum of ``block``, if known."""
         log = self._store.log
         cuts, is_sealed = log.cuts, own_sum is not None and block == whole
 
@@ -219,7 +219,7 @@ class LogHealer(Part):
     async def _ask(
         self, segment: Segment, block: Block, own_sum: BlockSum | None, now: Reading, *, has_sums: bool
     ) -> tuple[Verdict, list[Copy]]:
-        """The verdict, and the copies of the other replicas. ``has_sums``: their sums are of the same bytes."""
+        """The verdict, and the copies of the other replicas. ``has_sums``: the replicas' sums cover just ``block``."""
         entries = self._entries_of(block)
         verdict, others = Verdict(None, "no replica was asked"), list[Copy]()
         for margin in MARGINS:
@@ -305,7 +305,7 @@ class LogHealer(Part):
             self._count_bad()
 
     def _miss_file(self, block: Block) -> None:
-        """As `_fail`, said and counted once for all blocks of the file."""
+        """As `_fail`, for a block whose file is missing: logged and counted once for all blocks of the file."""
         path, missing = self._path_of(block), self.figures.of_missing_files
         self.figures.damaged.add(block.start)
         is_known = path in missing

@@ -83,10 +83,11 @@ async def fill_blanks(store: MessageStore, records: Sequence[Record], is_current
 
 async def _filled(store: MessageStore, record: Record, is_current: Callable[[], bool]) -> ConsumeQueue | None:
     """The queue of ``record`` if the entry of the record was blank there, and is filled now."""
-    got = None
+    got, why = None, "memory is too short to keep the entries"
     for _ in range(_MAX_READS):
         if not is_current():
             return None
+        # Found anew each time: the topic may be deleted while a thread reads.
         queue = store.queues.find(record.topic, record.queue_id)
         if queue is None or queue.is_batch or not is_queued(record.sys_flag):
             return None
@@ -102,15 +103,11 @@ async def _filled(store: MessageStore, record: Record, is_current: Callable[[], 
         try:
             got = await trio.to_thread.run_sync(warm, needed, got)
         except (OSError, SkylarkError) as error:
-            _report(queue, record.queue_offset, str(error))
-            return None
-    _report(queue, record.queue_offset, "memory is too short to read its entries")
-    return None
-
-
-def _report(queue: ConsumeQueue, offset: int, why: str) -> None:
+            why = str(error)
+            break
     text = "the entry of message %d of queue %s/%d cannot be read, so readers may skip the message: %s"
-    logger.error(text, offset, queue.topic, queue.queue_id, why)
+    logger.error(text, record.queue_offset, record.topic, record.queue_id, why)
+    return None
 
 
 async def _sync(queue: ConsumeQueue, offsets: Iterable[int]) -> None:

@@ -13,8 +13,8 @@ from skylark.mqcommon.disk.descriptors import Descriptors
 # A multiple of the sector of any disk in use.
 _ALIGNMENT = 4096
 _BUFFER_BYTES = 256 * 1024
-# What the kernel says of a sector that it cannot read. A direct read gets the block layer's own word for it, where a
-# read through the page cache gets EIO.
+# The kernel's errors for a sector that cannot be read: a direct read gets the error of the block layer, where a read
+# through the page cache gets EIO.
 _BAD_SECTOR = (errno.ENODATA, errno.EILSEQ, errno.EBADMSG, errno.EREMOTEIO)
 # Scrub and repair read at once; more reads than that allocate, which costs as much processor time as the read.
 _KEPT_BUFFERS = 2

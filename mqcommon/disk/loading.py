@@ -11,7 +11,7 @@ from skylark.mqcommon.errors import Unreadable
 
 #: The errors of a read that say that the disk has lost the bytes.
 LOST_ERRNOS = (errno.EIO, errno.EBADMSG, errno.EILSEQ)
-# How much is read at once, and, to find the place of a failure, alone.
+# How much is read at once; and after a failure, to find the bytes that the disk has lost.
 PIECE_BYTES = 1024 * 1024
 SECTOR_BYTES = 4096
 
@@ -51,18 +51,18 @@ def _first_lost(file: Loadable, at: int, size: int) -> int:
 
 
 class Loader:
-    """Loads a file ahead of who goes through its map from ``at`` on."""
+    """Loads a file piece by piece, ahead of a reader that goes through its map from ``at`` on."""
 
     __slots__ = ("_file", "_size", "_to")
 
     def __init__(self, file: Loadable, at: int, size: int) -> None:
-        """``size``: of the file."""
+        """``size``: the size of the file."""
         self._file = file
         self._size = size
         self._to = at
 
     def load_to(self, end: int) -> None:
-        """As `load`, up to ``end``, and some more."""
+        """Load the bytes before ``end``, and some bytes after it. Blocks; Unreadable."""
         if end > self._to:
             stop = min(max(end, self._to + PIECE_BYTES), self._size)
             load(self._file, self._to, stop - self._to)
