@@ -16,7 +16,7 @@ import trio
 
 from skylark.broker.healing.figures import MAX_REPAIRED_A_CYCLE, HealingFigures
 from skylark.broker.healing.judgement import Copy, EntrySum, Verdict, judge
-from skylark.broker.healing.repaired_entries import fill_blanks, records_in
+from skylark.broker.healing.repaired_entries import give_entries
 from skylark.broker.healing.rewriting import MARGINS, LogBlocks, Reading
 from skylark.broker.part import Part
 from skylark.broker.store.log.segment import Segment
@@ -266,7 +266,7 @@ class LogHealer(Part):
             figures.memory_only += 1
             text = "the block at %d of the log was damaged in memory, not on disk: it was read again (%s)"
             logger.warning(text, block.start, verdict.why)
-            await self._tell(segment, block, cuts)
+            await self._tell(block)
             return True
         # Not within ``writing``, as a cut waits for both locks in the other order.
         if not is_written and not await self._make_file_anew(segment, block, right, cuts):
@@ -279,7 +279,7 @@ class LogHealer(Part):
             self._count_bad()
         text = "the block at %d of the log (%s) was damaged, and is right again: %s; wrong bytes: %d; the bad block: %s"
         logger.warning(text, block.start, segment.path, verdict.why, wrong, kept)
-        await self._tell(segment, block, cuts)
+        await self._tell(block)
         return True
 
     async def _make_file_anew(self, segment: Segment, block: Block, right: bytes, cuts: int) -> bool:
@@ -328,17 +328,9 @@ class LogHealer(Part):
             )
             logger.error(text, MAX_REPAIRED_A_CYCLE)
 
-    async def _tell(self, segment: Segment, block: Block, cuts: int) -> None:
+    async def _tell(self, block: Block) -> None:
         """The block is right again: its messages get the entries that they lack, and whoever waits for it is told."""
-        log = self._store.log
-        try:
-            records = await trio.to_thread.run_sync(records_in, self._blocks, segment, block, log.raw_end)
-            await fill_blanks(self._store, records, lambda: log.cuts == cuts)
-        except FileClosed:
-            pass  # the block was removed meanwhile
-        except OSError as error:
-            text = "the records of the repaired block at %d of the log cannot be read, and readers may skip some: %s"
-            logger.error(text, block.start, error)
+        await give_entries(self._store, self._blocks, block)
         for tell in self.on_repaired:
             tell([block])
 

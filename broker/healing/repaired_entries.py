@@ -3,7 +3,8 @@
 A flipped bit in a record's topic, queue or offset, which no checksum of RocketMQ's covers, makes the start put the
 entry elsewhere, and leave a blank entry in its place. Readers skip blanks, so the repair has to fill them. A batch
 queue has no blanks: its entries stay as they are, and so does an entry that is not in a file yet.
-Neighbours: healer.py (calls), store/queue/entry_repair.py (entries that readers find wrong).
+Neighbours: healer.py and replication/dledger/log_disk.py (repair the log); store/queue/entry_repair.py (entries that
+readers find wrong).
 """
 
 import logging
@@ -34,6 +35,23 @@ _RECORDS_A_TURN = 100
 # How often the entries around a record are read from the disk. More reads are needed only where memory is so short
 # that entries are evicted at once.
 _MAX_READS = 16
+
+
+async def give_entries(store: MessageStore, blocks: LogBlocks, block: Block) -> None:
+    """Give the messages in ``block``, which is right again, the entries that are blank in their queues."""
+    log = store.log
+    segment, cuts = log.chain.at(block.start), log.cuts
+    if segment is None:
+        return
+    try:
+        records = await trio.to_thread.run_sync(records_in, blocks, segment, block, log.raw_end)
+    except (FileClosed, FileNotFoundError):
+        return  # the block was removed meanwhile
+    except OSError as error:
+        text = "the records of the repaired block at %d of the log cannot be read, so readers may skip some: %s"
+        logger.error(text, block.start, error)
+        return
+    await fill_blanks(store, records, lambda: log.cuts == cuts)
 
 
 def records_in(blocks: LogBlocks, segment: Segment, block: Block, log_end: int) -> list[Record]:
