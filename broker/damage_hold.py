@@ -52,7 +52,7 @@ class DamageHold:
         self._log = log
         self._options = options
         self.healer: Healer | None = None
-        #: Whether no other replica exists: then nobody waits for one.
+        #: Whether no other replica exists: then no reader waits for a repair from a replica.
         self.is_alone: Callable[[], bool] = lambda: False
         self._held: dict[int, _Held] = {}
         self._places = trio.Semaphore(AT_ONCE)

@@ -23,7 +23,7 @@ class HealingFigures:
     files_made_anew: int = 0
     #: Starts of the blocks that are damaged now: nobody could say which bytes are right, or they cannot be written.
     damaged: set[int] = field(default_factory=set)
-    #: Of these the blocks of files that somebody has removed, by the paths of the files.
+    #: The blocks of `damaged` whose files somebody has removed, by the paths of the files.
     of_missing_files: dict[str, set[int]] = field(default_factory=dict)
     #: Repaired, unstable or damaged in the present cycle of the scrub.
     bad_in_cycle: int = 0

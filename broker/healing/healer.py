@@ -16,8 +16,8 @@ import trio
 
 from skylark.broker.healing.figures import MAX_REPAIRED_A_CYCLE, HealingFigures
 from skylark.broker.healing.judgement import Copy, EntrySum, Verdict, judge
-from skylark.broker.healing.repaired_entries import fill_blanks, records_in
-from skylark.broker.healing.rewriting import LogBlocks, Reading
+from skylark.broker.healing.repaired_entries import give_entries
+from skylark.broker.healing.rewriting import MARGINS, LogBlocks, Reading
 from skylark.broker.part import Part
 from skylark.broker.store.log.segment import Segment
 from skylark.broker.store.store import MessageStore
@@ -28,9 +28,6 @@ from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 
 logger = logging.getLogger(__name__)
 
-# How much around a block is read, since records begin before it and end after it: mostly the first is enough. A larger
-# record is only proven by a sum, or by most replicas.
-MARGINS = (64 * 1024, 4 * 1024 * 1024 + 64 * 1024)
 # Blocks that are healed at once, and that wait for that.
 AT_ONCE = 4
 MAX_WAITING = 1_000
@@ -172,7 +169,7 @@ class LogHealer(Part):
     async def _heal_bytes(
         self, segment: Segment, whole: Block, block: Block, own_sum: BlockSum | None, is_suspect: bool
     ) -> bool:
-        """Heal ``block``, the first bytes of ``whole`` or all of them, with the sum ``own_sum``."""
+        """Heal ``block``, which is ``whole`` or its first bytes. ``own_sum``: the sum of ``block``, if known."""
         log = self._store.log
         cuts, is_sealed = log.cuts, own_sum is not None and block == whole
 
@@ -222,7 +219,7 @@ class LogHealer(Part):
     async def _ask(
         self, segment: Segment, block: Block, own_sum: BlockSum | None, now: Reading, *, has_sums: bool
     ) -> tuple[Verdict, list[Copy]]:
-        """The verdict, and the copies of the other replicas. ``has_sums``: their sums are of the same bytes."""
+        """The verdict, and the copies of the other replicas. ``has_sums``: the replicas' sums cover just ``block``."""
         entries = self._entries_of(block)
         verdict, others = Verdict(None, "no replica was asked"), list[Copy]()
         for margin in MARGINS:
@@ -259,17 +256,18 @@ class LogHealer(Part):
         async with self._writing:
             if self._store.log.cuts != cuts:
                 return False
-            if now.on_disk == (right,) and await trio.to_thread.run_sync(self._blocks.drop, segment, block, right):
-                figures.memory_only += 1
-                logger.warning(
-                    "the block at %d of the log was damaged in memory, not on disk: it was read again (%s)",
-                    block.start,
-                    verdict.why,
-                )
-                await self._told(block)
-                return True
-            kept = await trio.to_thread.run_sync(self._blocks.keep, block, "disk", now.on_disk[0])
-            is_written = await trio.to_thread.run_sync(self._blocks.rewrite, segment, block, right, now)
+            is_read_again = now.on_disk == (right,) and await trio.to_thread.run_sync(
+                self._blocks.drop, segment, block, right
+            )
+            if not is_read_again:
+                kept = await trio.to_thread.run_sync(self._blocks.keep, block, "disk", now.on_disk[0])
+                is_written = await trio.to_thread.run_sync(self._blocks.rewrite, segment, block, right, now)
+        if is_read_again:
+            figures.memory_only += 1
+            text = "the block at %d of the log was damaged in memory, not on disk: it was read again (%s)"
+            logger.warning(text, block.start, verdict.why)
+            await self._tell(block)
+            return True
         # Not within ``writing``, as a cut waits for both locks in the other order.
         if not is_written and not await self._make_file_anew(segment, block, right, cuts):
             self._fail(block, "the disk does not keep what is written there: replace it")
@@ -281,7 +279,7 @@ class LogHealer(Part):
             self._count_bad()
         text = "the block at %d of the log (%s) was damaged, and is right again: %s; wrong bytes: %d; the bad block: %s"
         logger.warning(text, block.start, segment.path, verdict.why, wrong, kept)
-        await self._told(block)
+        await self._tell(block)
         return True
 
     async def _make_file_anew(self, segment: Segment, block: Block, right: bytes, cuts: int) -> bool:
@@ -307,7 +305,7 @@ class LogHealer(Part):
             self._count_bad()
 
     def _miss_file(self, block: Block) -> None:
-        """As `_fail`, said and counted once for all blocks of the file."""
+        """As `_fail`, for a block whose file is missing: logged and counted once for all blocks of the file."""
         path, missing = self._path_of(block), self.figures.of_missing_files
         self.figures.damaged.add(block.start)
         is_known = path in missing
@@ -330,10 +328,9 @@ class LogHealer(Part):
             )
             logger.error(text, MAX_REPAIRED_A_CYCLE)
 
-    async def _told(self, block: Block) -> None:
+    async def _tell(self, block: Block) -> None:
         """The block is right again: its messages get the entries that they lack, and whoever waits for it is told."""
-        records = await trio.to_thread.run_sync(records_in, self._store.log, block)
-        fill_blanks(self._store, records)
+        await give_entries(self._store, self._blocks, block)
         for tell in self.on_repaired:
             tell([block])
 

@@ -13,9 +13,9 @@ class OtherMembers:
         registered: Callable[[], Awaitable[Sequence[str] | None]],
         may_be_alone: Callable[[], bool],
     ) -> None:
-        """``linked``: the master that this broker copies, and the slaves that copy it. ``registered``: the brokers of
-        the set that NameServers know; None when they do not say. ``may_be_alone``: whether nothing else speaks of
-        another replica.
+        """``linked``: the master that this broker copies, and the slaves that copy this broker. ``registered``: the
+        brokers of the set that NameServers know; None when no NameServer answers. ``may_be_alone``: whether neither
+        the configuration nor the store speaks of another replica.
         """
         self._own = own
         self._linked = linked

@@ -21,6 +21,9 @@ from skylark.mqcommon.errors import DiskFull
 logger = logging.getLogger(__name__)
 
 DIRECTORY = "damaged"
+# How much around a block is read, since records begin before it and end after it: mostly the first margin is enough. A
+# larger record is only proven by a sum, or by most replicas.
+MARGINS = (64 * 1024, 4 * 1024 * 1024 + 64 * 1024)
 # 64 MiB of bad bytes; an administrator who has looked at them removes them.
 MAX_KEPT = 256
 # How often a block is read that is not right at the first time. A disk that changes its mind is not trusted.

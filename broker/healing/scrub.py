@@ -49,8 +49,8 @@ STEP_BLOCKS = 16
 ASKED_BYTES_PER_S = 64 * 1024 * 1024
 # The most where records are read, which costs ten times as much.
 RECORDS_BYTES_PER_S = 16 * 1024 * 1024
-# The least there: 3 % of a core for messages of 1,000 bytes, 10 % for 200. Blocks without sums are the worst protected
-# ones, and each is read so only once.
+# The least where records are read: 3 % of a core for messages of 1,000 bytes, 10 % for 200. A block without a sum is
+# the worst protected, and its records are read only once.
 LEAST_RECORDS_BYTES_PER_S = 4 * 1024 * 1024
 # A small store is not read all day long.
 LEAST_CYCLE_MS = DAY_S * 1000

@@ -63,7 +63,7 @@ class Attesting(Part):
         """Tell the sums, until cancelled."""
         task_status.started()
         # Blocks before ``at`` were told since the last time when all were. A master of RocketMQ or of an older Skylark
-        # does not know the request: it is not told any before all are told again.
+        # does not know the request: such a master is told no sums until all are due again.
         at, master, all_at, is_known = 0, "", trio.current_time(), True
         async with self._open_client() as client:
             while True:

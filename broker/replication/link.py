@@ -447,7 +447,7 @@ class SlaveLink(LinkToMaster):
 
     @property
     def client_addr(self) -> str:
-        """Where the master takes requests, as it says itself; "" if it has not said it."""
+        """Where the master takes requests, as the master says itself; "" if it has not said so."""
         welcome = self._handshake and self._handshake.welcome
         return welcome.client_addr if welcome else ""
 

@@ -88,7 +88,7 @@ class CheckpointState:
     flushed_to: int | None = None
     # Whether the version that wrote the file last keeps the sums of the log's blocks as the log changes.
     keeps_sums: bool = False
-    # None where the last block may have bytes of which the disk's word is all that is known.
+    # None where the last block may have bytes that the process neither wrote nor compared, but only read from the disk.
     tail: TailSum | None = None
 
     @property
@@ -168,7 +168,7 @@ class StoreCheckpoint:
         """Record that the log is durable up to ``log_offset``, and sync. Runs in any thread, one at a time.
 
         ``log_timestamp``: when its last message was stored; ``times``: the three times for RocketMQ; ``is_cut``: the
-        log ends there now, so flushes that were noted before do not count; ``tail``: of the block of ``log_offset``.
+        log ends there now, so flushes that were noted before do not count; ``tail``: see `TailSum`.
         """
         view = self._file.view
         with self._writing:

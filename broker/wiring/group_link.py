@@ -1,8 +1,11 @@
 """The link of a DLedger group: its log on disk, the member, and what may reach its port."""
 
 from collections.abc import Callable
+from functools import partial
 
 from skylark.broker.healing.judgement import EntrySum
+from skylark.broker.healing.repaired_entries import give_entries
+from skylark.broker.healing.rewriting import LogBlocks
 from skylark.broker.options import BrokerOptions
 from skylark.broker.replication.dledger.agreed_tables import AgreedTables
 from skylark.broker.replication.dledger.begin_anew import until_others_are_whole
@@ -64,6 +67,7 @@ def group_link(core: Core, known: KnownMaster, listeners: list[Listener], delete
     disk = LogDisk(
         core.fs, options.store_path_root_dir, GroupLog(log, core.flusher.flush, log_cutter(core, elected), sync_flush)
     )
+    disk.on_mended = partial(give_entries, core.store, LogBlocks(core.fs, options.store_path_root_dir))
     gate = _group_gate(options, core.tls)
     port = GroupPort(
         listeners,

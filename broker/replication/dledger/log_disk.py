@@ -36,6 +36,7 @@ from skylark.broker.replication.mark import NO_MARK, Mark, Marked, boot_of
 from skylark.broker.replication.replica import Replica
 from skylark.broker.store.log.commitlog import CommitLog
 from skylark.broker.store.log.valid_record import SECTOR_BYTES, may_lack_sectors
+from skylark.broker.store.sums.block_sums import Block
 from skylark.mqcommon.disk.atomic import read_with_crc, without_crc, write_with_crc
 from skylark.mqcommon.disk.files import FileSystem
 from skylark.mqcommon.disk.small_file import SmallFile
@@ -122,6 +123,8 @@ class LogDisk:
         self._unread_logged_at = -math.inf
         #: Called with the index of an entry that is damaged here, when a member needs it.
         self.on_damaged: Callable[[int], None] = _ignored
+        #: Called with the bytes of the log that an entry has, when the entry was damaged here and is mended.
+        self.on_mended: Callable[[Block], Awaitable[None]] = _nothing_to_do
         # The last entry that was sent to each member without a check of its bytes.
         self._sent: dict[str, int] = {}
         # Whether it was logged that the leader's log begins after this one's end.
@@ -645,6 +648,7 @@ class LogDisk:
             await trio.to_thread.run_sync(segment.file.pwrite, entry.start - segment.base, memoryview(data))
             await trio.to_thread.run_sync(segment.sync)
             self._log.blocks.repaired(self._log.sums.blocks(entry.start, entry.end))
+            await self.on_mended(Block(entry.start, entry.size))
         return not await self.damage_of(index)
 
     # --- what the scrub checks
@@ -767,3 +771,7 @@ def _ignored(index: int) -> None:
 
 def _is_in_log(entry: RaftEntry) -> bool:
     return entry.kind == APPLICATION and reference_of(entry.data) is not None
+
+
+async def _nothing_to_do(block: Block) -> None:
+    """The default of `on_mended`, for a log without queues."""

@@ -320,7 +320,7 @@ class GroupMember(Part):
                 role.demoted(self._follower_id)
 
     async def _prefer(self) -> None:
-        """Hand over to a preferred member, or, when the disk of this leader is failing, to any that has a sound one."""
+        """Hand over to a preferred member; when the disk of this leader is failing, to any member with a sound disk."""
         node = self.node
         assert node is not None
         while True:

@@ -215,7 +215,7 @@ class Verification:
 
     @property
     def _uses_sums(self) -> bool:
-        """Whether a start takes the sums for those of this log."""
+        """Whether a start would trust the files of block sums."""
         return self._state.keeps_sums and not self._state.used_by_rocketmq
 
     def _check_sums(self) -> None:

@@ -282,9 +282,9 @@ class ComparedBlocks:
         return data
 
     def _is_right_now(self, block: Block, crc: int) -> bool:
-        """Whether ``crc``, of bytes that did not match the block's sum, is no damage now.
+        """Whether bytes with the CRC ``crc``, which did not match the block's sum, are no damage after all.
 
-        While the bytes were read the log may have been cut there, or the sum was replaced.
+        The log may have been cut there, or the sum replaced, while the bytes were read.
         """
         own = self._sums.sum_of(block)
         return own is None or own.crc == crc

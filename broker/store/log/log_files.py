@@ -66,7 +66,7 @@ class LogFile:
         return None
 
     def _find(self, magic: bytes, first: int, stop: int) -> int:
-        """As `find` of the view."""
+        """Where ``magic`` is first found from ``first`` on, before ``stop``; -1 if nowhere. Loads the bytes."""
         while first < stop:
             end = min(first + PIECE_BYTES, stop)
             self.load(first, end - first)

@@ -3,7 +3,7 @@
 Within `resident_only`, a read of bytes that are not in memory raises NotResident, which names the bytes. The caller has
 a thread read the bytes (`warm`) and repeats the operation with them. So code that reads the store stays plain, and no
 page fault blocks the event loop. Reads outside of `resident_only` are not checked.
-`ask` does the same for what only a bucket has (older.py).
+`ask` does the same for messages that only a bucket has (older.py).
 Neighbours: compared.py (spans of the log, compared with their sums), cold_reads.py (repeats the operation).
 """
 

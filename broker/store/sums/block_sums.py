@@ -80,7 +80,7 @@ class BlockSums:
         self.cuts = 0
         #: Where the sealing of appended blocks goes on; earlier blocks without a sum are a scrub's.
         self.next_to_seal = 0
-        #: All bytes from here on were written by this process, or compared at its start with what the former one knew.
+        #: All bytes from this offset on were written by this process, or compared at its start with the `TailSum`.
         self.ours_from = 0
 
     def __len__(self) -> int:
@@ -94,7 +94,7 @@ class BlockSums:
 
     @property
     def written(self) -> list[int]:
-        """The first offsets of the log files whose sums are on disk as they are here."""
+        """The log files, by their first offsets, whose sums on disk are the sums in memory."""
         return [base for base in self._files if base not in self._changed]
 
     @property

@@ -3,8 +3,9 @@
 File ``sums/derived``: crc of the rest 4 | CBOR [version, queues, index files]
 
 A queue is [is batch queue, topic, queue id, first block, rows], an index file is [name, first block, rows]. The rows
-are those of `GrowingSums.rows`: for each block, from the first one on, how many bytes its sum covers 4 | CRC-32 4. The
-file may be old, wrong or missing: then more than needed is compared with the log, and the store is right all the same.
+come from `GrowingSums.rows`. There is a row for each block from the first block on: bytes that the sum covers 4 |
+CRC-32 4. The file may be old, wrong or missing: then more than needed is compared with the log, and the store is right
+all the same.
 """
 
 from collections.abc import Sequence

@@ -17,6 +17,7 @@ from skylark.broker.healing.figures import HealingFigures
 from skylark.broker.healing.healer import LogHealer, no_entries
 from skylark.broker.healing.judgement import Copy, EntrySum
 from skylark.broker.healing.rewriting import LogBlocks
+from skylark.broker.store.queue.entry import BLANK_SIZE, ENTRY
 from skylark.broker.store.store import MessageStore
 from skylark.broker.store.sums.block_sums import Block, BlockSum
 from tests.broker.store.support import open_store, put
@@ -155,6 +156,18 @@ async def test_damage_in_memory_only_ends_without_a_write() -> None:
         assert await one.healer.heal([BLOCK]) and one.is_right
         assert one.healer.figures == HealingFigures(memory_only=1) and not one.others.asked
         assert one.fs.calls["sync"] == before and not one.kept
+
+
+async def test_messages_of_a_repaired_block_get_the_entries_that_are_blank() -> None:
+    async with healing() as one:
+        one.seal()
+        queue = one.store.queues.get("topic", 0)
+        before = queue.entry(2)
+        assert queue.replace_entries(2, ENTRY.pack(*before), ENTRY.pack(0, BLANK_SIZE, 0)) == [2]
+        one.damage(before[0] + 30)
+        one.others.logs = [one.log]
+        assert await one.healer.heal([BLOCK]) and one.is_right
+        assert queue.entry(2) == before
 
 
 async def test_damage_on_disk_only_is_written_again_from_memory() -> None:

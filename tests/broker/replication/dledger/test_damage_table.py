@@ -22,6 +22,7 @@ from skylark.broker.replication.dledger.entry_index import HEAD, EntryIndex
 from skylark.broker.replication.dledger.group_store import LostDisk
 from skylark.broker.replication.dledger.log_disk import GroupLog, LogDisk
 from skylark.broker.store.checkpoint import StoreCheckpoint
+from skylark.broker.store.queue.entry import BLANK_SIZE, ENTRY, ENTRY_BYTES
 from skylark.broker.store.store import MessageStore
 from skylark.broker.tasks import flush
 from skylark.mqcommon.clock import SystemClock
@@ -35,7 +36,7 @@ from tests.broker.running import SMALL
 from tests.support.memory_files import MemoryFiles
 
 ENTRIES, MARK, STATE = (f"/store/dledger/{name}" for name in ("entries/00000000000000000001", "mark", "state"))
-LOG = "/store/commitlog/00000000000000000000"
+LOG, QUEUE = (f"/store/{name}/00000000000000000000" for name in ("commitlog", "consumequeue/topic/0"))
 BODIES = [b"%d" % number * 10 for number in range(12)]
 OPTIONS = BrokerOptions(**{**SMALL, "mapped_file_size_commit_log": 16 * 1024})
 
@@ -250,8 +251,8 @@ async def outcomes_while_running(fs: MemoryFiles, disk: LogDisk, path: str, posi
     return found
 
 
-@asynccontextmanager
-async def one_that_runs(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Running, LogDisk]]:
+def loaded_disks(monkeypatch: pytest.MonkeyPatch) -> list[LogDisk]:
+    """The disks of the members that start from now on."""
     disks: list[LogDisk] = []
     load = LogDisk.load
 
@@ -260,6 +261,12 @@ async def one_that_runs(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[
         return load(disk)
 
     monkeypatch.setattr(LogDisk, "load", noted)
+    return disks
+
+
+@asynccontextmanager
+async def one_that_runs(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Running, LogDisk]]:
+    disks = loaded_disks(monkeypatch)
     async with group("n0", flush_interval_commit_log=1_000_000) as made:
         member = await made.start("n0")
         await (await made.leader()).send("topic", *BODIES)
@@ -274,6 +281,22 @@ async def test_entries_and_bytes_that_are_damaged_while_the_member_runs(monkeypa
         slots = range(HEAD.size, used(fs, ENTRIES), 3)
         assert await outcomes_while_running(fs, disk, ENTRIES, slots) == {"repaired", "not needed"}
         assert await outcomes_while_running(fs, disk, LOG, range(0, used(fs, LOG), 127)) <= {"repaired", "not needed"}
+
+
+async def test_messages_of_a_mended_entry_get_the_places_in_their_queues_that_a_start_left_blank(
+    monkeypatch: pytest.MonkeyPatch, killed: MemoryFiles
+) -> None:
+    disks = loaded_disks(monkeypatch)
+    async with group("n0") as made:
+        member = await made.start("n0", killed)
+        await made.leader()
+        member.fs.damage(QUEUE, 5 * ENTRY_BYTES, ENTRY.pack(0, BLANK_SIZE, 0))
+        assert await member.bodies("topic") == BODIES[:5] + BODIES[6:]
+        index = disks[-1].index
+        for number in range(index.first, index.last + 1):
+            assert (entry := await disks[-1].whole(number)) is not None
+            assert await disks[-1].mend(number, *entry)
+        assert await member.bodies("topic") == BODIES
 
 
 def test_the_mark_and_the_state_that_are_damaged_while_the_member_runs(monkeypatch: pytest.MonkeyPatch) -> None:
