@@ -7,7 +7,7 @@ async function main() {
   const asked = JSON.parse(readFileSync(0, 'utf8'));
   const [accessKey, accessSecret] = asked.credentials ?? [];
   const sessionCredentials = accessKey && { accessKey, accessSecret };
-  const producer = new Producer({ endpoints: asked.endpoints, sessionCredentials });
+  const producer = new Producer({ endpoints: asked.endpoints, sessionCredentials, requestTimeout: 30_000 });
   await producer.startup();
   const results = [];
   for (const described of asked.messages) {

@@ -12,7 +12,7 @@ if "ca_file" in asked:
     # The client has no argument for it.
     os.environ["GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"] = asked["ca_file"]
 credentials = Credentials(*asked.get("credentials", ()))
-configuration = ClientConfiguration(asked["endpoints"], credentials)
+configuration = ClientConfiguration(asked["endpoints"], credentials, request_timeout=30)
 producer = Producer(configuration, (asked["topic"],), tls_enable="ca_file" in asked)
 results = []
 try:

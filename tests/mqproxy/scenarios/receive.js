@@ -15,6 +15,7 @@ async function main() {
     consumerGroup: asked.group,
     subscriptions: new Map().set(asked.topic, expression),
     awaitDuration: 5000,
+    requestTimeout: 30_000,
   });
   await consumer.startup();
   const received = [];

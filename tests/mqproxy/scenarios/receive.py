@@ -11,7 +11,7 @@ asked = json.load(sys.stdin)
 kinds = {"tag": FilterType.TAG, "sql": FilterType.SQL}
 expression = FilterExpression(asked.get("expression", "*"), kinds[asked.get("kind", "tag")])
 consumer = SimpleConsumer(
-    ClientConfiguration(asked["endpoints"], Credentials(*asked.get("credentials", ()))),
+    ClientConfiguration(asked["endpoints"], Credentials(*asked.get("credentials", ())), request_timeout=30),
     asked["group"],
     {asked["topic"]: expression},
     5,

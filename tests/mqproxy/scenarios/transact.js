@@ -17,7 +17,7 @@ async function run(asked) {
       return TransactionResolution[asked.answers[body] ?? 'ROLLBACK'];
     },
   };
-  const producer = new Producer({ endpoints: asked.endpoints, topics: [asked.topic], checker });
+  const producer = new Producer({ endpoints: asked.endpoints, topics: [asked.topic], checker, requestTimeout: 30_000 });
   await producer.startup();
   if (asked.tells_id) console.log(JSON.stringify(producer.clientId));
   const results = [];

@@ -21,7 +21,7 @@ class Checker(TransactionChecker):
         return TransactionResolution.Value(asked["answers"].get(body, "ROLLBACK"))
 
 
-producer = Producer(ClientConfiguration(asked["endpoints"], Credentials()), (asked["topic"],), checker=Checker())
+producer = Producer(ClientConfiguration(asked["endpoints"], Credentials(), request_timeout=30), (asked["topic"],), checker=Checker())
 producer.startup()
 if asked.get("tells_id"):
     sys.stdout.write(json.dumps(producer.client_id) + "\n")
