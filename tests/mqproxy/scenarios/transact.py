@@ -21,7 +21,8 @@ class Checker(TransactionChecker):
         return TransactionResolution.Value(asked["answers"].get(body, "ROLLBACK"))
 
 
-producer = Producer(ClientConfiguration(asked["endpoints"], Credentials(), request_timeout=30), (asked["topic"],), checker=Checker())
+configuration = ClientConfiguration(asked["endpoints"], Credentials(), request_timeout=30)
+producer = Producer(configuration, (asked["topic"],), checker=Checker())
 producer.startup()
 if asked.get("tells_id"):
     sys.stdout.write(json.dumps(producer.client_id) + "\n")
