@@ -14,13 +14,11 @@ from skylark import Admin
 from skylark.mqcommon.errors import BrokerError, RemotingError
 from skylark.remoting.protocol.requests.topics import TopicConfig
 from tests.e2e.load import check_acknowledged, check_order, stored, under_load
-from tests.e2e.switches import PAUSE_S, QUICK, TOPIC, until_logs_are_equal
+from tests.e2e.switches import FEW, PAUSE_S, QUICK, SENDERS, TOPIC, until_logs_are_equal
 from tests.support.daemons import Cluster, until_route
 from tests.support.waiting import until
 
 PATIENT_MS = 60_000
-SENDERS = 20
-FEW = 100
 # Of both kinds of set: a message is on two brokers when it is acknowledged, where there are two.
 OPTIONS = (
     *QUICK, "--total-replicas", "3", "--enable-auto-in-sync-replicas", "true", "--min-in-sync-replicas", "1"
