@@ -121,7 +121,7 @@ class Load:
 
 @asynccontextmanager
 async def under_load(
-    nameserver: str, topic: str, senders: int = 50, timeout_ms: int = 3_000, keyed: bool = False, pause_s: float = 0
+    nameserver: str, topic: str, senders: int = 20, timeout_ms: int = 3_000, keyed: bool = False, pause_s: float = 0.01
 ) -> AsyncIterator[Load]:
     """Senders run while the block does; at its end the sends under way are waited for.
 

@@ -1,21 +1,21 @@
 """Any bytes on any port: the connection is answered or closed, the daemon serves on, and its memory is bounded."""
 
 import struct
-from collections.abc import AsyncIterator
-from pathlib import Path
+from collections.abc import Iterator
 from random import Random
 
 import pytest
 import trio
 
-from scripts.daemons import HOST, Daemon
+from scripts.daemons import HOST, Daemon, broker_daemon, namesrv_daemon, serving
 from skylark.remoting.net.client import open_client
 from skylark.remoting.protocol.command import Command
 from skylark.remoting.protocol.frame import MAX_FRAME_BYTES, encode
 from skylark.remoting.protocol.requests.brokers import GET_BROKER_CONFIG
 from skylark.remoting.protocol.requests.routes import GET_NAMESRV_CONFIG
 from tests.remoting.protocol.golden import recorded
-from tests.support.daemons import Cluster, running
+from tests.support.amounts import amount
+from tests.support.daemons import SMALL
 from tests.support.waiting import until
 
 MIB = 1024 * 1024
@@ -25,15 +25,19 @@ CLOSED_TIMEOUT_S = 30
 RECORDED = ("admin_5.3.3", "broker_namesrv", "cpp", "java_json", "java_rocketmq")
 
 
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with running(tmp_path) as cluster:
-        yield cluster
+@pytest.fixture(scope="module")
+def daemons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Daemon]]:
+    """Whatever they get, they serve on: so all tests have the same ones."""
+    home = tmp_path_factory.mktemp("daemons")
+    namesrv = namesrv_daemon(home)
+    broker = broker_daemon(home, "broker-a", namesrv.addr, 0, *SMALL)
+    with serving(namesrv, broker):
+        yield {daemon.name: daemon for daemon in (namesrv, broker)}
 
 
 @pytest.fixture(params=["namesrv", "broker-a"])
-def daemon(cluster: Cluster, request: pytest.FixtureRequest) -> Daemon:
-    return next(one for one in [*cluster.namesrvs, *cluster.brokers] if one.name == request.param)
+def daemon(daemons: dict[str, Daemon], request: pytest.FixtureRequest) -> Daemon:
+    return daemons[request.param]
 
 
 async def answers(daemon: Daemon) -> bool:
@@ -62,7 +66,7 @@ async def send_and_read(daemon: Daemon, data: bytes) -> bytes:
 
 async def test_random_bytes(daemon: Daemon) -> None:
     random, before = Random(1), daemon.rss_bytes()
-    for _ in range(300):
+    for _ in range(amount(100, 3_000)):
         data = random.randbytes(random.choice([1, 3, 4, 5, 8, 9, 100, 1_000, 100_000]))
         if random.random() < 0.5:
             # a length that is right, and a header that is not
@@ -115,7 +119,7 @@ async def test_a_peer_that_asks_and_does_not_read(daemon: Daemon) -> None:
     sent = 0
     with trio.move_on_after(2):  # it does not take more than it can answer: we get stuck, or are dropped
         try:
-            while sent < 100_000:
+            while sent < 20_000:
                 await stream.send_all(requests)
                 sent += 1_000
         except trio.BrokenResourceError:

@@ -14,10 +14,8 @@ import trio
 from scripts.controller_set import NAME
 from scripts.daemons import HOST, Daemon, broker_daemon, reserve
 from skylark.broker.replication.autoswitch.frames import SlaveHello, encode_ack, encode_slave_hello
-from tests.e2e.switches import QUICK, LinkedSet, Switching, switching
+from tests.e2e.switches import FEW, QUICK, LinkedSet, Switching, switching
 from tests.support.waiting import until
-
-FEW = 100
 
 
 async def claimed_by_a_stranger(now: Switching[LinkedSet], master: Daemon, slaves: list[Daemon]) -> None:

@@ -19,7 +19,7 @@ from tests.support.waiting import until
 QUEUES = 100
 
 
-@pytest.mark.parametrize("rounds", [3, pytest.param(30, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("rounds", [1, pytest.param(30, marks=pytest.mark.nightly)])
 async def test_a_kill_while_topics_are_deleted(tmp_path: Path, seed: int, rounds: int) -> None:
     random = Random(seed)
     ended = 0

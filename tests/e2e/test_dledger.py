@@ -26,13 +26,10 @@ from skylark import (
     TransactionProducer,
     TransactionState,
 )
-from tests.e2e.switches import SEND_TIMEOUT_MS, TOPIC, Switching, under_load
+from tests.e2e.switches import FEW, SEND_TIMEOUT_MS, TOPIC, Switching, under_load
 from tests.support.daemons import SMALL, start
 from tests.support.links import Link
 from tests.support.waiting import until
-
-# Sends that are acknowledged before and after each fault.
-FEW = 100
 
 
 class LinkedGroup(DLedgerSet):
@@ -146,7 +143,8 @@ async def test_leaders_die_again_and_again(tmp_path: Path, seed: int, rounds: in
 
 
 @pytest.mark.fault("kills", "two of five are killed, frozen, cut off or lose their disks at once", "dledger")
-@pytest.mark.parametrize("rounds", [1, pytest.param(100, marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("rounds", [100])
 async def test_two_of_five_members_fail_at_once_again_and_again(tmp_path: Path, seed: int, rounds: int) -> None:
     random = Random(seed)
     async with group(tmp_path, brokers=5) as now:
@@ -170,6 +168,7 @@ async def goes_on(now: Now, *faults: tuple[Daemon, Fault]) -> None:
     sys.stdout.write(f"{told}: {trio.current_time() - started:.1f} s\n")
 
 
+@pytest.mark.nightly
 async def test_all_members_die_at_once(tmp_path: Path) -> None:
     async with group(tmp_path) as now:
         await now.at.until_in_sync(now.admin)
@@ -180,6 +179,7 @@ async def test_all_members_die_at_once(tmp_path: Path) -> None:
         await now.load.more_from(NAME, FEW)
 
 
+@pytest.mark.nightly
 async def test_without_a_majority_nothing_is_acknowledged(tmp_path: Path) -> None:
     async with group(tmp_path) as now:
         leader = await now.at.until_in_sync(now.admin)

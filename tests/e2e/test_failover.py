@@ -32,10 +32,10 @@ async def test_a_namesrv_that_restarts_empty_costs_no_send(tmp_path: Path) -> No
         async with under_load(cluster.nameserver, TOPIC) as load:
             await load.more(200)
             namesrv.kill()
-            await load.more(500)
+            await load.more(200)
             namesrv.start()
             await until_route(cluster, TOPIC, ["broker-a", "broker-b"])
-            await load.more(500)
+            await load.more(200)
         assert load.failures == [] and load.producer.retried == 0
         async with Producer(cluster.nameserver) as newcomer:
             await newcomer.send(Message(TOPIC, b"a client that starts now finds the brokers, too"))
@@ -47,9 +47,9 @@ async def test_one_of_two_masters_killed_costs_no_send(tmp_path: Path) -> None:
         await make_topic(cluster, CONFIG)
         victim = cluster.broker("broker-b")
         async with under_load(cluster.nameserver, TOPIC) as load:
-            await load.more_from(victim.name, 200)
+            await load.more_from(victim.name, 100)
             victim.kill()
-            await load.more(500)
+            await load.more(200)
             victim.start()
             await load.more_from(victim.name, 100)
         assert load.failures == []
@@ -84,7 +84,7 @@ async def test_one_of_two_masters_frozen_costs_no_send_and_gets_none_until_it_an
                 return send_request(group, queue, *rest, **named)
 
             monkeypatch.setattr(lane, "send_request", counted)
-            await load.more_from(victim.name, 200)
+            await load.more_from(victim.name, 100)
             victim.freeze()
             try:
                 # Those in flight to the frozen one time out there and are stored elsewhere; all others go on.
@@ -106,9 +106,9 @@ async def test_a_graceful_stop_under_load_costs_no_send(tmp_path: Path) -> None:
         await make_topic(cluster, CONFIG)
         victim = cluster.broker("broker-b")
         async with under_load(cluster.nameserver, TOPIC) as load:
-            await load.more_from(victim.name, 200)
+            await load.more_from(victim.name, 100)
             victim.terminate()
-            await load.more(500)
+            await load.more(200)
             victim.wait_stopped()
             await until_registered(cluster, ["broker-a"])
             await load.more(200)
@@ -122,7 +122,7 @@ async def test_a_graceful_stop_under_load_costs_no_send(tmp_path: Path) -> None:
 async def test_a_rolling_restart_of_all_brokers_costs_no_send(tmp_path: Path) -> None:
     async with running(tmp_path, brokers=2) as cluster:
         await make_topic(cluster, CONFIG)
-        async with under_load(cluster.nameserver, TOPIC, senders=20, timeout_ms=PATIENT_MS, keyed=True) as load:
+        async with under_load(cluster.nameserver, TOPIC, timeout_ms=PATIENT_MS, keyed=True) as load:
             await load.more(200)
             for _ in range(2):
                 for broker in cluster.brokers:
@@ -139,7 +139,7 @@ async def test_a_rolling_restart_of_all_brokers_costs_no_send(tmp_path: Path) ->
 async def test_all_brokers_away_at_once_cost_no_send(tmp_path: Path) -> None:
     async with running(tmp_path, brokers=2) as cluster:
         await make_topic(cluster, CONFIG)
-        async with under_load(cluster.nameserver, TOPIC, senders=20, timeout_ms=PATIENT_MS, keyed=True) as load:
+        async with under_load(cluster.nameserver, TOPIC, timeout_ms=PATIENT_MS, keyed=True) as load:
             await load.more(200)
             cluster.brokers[0].kill()
             cluster.brokers[1].terminate()
@@ -147,8 +147,8 @@ async def test_all_brokers_away_at_once_cost_no_send(tmp_path: Path) -> None:
             await until_registered(cluster, [])
             for broker in cluster.brokers:
                 broker.start()
-            await load.more_from("broker-a", 300)
-            await load.more_from("broker-b", 300)
+            await load.more_from("broker-a", 100)
+            await load.more_from("broker-b", 100)
         assert load.failures == []
         load.say_worst()
         check_acknowledged(load.acked, await stored(cluster.nameserver, TOPIC))

@@ -22,7 +22,7 @@ from tests.support.rounds import report
 from tests.support.waiting import until
 
 QUEUES = 4
-SENDERS = 40
+SENDERS = 20
 TOPIC = "kill"
 
 
@@ -107,8 +107,8 @@ class Rounds:
 @pytest.mark.parametrize(
     ("queue_type", "count", "most_acked"),
     [
-        ("SimpleCQ", 8, 500),
-        ("BatchCQ", 3, 500),
+        ("SimpleCQ", 4, 500),
+        ("BatchCQ", 2, 500),
         pytest.param("SimpleCQ", 50, 4_000, marks=pytest.mark.nightly),
         pytest.param("BatchCQ", 16, 4_000, marks=pytest.mark.nightly),
     ],

@@ -72,7 +72,7 @@ class NowaitLoad:
             self.acked.append((result.queue, result.queue_offset, ticket.message.body))
 
 
-@pytest.mark.parametrize("rounds", [2, pytest.param(20, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("rounds", [1, pytest.param(20, marks=pytest.mark.nightly)])
 async def test_every_ticket_ends_once_and_says_the_truth(tmp_path: Path, seed: int, rounds: int) -> None:
     random = Random(seed)
     async with running(tmp_path, options=()) as cluster:

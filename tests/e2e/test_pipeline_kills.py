@@ -27,7 +27,7 @@ ORDERS_A_ROUND = 60
 # Orders of the next day: the first one ends all windows before it, and the micro-batch of the second one sends these.
 LAST_ORDERS = (86_401, 86_402)
 TIMEOUT_S = 600
-# What is killed in turns; the job starts again without its driver or a planner, and goes on without a task.
+# What is killed; the job starts again without its driver or a planner, and goes on without a task.
 OF_SPARK = ("driver", "task", "planner")
 SERVERS = ("broker", "namesrv")
 # A task whose worker is killed is run again. A micro-batch without rows after each one with rows would cost a third of
@@ -104,9 +104,9 @@ async def send(cluster: Cluster, first: int, count: int) -> int:
     return 3 * len(by_topic["orders"]) + len(by_topic["payments"])
 
 
-@pytest.mark.parametrize("rounds", [2, pytest.param(20, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("rounds", [1, pytest.param(10, marks=pytest.mark.nightly)])
 async def test_each_row_is_in_each_sink_once_whatever_is_killed(rounds: int, seed: int, tmp_path: Path) -> None:
-    """Two rounds kill the driver, a worker with a task, the broker and the NameServer, each at a random moment."""
+    """A round kills two parts of the job, the broker and the NameServer, each at a random moment."""
     random = Random(seed)
     async with postgresql() as database, running(tmp_path, options=()) as cluster:
         for topic in ("orders", "payments", "revenue"):
@@ -141,12 +141,11 @@ async def test_each_row_is_in_each_sink_once_whatever_is_killed(rounds: int, see
 
         try:
             for number in range(rounds):
-                if number % 2 == 0:
-                    of_spark = random.sample(OF_SPARK if number else OF_SPARK[:2], 2)
-                    servers = random.sample(SERVERS, 2)
+                # The first round kills the driver and a task.
+                victims = [*random.sample(OF_SPARK if number else OF_SPARK[:2], 2), *SERVERS]
                 before = sent
                 sent += await send(cluster, number * ORDERS_A_ROUND, ORDERS_A_ROUND)
-                for victim in random.sample([of_spark[number % 2], servers[number % 2]], 2):
+                for victim in random.sample(victims, len(victims)):
                     await until_read(before + random.randrange(sent - before))
                     await kill(victim)
             await until_read(sent)

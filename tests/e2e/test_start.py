@@ -1,12 +1,14 @@
 """Starting: ready, or one clear line and an exit code that is not 0."""
 
 import subprocess
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 import trio
+from click.testing import CliRunner
 
-from scripts.daemons import BIN, HOST, Daemon, broker_daemon, free_port, namesrv_daemon
+from scripts.daemons import HOST, Daemon, broker_daemon, free_port, namesrv_daemon
 from skylark import Admin, Message, Producer
 from tests.broker.replication.dledger.groups import group
 from tests.support.daemons import SMALL, running, start, until_registered
@@ -21,6 +23,13 @@ def refused(daemon: Daemon) -> list[str]:
     assert run.returncode == 1, run.stderr
     # log lines begin with the year
     return [line for line in run.stderr.splitlines() if line and not line[0].isdigit()]
+
+
+def refused_at_once(command: str, *arguments: str) -> list[str]:
+    """The output of a daemon that refuses its options; its exit code is 1."""
+    result = CliRunner().invoke(import_module(f"skylark.{command}.cli").main, [*arguments, "-p"], prog_name=command)
+    assert result.exit_code == 1, result.output
+    return result.stderr.splitlines()
 
 
 async def test_a_broker_without_namesrv_serves_and_registers_when_there_is_one(tmp_path: Path) -> None:
@@ -124,7 +133,7 @@ def test_a_store_that_cannot_be_made(tmp_path: Path) -> None:
 def test_a_conf_error_names_file_line_key_and_remedy(tmp_path: Path, text: str, said: str) -> None:
     conf = tmp_path / "wrong.conf"
     conf.write_text(text, encoding="utf-8")
-    (line,) = refused(Daemon("broker", [str(BIN / "broker"), "-c", str(conf)], free_port(), tmp_path / "log"))
+    (line,) = refused_at_once("broker", "-c", str(conf))
     assert line.startswith(f"broker: {conf}") and said in line
     assert "; " in line or "did you mean" in line, "a remedy"
 
@@ -132,5 +141,5 @@ def test_a_conf_error_names_file_line_key_and_remedy(tmp_path: Path, text: str, 
 @pytest.mark.parametrize("command", ["namesrv", "broker"])
 def test_a_conf_file_that_is_not_there(tmp_path: Path, command: str) -> None:
     conf = tmp_path / "none.conf"
-    (line,) = refused(Daemon(command, [str(BIN / command), "-c", str(conf)], free_port(), tmp_path / "log"))
+    (line,) = refused_at_once(command, "-c", str(conf))
     assert line.startswith(f"{command}: {conf}: ")

@@ -75,7 +75,7 @@ class Load:
         await until(lambda: sum(self.acked.values()) >= wanted, f"{messages} more messages are stored", END_TIMEOUT_S)
 
 
-@pytest.mark.parametrize("rounds", [2, pytest.param(60, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("rounds", [1, pytest.param(60, marks=pytest.mark.nightly)])
 async def test_keys_stay_while_queues_move(tmp_path: Path, rounds: int, seed: int) -> None:
     random = Random(seed)
     async with running(tmp_path, 3, OPTIONS) as cluster:

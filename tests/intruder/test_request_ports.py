@@ -88,8 +88,13 @@ def test_names_of_the_table_are_those_of_the_requests() -> None:
     }
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("kind", [ACL_1, ACL_2])
+@pytest.mark.parametrize(
+    ("kind", "mode"),
+    [
+        *((ACL_1, MASTER_SLAVE), (ACL_2, MASTER_SLAVE), (ACL_1, CONTROLLER), (ACL_2, DLEDGER)),
+        *(pytest.param(*each, marks=pytest.mark.nightly) for each in ((ACL_2, CONTROLLER), (ACL_1, DLEDGER))),
+    ],
+)
 async def test_everybody_gets_what_the_table_says(
     kind: str, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,12 @@ from tests.conftest import CLIENTS_GOT
 from tests.support.proxies import NODE, PYTHON, Proxy, official, proxy
 
 EVERY_SECOND = GroupRetryPolicy("CUSTOMIZED", None, CustomizedRetryPolicy([1_000]))
+# Of a test in which both official clients ask the proxy for the same: the Node client does it in a nightly run.
+NODE_AT_NIGHT = pytest.mark.parametrize(
+    "language",
+    [PYTHON, pytest.param(NODE, marks=[pytest.mark.needs("Node"), pytest.mark.nightly])],
+    indirect=True,
+)
 
 cluster = cluster_fixture(scope="module", options={"enablePropertyFilter": True})
 

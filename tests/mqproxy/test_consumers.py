@@ -9,7 +9,7 @@ from skylark import Admin, Message, blocking
 from skylark.mqcommon.errors import RouteNotFound
 from skylark.remoting.protocol.requests.groups import ExponentialRetryPolicy, GroupRetryPolicy
 from skylark.sdk.testing import Cluster
-from tests.mqproxy.conftest import EVERY_SECOND
+from tests.mqproxy.conftest import EVERY_SECOND, NODE_AT_NIGHT
 from tests.mqproxy.test_producer import Client, Got, read
 from tests.support.proxies import NODE, Proxy, proxy
 from tests.support.waiting import until
@@ -76,6 +76,7 @@ def test_a_simple_consumer_gets_messages_with_all_that_they_have(
         assert consumer.receive(wait_ms=0) == []
 
 
+@NODE_AT_NIGHT
 def test_a_message_that_is_given_back_comes_again_until_it_is_acknowledged(
     client: Client,
     got: Got,
@@ -92,6 +93,7 @@ def test_a_message_that_is_given_back_comes_again_until_it_is_acknowledged(
     got("SimpleConsumer: given back", f"{len(received)} deliveries, the second after a second")
 
 
+@NODE_AT_NIGHT
 @pytest.mark.parametrize(("kind", "expression"), [("tag", "tea || milk"), ("sql", "TAGS IN ('tea', 'milk')")])
 def test_a_filter_selects_messages(
     client: Client,
@@ -128,6 +130,7 @@ def test_a_push_consumer_gets_each_message_once(
     got("PushConsumer: tag filter", f"{len(consumed)} of 51, each once")
 
 
+@NODE_AT_NIGHT
 def test_a_message_stays_hidden_while_a_handler_takes_long(
     client: Client, got: Got, cluster: Cluster, make_topic: Callable[..., str], make_group: Callable[..., str]
 ) -> None:
@@ -150,6 +153,7 @@ def test_a_message_stays_hidden_while_a_handler_takes_long(
         assert consumer.receive(wait_ms=0) == []
 
 
+@NODE_AT_NIGHT
 def test_a_message_that_fails_too_often_becomes_a_dead_letter(
     client: Client,
     got: Got,

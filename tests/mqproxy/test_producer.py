@@ -6,6 +6,7 @@ from typing import Any
 
 from skylark import ConsumeFrom, MessageExt, blocking
 from skylark.sdk.testing import Cluster
+from tests.mqproxy.conftest import NODE_AT_NIGHT
 from tests.support.proxies import Proxy
 
 Client = Callable[..., Any]
@@ -53,6 +54,7 @@ def test_messages_of_a_group_are_in_one_queue_in_their_order(
     got("Producer: FIFO", f"read by the SDK: {len(messages)} messages, each group in one queue and in order")
 
 
+@NODE_AT_NIGHT
 def test_the_most_urgent_message_is_received_first(
     client: Client,
     got: Got,
@@ -87,6 +89,7 @@ def test_a_delayed_message_has_a_recall_handle_and_arrives(
     got("Producer: delayed", f"read by the SDK: {message.body.decode()}")
 
 
+@NODE_AT_NIGHT
 def test_a_recalled_message_does_not_arrive(
     client: Client, got: Got, cluster: Cluster, served: Proxy, make_topic: Callable[..., str]
 ) -> None:
@@ -100,6 +103,7 @@ def test_a_recalled_message_does_not_arrive(
     got("Producer: recalled", "did not arrive; the message after it did")
 
 
+@NODE_AT_NIGHT
 def test_a_message_of_the_wrong_type_is_refused_by_name(
     client: Client, got: Got, served: Proxy, make_topic: Callable[..., str]
 ) -> None:
@@ -110,6 +114,7 @@ def test_a_message_of_the_wrong_type_is_refused_by_name(
     got("Producer: wrong type", result["error"])
 
 
+@NODE_AT_NIGHT
 def test_an_unknown_topic_is_named(client: Client, got: Got, served: Proxy) -> None:
     (result,) = client("produce", served.address, topic="nowhere", messages=[{"body": "lost"}])
     assert "nowhere" in result["error"]

@@ -28,6 +28,7 @@ from scripts.rolling import names
 COMMANDS = {
     "broker": ("skylark.broker.cli", "skylark.broker.broker"),
     "controller": ("skylark.namesrv.controller.cli", "skylark.namesrv.controller.controller"),
+    "mqproxy": ("skylark.mqproxy.cli", "skylark.mqproxy.daemon"),
     "namesrv": ("skylark.namesrv.cli", "skylark.namesrv.namesrv"),
 }
 # The command of a program that has its file as the first argument.
