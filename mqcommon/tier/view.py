@@ -116,6 +116,10 @@ class TierView:
         """The queues of a segment."""
         return self._cache.get(segment.index.name, lambda: self._read_table(segment), _table_bytes)
 
+    def check(self, segment: Segment) -> None:
+        """Read the queues of a segment from the bucket, also if they are in memory."""
+        self._read_table(segment)
+
     def queues(self) -> list[tuple[str, int]]:
         """(topic, queue id) of all queues of which the bucket has, or had, records."""
         segments = self._segments
