@@ -18,7 +18,6 @@ from skylark.broker.tier.upload import table_of, upload, upload_rows
 from skylark.mqcommon.crc import large_crc32
 from skylark.mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, SIZE_MAGIC
 from skylark.mqcommon.tier.bucket import Bucket, DamagedObject, NoSuchObject
-from skylark.mqcommon.tier.file_rows import Ints
 from skylark.mqcommon.tier.manifest import Segment
 from skylark.mqcommon.tier.segment_index import decode_rest
 

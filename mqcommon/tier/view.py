@@ -133,23 +133,29 @@ class TierView:
         stored = self._manifest.metadata if self._manifest else None
         return None if stored is None else decode_metadata(self._bucket.get(stored.name))
 
-    def bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
-        """(first offset, next offset) of the queue's records in the bucket; None if there are none."""
+    def bounds(self, topic: str, queue_id: int, *, passes_damage: bool = False) -> tuple[int, int] | None:
+        """(first offset, next offset) of the queue's records in the bucket; None if there are none.
+
+        ``passes_damage``: as for `locate`.
+        """
         newest = self._newest(self._segments, topic, queue_id)
         if newest is None:
             return None
-        first = self.locate(topic, queue_id, 0)
+        first = self.locate(topic, queue_id, 0, passes_damage=passes_damage)
         return None if first is None else (first.row.first_offset, newest.next_offset)
 
-    def locate(self, topic: str, queue_id: int, offset: int) -> Located | None:
-        """The segment with the first record of the queue at or after ``offset``; None if the bucket has none."""
+    def locate(self, topic: str, queue_id: int, offset: int, *, passes_damage: bool = False) -> Located | None:
+        """The segment with the first record of the queue at or after ``offset``; None if the bucket has none.
+
+        ``passes_damage``: segments whose indexes cannot be read count as if they had no such record.
+        """
         segments = self._segments
         newest = self._newest(segments, topic, queue_id)
         if newest is None:
             return None
         hint = self._hints.get((topic, queue_id), lambda: 0)
         while offset < newest.next_offset:
-            number = self._first_with(segments, newest, _next_offset, offset + 1, hint)
+            number = self._first_with(segments, newest, _next_offset, offset + 1, hint, passes_damage=passes_damage)
             row = self._row(segments, number, newest)
             if segments.is_there(segments.at(number), row):
                 self._hints.put((topic, queue_id), number)
@@ -331,12 +337,14 @@ class TierView:
         value_of: Callable[[QueueRow], int],
         least: int,
         hint: int,
+        *,
+        passes_damage: bool = False,
     ) -> int:
         """The number of the first segment in which ``value_of`` the row of this life of the queue is ``least`` or more.
 
         The value never falls from one segment to the next, and is ``least`` or more in the newest segment.
         ``hint``: where to look first. An index that cannot be read is skipped, unless the answer may be its segment:
-        then the error of the read is raised.
+        then the error of the read is raised, or with ``passes_damage`` the answer is the next segment.
         """
         errors: dict[int, DamagedObject | NoSuchObject] = {}
 
@@ -362,7 +370,9 @@ class TierView:
                     break
             else:
                 # The offsets of a queue ascend: if `high` begins before ``least``, no segment before `high` has it.
-                if value_of is _next_offset and self._row(segments, high, newest).first_offset < least:
+                if passes_damage or (
+                    value_of is _next_offset and self._row(segments, high, newest).first_offset < least
+                ):
                     break
                 raise errors[high - 1]
         return high
