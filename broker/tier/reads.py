@@ -19,7 +19,7 @@ import trio
 
 from skylark.broker.part import Part
 from skylark.broker.store.filter import Filter
-from skylark.broker.store.older import OlderAway, OlderDamaged, OlderQuery, OlderRead
+from skylark.broker.store.older import OlderAway, OlderDamaged, OlderFound, OlderQuery, OlderRead
 from skylark.broker.store.store import MessageStore
 from skylark.broker.tier.damaged_places import DamagedPlaces, Place
 from skylark.broker.tier.stretch_cache import DOWNLOAD_BYTES, Piece, PieceRun, StretchCache, open_ring
@@ -57,6 +57,8 @@ LEAST_PAUSE_MS = 1_000
 MOST_PAUSE_MS = 15_000
 # In place of the first offset of a queue of which the bucket has nothing: it is past all offsets.
 NO_FIRST = 1 << 62
+# How long a search by key may take: RocketMQ's clients give up after 15 s.
+KEY_SEARCH_MS = 10_000
 # Damaged objects that are remembered as logged.
 MAX_LOGGED = 1_000
 
@@ -305,8 +307,9 @@ class OlderReads(Part):
                 raise
             return None
 
-    def with_key(self, query: OlderQuery) -> list[bytes]:
-        return self._call(
+    def with_key(self, query: OlderQuery) -> OlderFound:
+        end_ms = self._clock.monotonic_ms() + KEY_SEARCH_MS
+        found = self._call(
             lambda: self._view.with_key(
                 query.topic,
                 query.key,
@@ -316,8 +319,10 @@ class OlderReads(Part):
                 unique=query.unique,
                 now_ms=self._clock.now_ms(),
                 before=query.before,
+                is_over=lambda: self._clock.monotonic_ms() >= end_ms,
             )
         )
+        return OlderFound(found.records, found.cut)
 
     # --- reads of queues
 
