@@ -9,7 +9,7 @@ Neighbours: tier.py (says when), mqcommon/tier/manifest.py (the changes), mqcomm
 import logging
 import os
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Protocol
@@ -291,6 +291,10 @@ class SetOwner:
             return base
 
         self.commit(change)
+
+    def forget_purged(self, purged: Collection[Tombstone]) -> None:
+        """Take tombstones out of the manifest of which no object has bytes any more."""
+        self.commit(lambda base: base.without_purged_tombstones(purged))
 
     def expire(self, default_hours: int) -> None:
         """Take objects out of the manifest that are older than their retention class.

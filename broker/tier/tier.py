@@ -10,7 +10,7 @@ Neighbours: owner.py (the steps), tasks.py (what an uploader does), child.py (th
 import logging
 import random
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
@@ -37,7 +37,7 @@ from skylark.mqcommon.tier.bucket import (
     NewerFormat,
     NoSuchObject,
 )
-from skylark.mqcommon.tier.manifest import Manifest, Segment, Span, StoredObject
+from skylark.mqcommon.tier.manifest import Manifest, Segment, Span, StoredObject, Tombstone
 from skylark.mqcommon.tier.manifests import DamagedManifest, Deposed
 from skylark.mqcommon.tier.opening import probe
 from skylark.mqcommon.tier.view import TierView
@@ -173,6 +173,10 @@ class Tier(Part):
         self._takes_over = False
         # Segments from this offset on are not purged yet; None: no purge was asked for.
         self._purge_at: int | None = None
+        # The tombstones that the purge which runs takes the bytes of, and those of which no object has bytes any more.
+        # The broker knows a deletion as long as its own log has bytes of it, and tombstones are kept as long.
+        self._purging: Collection[Tombstone] = ()
+        self._purged: Collection[Tombstone] = ()
         # When each kind of work is due next, by the monotonic clock.
         self._tail_ms = self._copy_ms = self._retention_ms = self._leftovers_ms = self._sweep_ms = self._rest_ms = 0
         self._check_ms = 0
@@ -220,6 +224,7 @@ class Tier(Part):
         if before.is_master != now.is_master:
             self._is_stopped = self._is_compared = False
             self._owner = self._pending = self._purge_at = None
+            self._purged = ()
             self._retry_ms = 0
             self._step_scope.cancel()
             self._wake.set()
@@ -478,7 +483,10 @@ class Tier(Part):
             return False
         segment, before = await self._call(owner.segment_after, self._purge_at)
         if segment is None or not owner.manifest.tombstones:
+            end = self._purge_at
+            self._purged = [*self._purged, *[each for each in self._purging if each.physical_offset <= end]]
             self._purge_at = None
+            await self._forget_purged(owner)
             return False
         index_before = None if before is None else before.index
         task = self._task(owner, segment.start, segment.end - segment.start, index_before)
@@ -491,6 +499,7 @@ class Tier(Part):
                 "tier: deleted topics stay in %s: %s. Run mqadmin tierVerify --full, and tierPurge again afterwards",
                 segment.folder, error,
             )  # fmt: skip
+            self._purging = [each for each in self._purging if each.physical_offset <= segment.start]
         self._rest_ms = self._clock.monotonic_ms() + REST_MS
         if made is not None and self._sources.may_write():
             await self._call(owner.replace_segment, segment, made)
@@ -498,6 +507,12 @@ class Tier(Part):
             logger.info("tier: deleted topics are gone from %s", segment.folder)
         self._purge_at = segment.end
         return True
+
+    async def _forget_purged(self, owner: SetOwner) -> None:
+        known = self._sources.deletions()
+        if gone := [each for each in self._purged if each.topic not in known]:
+            await self._call(owner.forget_purged, gone)
+        self._purged = [each for each in self._purged if each in owner.manifest.tombstones]
 
     def _task(self, owner: SetOwner, start: int, size: int, before: StoredObject | None) -> UploadTask:
         manifest, sums = owner.manifest, self._store.log.sums
@@ -539,6 +554,7 @@ class Tier(Part):
             self._copy_ms = now_ms + options.tier_tail_interval_ms
         if now_ms >= self._retention_ms:
             await self._call(owner.expire, options.tier_reserved_time_hours)
+            await self._forget_purged(owner)
             self._retention_ms = now_ms + _RETENTION_MS
             self._leftovers_ms = now_ms
         if now_ms >= self._leftovers_ms:
@@ -565,6 +581,7 @@ class Tier(Part):
             why = self._problem or ("it has not begun yet" if self._role.now.is_master else "it is not the master")
             raise RequestRefused(ResponseCode.SYSTEM_BUSY, f"this broker does not write to its bucket: {why}")
         self._purge_at = 0
+        self._purging = self._owner.manifest.tombstones
         self._wake.set()
 
     def take_over(self) -> None:
