@@ -320,6 +320,23 @@ def reading(read: Callable[[], T]) -> Steps[T]:
     return read()
 
 
+# Threads of the reads that the broker makes of its own accord. A bucket that hangs takes no thread that others use:
+# neither those of trio's default limiter, nor those that read the disk.
+_own_disk_reads: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("own_disk_reads")
+_own_bucket_reads: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("own_bucket_reads")
+
+
+def _threads_of(cold: NotResident) -> trio.CapacityLimiter:
+    is_in_bucket = isinstance(cold, InBucket)
+    limiters = _own_bucket_reads if is_in_bucket else _own_disk_reads
+    try:
+        return limiters.get()
+    except LookupError:
+        limiter = trio.CapacityLimiter(BUCKET_THREADS if is_in_bucket else THREADS)
+        limiters.set(limiter)
+        return limiter
+
+
 async def from_disk(read: Callable[[], T]) -> T:
     """The result of ``read``; bytes that are only on disk are read in a thread. ``read`` may run more than once.
 
@@ -332,7 +349,7 @@ async def from_disk(read: Callable[[], T]) -> T:
                 with resident_only(got):
                     return read()
             except NotResident as cold:
-                got = await trio.to_thread.run_sync(warm, cold, got, abandon_on_cancel=True)
+                got = await trio.to_thread.run_sync(warm, cold, got, limiter=_threads_of(cold), abandon_on_cancel=True)
         except Damaged as damaged:
             await damaged.wait()
 

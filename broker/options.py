@@ -220,8 +220,8 @@ class BrokerOptions(
 
     damaged_policy: str = option(
         "skip",
-        "a message that is damaged on disk, and that no replica can mend within damagedHoldMs: skip: readers skip it"
-        " until it is mended; hold: they wait",
+        "a message that is damaged on disk or in the bucket, and that is not mended within damagedHoldMs: skip: readers"
+        " skip it until it is mended; hold: they wait",
         choices=("skip", "hold"),
         mutable=True,
     )

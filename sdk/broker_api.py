@@ -5,7 +5,7 @@ field. The caller chooses the broker, and handles a broker that does not answer.
 remoting/protocol/requests; requests that only admin tools use are sent by `skylark.sdk.admin.client`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from skylark.mqcommon.errors import BrokerError, SkylarkError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
@@ -218,10 +218,17 @@ async def query_messages(
     end_ms: int,
     unique: bool = False,
     broker_name: str = "",
+    on_partial: Callable[[str], None] = lambda why: None,
 ) -> list[MessageExt]:
-    """Messages that the broker's index has for ``key`` (``unique``: a unique key), including hash collisions."""
+    """Messages that the broker's index has for ``key`` (``unique``: a unique key), including hash collisions.
+
+    ``on_partial`` is told why the broker has not searched all messages of the time, if it has not.
+    """
     header = QueryMessageRequestHeader(topic, key, max_num, begin_ms, end_ms, unique_key_query=unique)
-    return decode_messages((await call(broker, query.QUERY_MESSAGE, header)).body(), broker_name)
+    answer = await call(broker, query.QUERY_MESSAGE, header)
+    if answer.command.remark:
+        on_partial(answer.command.remark)
+    return decode_messages(answer.body(), broker_name)
 
 
 async def view_messages(broker: Endpoint, physical_offset: int) -> list[MessageExt]:

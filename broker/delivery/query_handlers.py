@@ -8,7 +8,6 @@ from skylark.broker.options import BrokerOptions
 from skylark.broker.part import Part
 from skylark.broker.store.expanded import expanded
 from skylark.broker.store.filter import ALL
-from skylark.broker.store.query import MAX_LOOKED
 from skylark.broker.store.queue.consumequeue import ConsumeQueue
 from skylark.broker.store.queue.entry import BLANK_SIZE
 from skylark.broker.store.store import MessageStore
@@ -77,14 +76,14 @@ class QueryHandlers(Part):
         while (yield from reading(search.step)):
             yield None
         result = search.result
-        if result.is_cut:
-            logger.warning("query of key %s of %s stopped after %d entries", header.key[:100], header.topic, MAX_LOOKED)
+        if result.cut:
+            logger.warning("query of key %s of %s: %s", header.key[:100], header.topic, result.cut)
         fields = QueryMessageResponseHeader(result.last_update_timestamp, result.last_update_physical_offset)
-        if not result.records:
+        # Whether there is a message is not known when the search has ended early.
+        if not result.records and not result.cut:
             text = "can not find message, maybe time range not correct"
             return QUERY_MESSAGE.answer(request, fields, code=ResponseCode.QUERY_NOT_FOUND, remark=text)
-        remark = f"only the newest {MAX_LOOKED} entries of the index were searched" if result.is_cut else None
-        return QUERY_MESSAGE.answer(request, fields, remark=remark, body=b"".join(result.records))
+        return QUERY_MESSAGE.answer(request, fields, remark=result.cut or None, body=b"".join(result.records))
 
     def view(self, channel: Channel, request: Command) -> Command:
         """33: the message at an offset of the commit log."""

@@ -179,6 +179,13 @@ TIER_UPLOADED = Metric(
 )
 TIER_DOWNLOADED = Metric("skylark_tier_downloaded_bytes_total", "counter", "bytes", (), "Bytes read from the bucket")
 TIER_READ_FAILURES = Metric("skylark_tier_read_failures_total", "counter", "", (), "Reads of the bucket that failed")
+TIER_SKIPPED = Metric(
+    "skylark_tier_skipped_messages_total",
+    "counter",
+    "",
+    (),
+    "Damaged messages in the bucket, which readers skip",
+)
 DROPPED = Metric(
     "skylark_dropped_messages_total",
     "counter",
@@ -207,6 +214,7 @@ BROKER_METRICS = (
     BLOCKS_DAMAGED, BLOCKS_IN_MEMORY, BLOCKS_UNSTABLE, DROPPED, SET_BACK, TIME_AHEAD, ROLE, REGISTERED,
     TIER_MESSAGES_UPLOADED, TIER_MESSAGES_OUT, TIER_CACHE_LOOKUPS, TIER_CACHE_HITS, TIER_CACHE_BYTES, TIER_OWNER,
     TIER_PROBLEM, TIER_BEHIND, TIER_UPLOADED, TIER_DOWNLOADED, TIER_READ_FAILURES,
+    TIER_SKIPPED,
 )  # fmt: skip
 
 _BROKER = ("brokerIP", "broker")

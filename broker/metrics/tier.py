@@ -19,6 +19,7 @@ class BucketReads:
     lookups: int = 0
     hits: int = 0
     cached_bytes: int = 0
+    skipped_messages: int = 0
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -72,4 +73,5 @@ def tier_columns(figures: TierFigures) -> list[Column]:
         single(table.TIER_UPLOADED, status.upload_bytes),
         single(table.TIER_DOWNLOADED, reads.downloaded_bytes),
         single(table.TIER_READ_FAILURES, reads.failures),
+        single(table.TIER_SKIPPED, reads.skipped_messages),
     ]

@@ -41,6 +41,13 @@ class OlderRead(NamedTuple):
     is_gone: bool = False
 
 
+class OlderFound(NamedTuple):
+    """Records that may have a key, newest first; an inner batch as a whole. ``cut``: why not all was searched."""
+
+    records: list[bytes]
+    cut: str = ""
+
+
 class OlderQuery(NamedTuple):
     """At most ``max_num`` records of ``topic`` that may have ``key``, stored from ``begin_ms`` to ``end_ms``.
 
@@ -97,5 +104,5 @@ class OlderMessages(Protocol):
     def record_at(self, physical_offset: int) -> bytes | None:
         """The stored message that starts at ``physical_offset``; None when no message does. Blocks."""
 
-    def with_key(self, query: OlderQuery) -> list[bytes]:
-        """Records that may have a key, newest first; an inner batch as a whole. Blocks."""
+    def with_key(self, query: OlderQuery) -> OlderFound:
+        """Search by key, newest first, for some seconds at most. Blocks."""

@@ -51,13 +51,13 @@ RECORDS = 20
 class QueryResult:
     """Stored messages that have a key, newest first, and how far the index goes.
 
-    ``is_cut``: the search ended after MAX_LOOKED index entries; older messages may have the key, too.
+    ``cut``: why the search ended early, so that further messages may have the key; "" if all was searched.
     """
 
     records: list[bytes] = field(default_factory=list)
     last_update_timestamp: int = 0
     last_update_physical_offset: int = 0
-    is_cut: bool = False
+    cut: str = ""
 
 
 class WantedKey(NamedTuple):
@@ -136,7 +136,7 @@ class KeyQuery:
             self._walk(self._files)
         elif self._has_older:
             self._search_bucket()
-        return bool(self._files or self._candidates or self._has_older) and not self.result.is_cut
+        return bool(self._files or self._candidates or self._has_older) and not self.result.cut
 
     def _search_bucket(self) -> None:
         older, result, begin = self._log.older, self.result, self._log.start
@@ -144,7 +144,10 @@ class KeyQuery:
         if older is not None and begin and not (self._unique and result.records):
             times, left = (self._begin_ms, self._end_ms), self._max_num - len(result.records)
             query = OlderQuery(self._topic, self._key.decode(), *times, begin, left, unique=self._unique)
-            for raw in ask(older.with_key, query):
+            found = ask(older.with_key, query)
+            if found.cut:
+                result.cut = f"the search in the bucket ended early: {found.cut}. Ask for a part of the time to go on"
+            for raw in found.records:
                 if record_physical_offset(raw) in self._read:
                     continue
                 if len(result.records) < self._max_num and self._max_bytes > 0:
@@ -167,7 +170,8 @@ class KeyQuery:
         if not self._at:
             files.pop()
             self._at = None
-        self.result.is_cut = bool(files) and self._looked >= MAX_LOOKED
+        if files and self._looked >= MAX_LOOKED:
+            self.result.cut = f"only the newest {MAX_LOOKED} entries of the index were searched"
 
     def _check(self) -> None:
         """Compare some candidates with the search: hashes collide, and the index has whole seconds only."""

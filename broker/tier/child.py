@@ -10,7 +10,7 @@ import cbor2
 import trio
 
 from skylark.broker.tier.tasks import DamagedFile, UploadTask, task_to_wire
-from skylark.broker.tier.worker import LENGTH, PURGE, UPLOAD, segment_of
+from skylark.broker.tier.worker import LENGTH, PURGE, REPAIR, UPLOAD, segment_of
 from skylark.mqcommon.tier.bucket import BucketAway
 from skylark.mqcommon.tier.manifest import Segment, encode_span
 
@@ -39,7 +39,11 @@ class ChildUploader:
         """See `Uploader`. Cancelled, or when the child fails, the child is killed, as in `upload`."""
         return await self._made(PURGE, encode_span([segment]), task)
 
-    async def _made(self, kind: str, given: str | bytes, task: UploadTask) -> Segment | None:
+    async def repair(self, segment: Segment, path: str, task: UploadTask) -> Segment | None:
+        """See `Uploader`. Cancelled, or when the child fails, the child is killed, as in `upload`."""
+        return await self._made(REPAIR, [encode_span([segment]), path], task)
+
+    async def _made(self, kind: str, given: Any, task: UploadTask) -> Segment | None:
         seconds = _ANSWER_S + task.size / _LEAST_BYTES_S
         try:
             with trio.fail_after(seconds):

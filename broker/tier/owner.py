@@ -9,7 +9,7 @@ Neighbours: tier.py (says when), mqcommon/tier/manifest.py (the changes), mqcomm
 import logging
 import os
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Protocol
@@ -95,7 +95,7 @@ class SetOwner:
         manifests of the set were seen before, so an empty bucket has lost them.
         Raises Deposed when the set has an owner of a later term, Disagrees when the bucket has another log.
         """
-        newest = self._manifests.newest()
+        newest = self._manifests.newest_or_stand_in()
         if newest is None and is_known:
             raise self._gone()
         if newest is not None:
@@ -292,6 +292,10 @@ class SetOwner:
 
         self.commit(change)
 
+    def forget_purged(self, purged: Collection[Tombstone]) -> None:
+        """Take tombstones out of the manifest of which no object has bytes any more."""
+        self.commit(lambda base: base.without_purged_tombstones(purged))
+
     def expire(self, default_hours: int) -> None:
         """Take objects out of the manifest that are older than their retention class.
 
@@ -379,7 +383,9 @@ class SetOwner:
         if log.start > manifest.end:
             raise Disagrees(
                 f"the log on this disk begins at {log.start}, and {where} ends at {manifest.end}: what was between is"
-                " in neither. To begin anew give this broker another tierPath; the old one can still be restored"
+                " in neither. If a line before says that a manifest is damaged, bring that object back from its"
+                " versions or a copy of the bucket. Otherwise give this broker another tierPath to begin anew; the old"
+                " one can still be restored"
             )
         if (last := _last_before(self._bucket, manifest, manifest.end)) is not None:
             _is_same(last, log, where)

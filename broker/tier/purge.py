@@ -3,21 +3,23 @@
 The records that stay are put where they were in their file, and are uploaded as the file was. The segment keeps the
 CRC and the number of records of the whole file, so a restore knows that it cannot make that file any more.
 Blocks, and needs the memory of a file of the log: it runs in worker.py.
+Neighbours: repair.py (makes a segment again, too).
 """
 
 import mmap
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from skylark.broker.tier.tasks import UploadTask
 from skylark.broker.tier.upload import upload_rows
-from skylark.mqcommon.message.record import decode_record
 from skylark.mqcommon.tier.bucket import Bucket
-from skylark.mqcommon.tier.gather import gather
+from skylark.mqcommon.tier.file_rows import Ints, file_rows
+from skylark.mqcommon.tier.gather import Gathered, gather
 from skylark.mqcommon.tier.manifest import Segment
-from skylark.mqcommon.tier.restore import located, read_pieces
+from skylark.mqcommon.tier.restore import located, put_back, read_pieces
 from skylark.mqcommon.tier.segment_index import QueueRow, SegmentIndex, named
 
 
@@ -31,30 +33,15 @@ def purge(bucket: Bucket, segment: Segment, task: UploadTask) -> Segment | None:
     rows = [row for row in index.queues() if row.records]
     if not _may_have_some(rows, segment, task.tombstones):
         return None
-    file = mmap.mmap(-1, task.size)
-    starts: list[int] = []
-    classes: dict[str, int] = {}
-    gone = 0
-    for number, stored in segment.classes:
-        of_class = sorted([row for row in rows if row.retention_class == number], key=lambda row: row.position)
-        topic_at = _topics_at(of_class)
-        for piece in located(read_pieces(bucket, stored), stored, segment, index.begins(number)):
-            rows_of_piece = zip(piece.starts.tolist(), piece.sizes.tolist(), piece.physical.tolist(), strict=True)
-            for at, size, physical in rows_of_piece:
-                record = bytes(piece.data[at : at + size])
-                topic = topic_at(piece.start + at) or decode_record(record, check_crc=False).topic
-                if physical < task.tombstones.get(topic, 0):
-                    gone += 1
-                    continue
-                classes[topic] = number
-                start = physical - segment.start
-                file[start : start + size] = record
-                starts.append(start)
-    if not gone:
+    found = stored_file(bucket, segment, index.begins)
+    kept = found.gathered(task.tombstones)
+    if len(kept.physical) == len(found.starts):
         return None
-    in_order = np.sort(np.array(starts, np.int64))
-    kept = gather(file, segment.start, classes.__getitem__, [], in_order)
-    made = upload_rows(bucket, replace(kept, rest=tuple(index.rest)), task)
+    return remade(segment, upload_rows(bucket, replace(kept, rest=tuple(index.rest)), task))
+
+
+def remade(segment: Segment, made: Segment) -> Segment:
+    """``made``, which has records of ``segment``, in its place: with the CRC and the number of records of the file."""
     return replace(
         made,
         crc=segment.crc,
@@ -62,6 +49,48 @@ def purge(bucket: Bucket, segment: Segment, task: UploadTask) -> Segment | None:
         first_ms=made.first_ms or segment.first_ms,
         last_ms=made.last_ms or segment.last_ms,
     )
+
+
+class StoredFile(NamedTuple):
+    """What the bucket has of a file of the log: the records where they were in ``file``, and zeros.
+
+    A row for each record, in the order of the log: where it begins in ``file``, and its retention class.
+    ``start``: where in the log the file begins.
+    """
+
+    start: int
+    file: mmap.mmap
+    starts: Ints
+    classes: Ints
+
+    def gathered(self, tombstones: Mapping[str, int]) -> Gathered:
+        """The records, sorted, without those that ``tombstones`` cover. Topics stay in their retention classes."""
+        rows = file_rows(self.file, self.start, [], self.starts)
+        ends = np.array([tombstones.get(queue.topic, 0) for queue in rows.queues], np.int64)
+        is_kept = rows.starts + self.start >= ends[rows.queue]
+        queues, firsts = np.unique(rows.queue, return_index=True)
+        classes = self.classes[np.searchsorted(self.starts, rows.starts[firsts])]
+        by_topic = {
+            rows.queues[queue].topic: number for queue, number in zip(queues.tolist(), classes.tolist(), strict=True)
+        }
+        return gather(self.file, self.start, by_topic.__getitem__, [], rows.starts[is_kept])
+
+
+def stored_file(bucket: Bucket, segment: Segment, begins: Callable[[int], Ints]) -> StoredFile:
+    """Read all records of ``segment``. Raises BucketError.
+
+    ``begins``: by retention class, places in its object where records begin; the more, the faster.
+    """
+    file = mmap.mmap(-1, segment.end - segment.start)
+    starts, classes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for number, stored in segment.classes:
+        for piece in located(read_pieces(bucket, stored), stored, segment, begins(number)):
+            put_back(piece, segment.start, file)
+            starts.append(piece.physical - segment.start)
+            classes.append(np.full(len(piece.physical), number))
+    all_starts = np.concatenate(starts)
+    order = np.argsort(all_starts)
+    return StoredFile(segment.start, file, all_starts[order], np.concatenate(classes)[order])
 
 
 def _may_have_some(rows: list[QueueRow], segment: Segment, tombstones: Mapping[str, int]) -> bool:
@@ -72,17 +101,3 @@ def _may_have_some(rows: list[QueueRow], segment: Segment, tombstones: Mapping[s
     return any(row.first_physical < tombstones.get(row.topic, 0) for row in rows) or any(
         segment.start < offset <= segment.end for offset in tombstones.values()
     )
-
-
-def _topics_at(rows: list[QueueRow]) -> Callable[[int], str]:
-    """A function of rising positions in an object of a class: the topic there, or "" where the index has no queue."""
-    left = iter(rows)
-    row = next(left, None)
-
-    def topic_at(position: int) -> str:
-        nonlocal row
-        while row is not None and position >= row.position + row.size:
-            row = next(left, None)
-        return row.topic if row is not None and position >= row.position else ""
-
-    return topic_at

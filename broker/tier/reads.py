@@ -13,14 +13,15 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import field
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import trio
 
 from skylark.broker.part import Part
 from skylark.broker.store.filter import Filter
-from skylark.broker.store.older import OlderAway, OlderDamaged, OlderQuery, OlderRead
+from skylark.broker.store.older import OlderAway, OlderDamaged, OlderFound, OlderQuery, OlderRead
 from skylark.broker.store.store import MessageStore
+from skylark.broker.tier.damaged_places import DamagedPlaces, Place
 from skylark.broker.tier.stretch_cache import DOWNLOAD_BYTES, Piece, PieceRun, StretchCache, open_ring
 from skylark.broker.tier.taking import Taking
 from skylark.mqcommon.clock import Clock
@@ -56,6 +57,8 @@ LEAST_PAUSE_MS = 1_000
 MOST_PAUSE_MS = 15_000
 # In place of the first offset of a queue of which the bucket has nothing: it is past all offsets.
 NO_FIRST = 1 << 62
+# How long a search by key may take: RocketMQ's clients give up after 15 s.
+KEY_SEARCH_MS = 10_000
 # Damaged objects that are remembered as logged.
 MAX_LOGGED = 1_000
 
@@ -84,6 +87,23 @@ class _Reader:
     is_ahead: bool = False
 
 
+class _Damage(NamedTuple):
+    """The messages of a queue from ``first_offset`` on, before ``next_offset``, cannot be read, for ``error``."""
+
+    place: Place
+    first_offset: int
+    next_offset: int
+    error: Exception
+
+
+class _NextBytes(NamedTuple):
+    """Bytes of stretches that follow each other, and the offset after them, where ``damage`` may begin."""
+
+    runs: list[PieceRun]
+    next_offset: int
+    damage: _Damage | None = None
+
+
 @lazy_dataclass(frozen=True, slots=True)
 class _Ahead:
     """Have the stretches of a queue from ``offset`` on, before ``end``, read ahead for ``reader``."""
@@ -99,7 +119,7 @@ class OlderReads(Part):
 
     ``why_refused``: why the bucket must not be read; "" if it may be read. ``cache_bytes``: of memory. ``disk_cache``:
     a file for the stretches that leave the memory, and the most bytes of the file. Nothing in the file outlives this
-    process.
+    process. ``hold_ms``: see `DamagedPlaces`.
     """
 
     def __init__(
@@ -111,9 +131,11 @@ class OlderReads(Part):
         why_refused: Callable[[], str],
         cache_bytes: int,
         disk_cache: tuple[str, int] | None = None,
+        hold_ms: Callable[[], int | None] = lambda: None,
     ) -> None:
         self.cache = StretchCache(cache_bytes, None if disk_cache is None else open_ring(*disk_cache))
         self.figures = ReadFigures()
+        self.damaged = DamagedPlaces(clock, hold_ms)
         self._view = view
         self._store = store
         self._clock = clock
@@ -194,7 +216,13 @@ class OlderReads(Part):
 
     def _find_first(self, topic: str, queue_id: int) -> int | None:
         end = self._bucket_end
-        bounds = self._view.bounds(topic, queue_id)
+        try:
+            bounds = self._view.bounds(topic, queue_id)
+        except (DamagedObject, NoSuchObject) as error:
+            place = f"the first index of queue {queue_id} of {topic}", 0
+            if not self.damaged.may_pass(place, f"the first messages of queue {queue_id} of {topic}", 0, error):
+                raise
+            bounds = self._view.bounds(topic, queue_id, passes_damage=True)
         with self._lock:
             if bounds is None:
                 self._firsts.pop((topic, queue_id), None)
@@ -268,10 +296,20 @@ class OlderReads(Part):
         return max(offset - 1, self.first_offset(topic, queue_id, end)) if upper else offset
 
     def record_at(self, physical_offset: int) -> bytes | None:
-        return self._call(lambda: self._view.record_at(physical_offset))
+        return self._call(lambda: self._record_at(physical_offset))
 
-    def with_key(self, query: OlderQuery) -> list[bytes]:
-        return self._call(
+    def _record_at(self, physical_offset: int) -> bytes | None:
+        try:
+            return self._view.record_at(physical_offset)
+        except (DamagedObject, NoSuchObject) as error:
+            what = f"the message at offset {physical_offset} of the log"
+            if not self.damaged.may_pass(("the log", physical_offset), what, 1, error):
+                raise
+            return None
+
+    def with_key(self, query: OlderQuery) -> OlderFound:
+        end_ms = self._clock.monotonic_ms() + KEY_SEARCH_MS
+        found = self._call(
             lambda: self._view.with_key(
                 query.topic,
                 query.key,
@@ -281,8 +319,10 @@ class OlderReads(Part):
                 unique=query.unique,
                 now_ms=self._clock.now_ms(),
                 before=query.before,
+                is_over=lambda: self._clock.monotonic_ms() >= end_ms,
             )
         )
+        return OlderFound(found.records, found.cut)
 
     # --- reads of queues
 
@@ -298,12 +338,13 @@ class OlderReads(Part):
     def _read(
         self, queue: QueueName, offset: int, end: int, max_count: int, max_bytes: int, taking: Taking
     ) -> OlderRead:
-        located = self._located(queue, offset)
+        located, is_past_damage = self._located_past_damage(queue, offset, end)
         if located is None:
-            return OlderRead(end, is_gone=True)
+            return OlderRead(end, is_gone=not is_past_damage)
         if queue not in self._firsts:
-            self._find_first(*queue)
-        if offset < located.row.first_offset:
+            with suppress(DamagedObject, NoSuchObject):  # for figures only
+                self._find_first(*queue)
+        if offset < located.row.first_offset and not is_past_damage:
             first = self._find_first(*queue)
             if first is None or offset < first:
                 return OlderRead(end if first is None else min(first, end), is_gone=True)
@@ -312,18 +353,72 @@ class OlderReads(Part):
         size = min(max(max_bytes, SMALL_BYTES), DOWNLOAD_BYTES)
         # Not many more records are taken apart than the reader wants.
         part_bytes = min(max_bytes, max_count * located.row.size // located.row.records)
+        begin = offset
         while offset < stop and not taking.is_full and not taking.has_messages and looked < SCAN_BYTES:
-            group, offset = self._next_stretches(located, offset, stop, size)
-            for run in self._bytes_of(located, group, part_bytes):
+            found = self._next_bytes(located, offset, stop, size, part_bytes)
+            for run in found.runs:
                 taking.add(run.data, run.begins)
                 looked += len(run.data)
                 if taking.is_full:
                     break
             else:
                 # There may be no messages up to the next stretch, or the next segment.
-                taking.next_offset = offset = max(taking.next_offset, offset)
+                taking.next_offset = offset = max(taking.next_offset, found.next_offset)
+                if (damage := found.damage) is not None and not taking.has_messages:
+                    if not self._may_pass(queue, damage):
+                        if offset > begin:
+                            break  # the reader meets the damage when it comes again
+                        raise damage.error
+                    taking.next_offset = offset = max(offset, min(damage.next_offset, stop))
             size = DOWNLOAD_BYTES
         return taking.result
+
+    def _located_past_damage(self, queue: QueueName, offset: int, end: int) -> tuple[Located | None, bool]:
+        """(as `_located`, whether readers skip messages before it, or before ``end``, whose index is damaged)."""
+        try:
+            return self._located(queue, offset), False
+        except (DamagedObject, NoSuchObject) as error:
+            located = self._view.locate(*queue, offset, passes_damage=True)
+            place = f"the index of queue {queue[1]} of {queue[0]}", offset
+            after = end if located is None else located.row.first_offset
+            if not self._may_pass(queue, _Damage(place, offset, after, error)):
+                raise
+            return located, True
+
+    def _may_pass(self, queue: QueueName, damage: "_Damage") -> bool:
+        first, end = damage.first_offset, damage.next_offset
+        what = f"{end - first} messages of queue {queue[1]} of {queue[0]}, from offset {first} to {end - 1},"
+        return self.damaged.may_pass(damage.place, what, end - first, damage.error)
+
+    def _next_bytes(self, located: Located, offset: int, stop: int, size: int, part_bytes: int) -> "_NextBytes":
+        """The messages from ``offset`` on, of some ``size`` bytes, up to the first damage."""
+        try:
+            group, after = self._next_stretches(located, offset, stop, size)
+        except (DamagedObject, NoSuchObject) as error:
+            place = located.segment.index.name, located.row.first_row
+            return _NextBytes([], offset, _Damage(place, offset, located.row.next_offset, error))
+        name = class_object(located)
+        known = [number for number, each in enumerate(group) if (name, each.position) in self.damaged]
+        if not known:
+            try:
+                return _NextBytes(self._bytes_of(located, group, part_bytes), after)
+            except (DamagedObject, NoSuchObject):
+                pass
+        elif known[0]:
+            # What is before the damage is read at once, as far as it is sound.
+            after, group = group[known[0]].first_offset, group[: known[0]]
+        runs: list[PieceRun] = []
+        ends = [*[each.first_offset for each in group[1:]], after]
+        for stretch, end in zip(group, ends, strict=True):
+            place = name, stretch.position
+            try:
+                runs += self._bytes_of(located, [stretch], part_bytes)
+            except (DamagedObject, NoSuchObject) as error:
+                first = max(stretch.first_offset, offset)
+                end = located.row.next_offset if isinstance(error, NoSuchObject) else max(end, first + 1)
+                return _NextBytes(runs, first, _Damage(place, first, end, error))
+            self.damaged.was_read(place)
+        return _NextBytes(runs, after)
 
     def _next_stretches(self, located: Located, offset: int, stop: int, size: int) -> tuple[Sequence[Stretch], int]:
         """(the stretches with the messages from ``offset`` on, some ``size`` bytes, the offset after them)."""

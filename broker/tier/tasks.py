@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 from skylark.mqcommon.errors import SkylarkError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
+from skylark.mqcommon.tier.bucket import DamagedObject
 from skylark.mqcommon.tier.manifest import Segment, StoredObject
 
 
@@ -18,6 +19,10 @@ class DamagedFile(SkylarkError):
 
     def __str__(self) -> str:
         return self.reason
+
+
+class DamagedIndex(DamagedObject):
+    """The index of the newest segment is damaged or missing. Before the next file is uploaded it is made again."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -47,12 +52,18 @@ class Uploader(Protocol):
     """Makes the objects of files, and reads them back."""
 
     async def upload(self, path: str, task: UploadTask) -> Segment:
-        """Upload the file at ``path``. Raises DamagedFile and BucketError."""
+        """Upload the file at ``path``. Raises DamagedFile and BucketError, of which DamagedIndex can be repaired."""
 
     async def purge(self, segment: Segment, task: UploadTask) -> Segment | None:
         """``segment`` without the records that ``task.tombstones`` cover; None if it has no such record.
 
         Raises BucketError.
+        """
+
+    async def repair(self, segment: Segment, path: str, task: UploadTask) -> Segment | None:
+        """``segment``, whose index could not be read, with new objects; None if the index can be read after all.
+
+        ``path``: of its file on this disk; "" if the file is gone. Raises BucketError: see repair.py.
         """
 
     async def rest(self) -> None:

@@ -10,7 +10,7 @@ Neighbours: owner.py (the steps), tasks.py (what an uploader does), child.py (th
 import logging
 import random
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
@@ -23,9 +23,9 @@ from skylark.broker.store.retention import HOUR_MS
 from skylark.broker.store.store import MessageStore
 from skylark.broker.store.sums.block_sums import BLOCK_BYTES
 from skylark.broker.tier.owner import Disagrees, SetOwner, is_same_log, stored_bytes
-from skylark.broker.tier.tasks import DamagedFile, Uploader, UploadTask
+from skylark.broker.tier.tasks import DamagedFile, DamagedIndex, Uploader, UploadTask
 from skylark.mqcommon.clock import Clock
-from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.errors import RequestRefused, SkylarkError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.signal import Signal
 from skylark.mqcommon.tier.bucket import (
@@ -34,10 +34,11 @@ from skylark.mqcommon.tier.bucket import (
     BucketError,
     BucketRefused,
     DamagedObject,
+    NewerFormat,
     NoSuchObject,
 )
-from skylark.mqcommon.tier.manifest import Manifest, Segment, Span
-from skylark.mqcommon.tier.manifests import Deposed
+from skylark.mqcommon.tier.manifest import Manifest, Segment, Span, StoredObject, Tombstone
+from skylark.mqcommon.tier.manifests import DamagedManifest, Deposed
 from skylark.mqcommon.tier.opening import probe
 from skylark.mqcommon.tier.view import TierView
 from skylark.remoting.protocol.codes import ResponseCode
@@ -122,6 +123,10 @@ async def in_thread(call: Callable[..., Any], *args: Any) -> Any:
     return await trio.to_thread.run_sync(call, *args, abandon_on_cancel=True)
 
 
+class NotRepaired(SkylarkError):
+    """The index of the newest segment is damaged, and so is what it could be made of."""
+
+
 class Tier(Part):
     """The tier of one broker. ``bucket`` may be called from any thread."""
 
@@ -168,8 +173,13 @@ class Tier(Part):
         self._takes_over = False
         # Segments from this offset on are not purged yet; None: no purge was asked for.
         self._purge_at: int | None = None
+        # The tombstones that the purge which runs takes the bytes of, and those of which no object has bytes any more.
+        # The broker knows a deletion as long as its own log has bytes of it, and tombstones are kept as long.
+        self._purging: Collection[Tombstone] = ()
+        self._purged: Collection[Tombstone] = ()
         # When each kind of work is due next, by the monotonic clock.
         self._tail_ms = self._copy_ms = self._retention_ms = self._leftovers_ms = self._sweep_ms = self._rest_ms = 0
+        self._check_ms = 0
         # --- failures
         self._problem = ""
         self._problem_ms = 0
@@ -214,6 +224,7 @@ class Tier(Part):
         if before.is_master != now.is_master:
             self._is_stopped = self._is_compared = False
             self._owner = self._pending = self._purge_at = None
+            self._purged = ()
             self._retry_ms = 0
             self._step_scope.cancel()
             self._wake.set()
@@ -241,6 +252,10 @@ class Tier(Part):
             self._failed(error, str(error), logging.ERROR)
             self._retry_in(COMPARE_AGAIN_S)
             return COMPARE_AGAIN_S
+        except NotRepaired as error:
+            self._failed(error, str(error), logging.ERROR)
+            self._retry_in(COMPARE_AGAIN_S)  # a try may read a gigabyte
+            return COMPARE_AGAIN_S
         except (DamagedFile, OSError, BucketRefused) as error:
             text = str(error)
             if isinstance(error, DamagedFile):
@@ -253,6 +268,8 @@ class Tier(Part):
             return MAX_RETRY_S
         except BucketError as error:
             text = str(error)
+            if isinstance(error, DamagedManifest):
+                self._owner = self._pending = None  # a claim goes on from the manifest before
             if isinstance(error, NoSuchObject):
                 text += f" is not in {self.bucket.url}: bring it back from a version or a copy; see mqadmin tierVerify"
             self._failed(error, text, logging.WARNING if isinstance(error, BucketAway) else logging.ERROR)
@@ -282,7 +299,7 @@ class Tier(Part):
             await self._call(owner.check)
         try:
             has_more = await self._upload_next(owner)
-        except DamagedFile:
+        except (DamagedFile, NotRepaired):
             # The metadata is needed for a restore all the same.
             await self._do_due(owner)
             raise
@@ -376,7 +393,7 @@ class Tier(Part):
             await self._call(restored.forget)
         self._owner, self._noted = owner, {}
         now_ms = self._clock.monotonic_ms()
-        self._tail_ms = self._copy_ms = self._retention_ms = now_ms
+        self._tail_ms = self._copy_ms = self._retention_ms = self._check_ms = now_ms
         self._sweep_ms = now_ms + 24 * HOUR_MS
         await self._took(owner)
         logger.info(
@@ -397,7 +414,12 @@ class Tier(Part):
                 if self._clock.monotonic_ms() >= self._rest_ms:
                     await self._uploader.rest()
                 return False
-            self._pending = await self._uploader.upload(segment.path, self._task(owner, start, size))
+            before = owner.manifest.segments[-1].index if owner.manifest.segments else None
+            try:
+                self._pending = await self._uploader.upload(segment.path, self._task(owner, start, size, before))
+            except DamagedIndex as damage:
+                await self._repair_newest(owner, damage)
+                return True
             self._rest_ms = self._clock.monotonic_ms() + REST_MS
         if not self._sources.may_write():
             return True
@@ -416,16 +438,59 @@ class Tier(Part):
         )  # fmt: skip
         return True
 
+    async def _check_newest(self, owner: SetOwner) -> None:
+        """Notice that the index of the newest segment is damaged: all reads of the bucket need it."""
+        if not owner.manifest.segments:
+            return
+        try:
+            await self._call(self._view.check, owner.manifest.segments[-1])
+        except NewerFormat:
+            raise
+        except (DamagedObject, NoSuchObject) as error:
+            await self._repair_newest(owner, DamagedIndex(str(error)))
+
+    async def _repair_newest(self, owner: SetOwner, damage: DamagedIndex) -> None:
+        """Make the newest segment again, whose index is damaged. Raises NotRepaired."""
+        await self._call(owner.check)
+        segment, before = await self._call(owner.segment_after, owner.manifest.end - 1)
+        while segment is not None:
+            start, size = segment.start, segment.end - segment.start
+            file = self._store.log.chain.at(start)
+            source = "the records in the bucket" if file is None else "the log on this disk"
+            logger.error("tier: %s. The segment is made again of %s", damage, source)
+            task = self._task(owner, start, size, None if before is None else before.index)
+            try:
+                made = await self._uploader.repair(segment, "" if file is None else file.path, task)
+            except DamagedIndex as error:
+                damage = error
+                segment, before = await self._call(owner.segment_after, start - 1)
+                continue
+            except (DamagedObject, NoSuchObject) as error:
+                raise NotRepaired(
+                    f"{damage}, and it cannot be made again: {error}. Bring both objects back from their versions or a"
+                    " copy of the bucket; mqadmin tierVerify --full names all that are missing or damaged"
+                ) from None
+            self._rest_ms = self._clock.monotonic_ms() + REST_MS
+            if made is not None and self._sources.may_write():
+                await self._call(owner.replace_segment, segment, made)
+                await self._took(owner)
+                logger.warning("tier: in place of %s there is %s now", segment.index.name, made.index.name)
+            return
+
     async def _purge_next(self, owner: SetOwner) -> bool:
         """Remove deleted topics from the next segment; returns whether there was one."""
         if self._purge_at is None:
             return False
         segment, before = await self._call(owner.segment_after, self._purge_at)
         if segment is None or not owner.manifest.tombstones:
+            end = self._purge_at
+            self._purged = [*self._purged, *[each for each in self._purging if each.physical_offset <= end]]
             self._purge_at = None
+            await self._forget_purged(owner)
             return False
-        task = self._task(owner, segment.start, segment.end - segment.start)
-        task = replace(task, before=None if before is None else before.index, crcs=())
+        index_before = None if before is None else before.index
+        task = self._task(owner, segment.start, segment.end - segment.start, index_before)
+        task = replace(task, crcs=())
         made = None
         try:
             made = await self._uploader.purge(segment, task)
@@ -434,6 +499,7 @@ class Tier(Part):
                 "tier: deleted topics stay in %s: %s. Run mqadmin tierVerify --full, and tierPurge again afterwards",
                 segment.folder, error,
             )  # fmt: skip
+            self._purging = [each for each in self._purging if each.physical_offset <= segment.start]
         self._rest_ms = self._clock.monotonic_ms() + REST_MS
         if made is not None and self._sources.may_write():
             await self._call(owner.replace_segment, segment, made)
@@ -442,7 +508,13 @@ class Tier(Part):
         self._purge_at = segment.end
         return True
 
-    def _task(self, owner: SetOwner, start: int, size: int) -> UploadTask:
+    async def _forget_purged(self, owner: SetOwner) -> None:
+        known = self._sources.deletions()
+        if gone := [each for each in self._purged if each.topic not in known]:
+            await self._call(owner.forget_purged, gone)
+        self._purged = [each for each in self._purged if each in owner.manifest.tombstones]
+
+    def _task(self, owner: SetOwner, start: int, size: int, before: StoredObject | None) -> UploadTask:
         manifest, sums = owner.manifest, self._store.log.sums
         known = [sums.sum_of(block) for block in sums.blocks(start, start + size)]
         tombstones = {each.topic: each.physical_offset for each in manifest.tombstones}
@@ -453,7 +525,7 @@ class Tier(Part):
             manifest.epoch,
             secrets.token_hex(4),
             self._sources.classes(),
-            manifest.segments[-1].index if manifest.segments else None,
+            before,
             tombstones | dict(self._sources.deletions()),
             BLOCK_BYTES,
             [-1 if each is None else each.crc for each in known],
@@ -482,6 +554,7 @@ class Tier(Part):
             self._copy_ms = now_ms + options.tier_tail_interval_ms
         if now_ms >= self._retention_ms:
             await self._call(owner.expire, options.tier_reserved_time_hours)
+            await self._forget_purged(owner)
             self._retention_ms = now_ms + _RETENTION_MS
             self._leftovers_ms = now_ms
         if now_ms >= self._leftovers_ms:
@@ -489,6 +562,9 @@ class Tier(Part):
             if removed:
                 logger.info("tier: %d objects that have expired or were replaced are removed", removed)
             self._leftovers_ms = now_ms + _LEFTOVERS_MS
+        if now_ms >= self._check_ms:
+            self._check_ms = now_ms + HOUR_MS
+            await self._check_newest(owner)
         if now_ms >= self._sweep_ms:
             orphans = await self._call(owner.sweep)
             if orphans:
@@ -505,6 +581,7 @@ class Tier(Part):
             why = self._problem or ("it has not begun yet" if self._role.now.is_master else "it is not the master")
             raise RequestRefused(ResponseCode.SYSTEM_BUSY, f"this broker does not write to its bucket: {why}")
         self._purge_at = 0
+        self._purging = self._owner.manifest.tombstones
         self._wake.set()
 
     def take_over(self) -> None:

@@ -9,10 +9,10 @@ import random
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
-from skylark.broker.tier.tasks import DamagedFile, UploadTask
+from skylark.broker.tier.tasks import DamagedFile, DamagedIndex, UploadTask
 from skylark.mqcommon.crc import large_crc32
 from skylark.mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, SIZE_MAGIC
-from skylark.mqcommon.tier.bucket import Bucket, BucketError, DamagedObject, NoSuchObject
+from skylark.mqcommon.tier.bucket import Bucket, BucketError, DamagedObject, NewerFormat, NoSuchObject
 from skylark.mqcommon.tier.file_rows import TooDamaged
 from skylark.mqcommon.tier.gather import Gathered, gather
 from skylark.mqcommon.tier.index_builder import DisorderedQueue, IndexBuilder, SortedRecords
@@ -153,19 +153,29 @@ def _doubtful(
     return sorted(blocks)
 
 
+def table_of(bucket: Bucket, index: StoredObject) -> QueueTable:
+    """The queues in an index. Raises DamagedIndex."""
+    name = index.name
+    try:
+        with named(name):
+            head = IndexHead.decode(bucket.get_range(name, 0, HEAD_BYTES))
+            return QueueTable.decode(head, bucket.get_range(name, HEAD_BYTES, head.queues_bytes))
+    except NewerFormat:
+        raise
+    except NoSuchObject:
+        raise DamagedIndex(f"{name} is not there") from None
+    except DamagedObject as error:
+        raise DamagedIndex(str(error)) from None
+
+
 def _builder(bucket: Bucket, rows: Gathered, task: UploadTask) -> IndexBuilder:
-    before = None
-    if task.before is not None:
-        with named(task.before.name):
-            head = IndexHead.decode(bucket.get_range(task.before.name, 0, HEAD_BYTES))
-            before = QueueTable.decode(head, bucket.get_range(task.before.name, HEAD_BYTES, head.queues_bytes))
     columns = SortedRecords(rows.physical, rows.sizes, rows.offsets, rows.stored_ms, rows.positions)
     return IndexBuilder(
         task.start,
         task.start + task.size,
         columns,
         rows.queues,
-        before=before,
+        before=None if task.before is None else table_of(bucket, task.before),
         tombstones=task.tombstones,
     )
 

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, Final
 
 import cbor2
 
-from skylark.broker.tier.tasks import DamagedFile, UploadTask, task_from_wire
+from skylark.broker.tier.tasks import DamagedFile, DamagedIndex, UploadTask, task_from_wire
 from skylark.mqcommon.errors import SkylarkError
 from skylark.mqcommon.tier.bucket import (
     Bucket,
@@ -26,6 +26,7 @@ from skylark.mqcommon.tier.bucket import (
     BucketError,
     BucketRefused,
     DamagedObject,
+    NewerFormat,
     NoSuchObject,
 )
 from skylark.mqcommon.tier.manifest import Segment, decode_span, encode_span
@@ -37,6 +38,7 @@ DAMAGED: Final = "damaged"
 NOTHING: Final = "nothing"
 UPLOAD: Final = "upload"
 PURGE: Final = "purge"
+REPAIR: Final = "repair"
 # The broker's own work comes first.
 _NICE = 10
 
@@ -90,7 +92,9 @@ def _answer(request: Sequence[Any], buckets: dict[str, Bucket]) -> list[Any]:
 
 
 def run(kind: str, bucket: Bucket, given: Any, task: UploadTask) -> Segment | None:
-    """Do one task: UPLOAD the file at the path ``given``, or PURGE the segment that is encoded in it.
+    """Do one task: UPLOAD the file at the path ``given``, PURGE or REPAIR the segment that is encoded in it.
+
+    For REPAIR ``given`` is the segment, and the path of its file or "".
 
     Raises DamagedFile and BucketError.
     """
@@ -98,16 +102,24 @@ def run(kind: str, bucket: Bucket, given: Any, task: UploadTask) -> Segment | No
         from skylark.broker.tier.purge import purge
 
         return purge(bucket, decode_span(given)[0], task)
+    if kind == REPAIR:
+        from skylark.broker.tier.repair import repair
+
+        segment, path = given
+        return repair(bucket, decode_span(segment)[0], _mapped(path, task.size) if path else None, task)
     assert kind == UPLOAD
     from skylark.broker.tier.upload import upload
 
-    file = os.open(given, os.O_RDONLY)
+    return upload(bucket, _mapped(given, task.size), task)
+
+
+def _mapped(path: str, size: int) -> mmap.mmap:
+    """The file. The map is not closed: arrays are on it as long as they live."""
+    file = os.open(path, os.O_RDONLY)
     try:
-        view = mmap.mmap(file, task.size, access=mmap.ACCESS_READ)
+        return mmap.mmap(file, size, access=mmap.ACCESS_READ)
     finally:
         os.close(file)
-    # The map is not closed here: arrays are on it as long as they live.
-    return upload(bucket, view, task)
 
 
 def segment_of(answer: Sequence[Any]) -> Segment | None:
@@ -119,7 +131,14 @@ def segment_of(answer: Sequence[Any]) -> Segment | None:
         return decode_span(value)[0]
     if kind == DAMAGED:
         raise DamagedFile(value, blocks)
-    errors: tuple[type[BucketError], ...] = (BucketAway, BucketRefused, DamagedObject, NoSuchObject)
+    errors: tuple[type[BucketError], ...] = (
+        BucketAway,
+        BucketRefused,
+        DamagedIndex,
+        DamagedObject,
+        NewerFormat,
+        NoSuchObject,
+    )
     raise next((each for each in errors if each.__name__ == kind), BucketError)(value)
 
 

@@ -87,6 +87,7 @@ def wire_tier(core: Core, replicated: Replicated, healing: Healing, limit: Calla
         why_refused=lambda: tier.disagreement,
         cache_bytes=options.tier_cache_bytes - index_bytes,
         disk_cache=disk_cache,
+        hold_ms=lambda: options.damaged_hold_ms if options.damaged_policy == "skip" else None,
     )
     return Tiered(
         (guard, tier, reads),
@@ -107,4 +108,5 @@ def _reads_of(reads: OlderReads) -> BucketReads:
         hits + cache.misses,
         hits,
         reads.cache.used_bytes,
+        reads.damaged.skipped_messages,
     )

@@ -37,7 +37,11 @@ class BucketRefused(BucketError):
 
 
 class DamagedObject(BucketError):
-    """The bytes of an object are not as they were written, or a newer version of Skylark wrote them."""
+    """The bytes of an object are not as they were written, or this version of Skylark does not know their format."""
+
+
+class NewerFormat(DamagedObject):
+    """A newer version of Skylark wrote the object: it is not damaged, and must not be made again."""
 
 
 class ObjectInfo(NamedTuple):

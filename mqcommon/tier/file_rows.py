@@ -272,7 +272,8 @@ class _Reader:
         self._unproved = unproved
         self._bytes = np.frombuffer(view, np.uint8)
         self._by_type = {code: overlapping(view, code) for code in (">i2", ">i4", ">i8")}
-        self._heads = overlapping(view, _HEAD)
+        # As raw bytes: numpy copies a head of fields field by field.
+        self._heads = overlapping(view, np.dtype((np.void, _HEAD.itemsize)))
         self._buffer = pa.py_buffer(view)
         # Topics and their numbers, and by number the seed of the hashes of a topic's keys.
         self._numbers: dict[bytes, int] = {}
@@ -294,7 +295,7 @@ class _Reader:
 
     def _places(self, starts: Ints) -> "_Places":
         # One copy of all heads: their fields are then close together.
-        heads = self._heads[starts]
+        heads = self._heads[starts].view(_HEAD)
         sizes, flags = heads["size"].astype(np.int64), heads["sys_flag"].astype(np.int64)
         ends = starts + sizes
         layouts = flags >> BORN_HOST_V6.bit_length() - 1 & 3
@@ -513,7 +514,9 @@ class _Places(NamedTuple):
 
 _PADDING = np.zeros(2 * WORD_BYTES, np.uint8)
 _MARK = 2  # what ends a value
-_SPACE, _TAB, _RETURN = b" \t\r"  # the blanks of ASCII are a space, and from the tab to the return
+_SPACE, _TAB, _RETURN = np.frombuffer(
+    b" \t\r", np.uint8
+)  # the blanks of ASCII are a space, and from the tab to the return
 
 
 def _named(
@@ -542,6 +545,11 @@ def _have_blanks(data: NDArray[np.uint8], at: Ints, stops: Ints) -> NDArray[np.b
     """Which of the values have blanks, and so several words, or an empty one."""
     if not len(at):
         return np.zeros(0, np.bool_)
-    blanks = np.flatnonzero((data == _SPACE) | ((data >= _TAB) & (data <= _RETURN)))
+    # A byte before the tab becomes a large one.
+    is_blank = data - _TAB <= _RETURN - _TAB
+    is_blank |= data == _SPACE
+    blanks = np.flatnonzero(is_blank)
+    if not len(blanks):
+        return np.zeros(len(at), np.bool_)
     found: NDArray[np.bool_] = np.searchsorted(blanks, at) < np.searchsorted(blanks, stops)
     return found

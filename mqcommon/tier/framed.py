@@ -12,7 +12,7 @@ from typing import Any, Final
 import cbor2
 
 from skylark.mqcommon.crc import large_crc32
-from skylark.mqcommon.tier.bucket import DamagedObject
+from skylark.mqcommon.tier.bucket import DamagedObject, NewerFormat
 
 _HEAD = struct.Struct(">4sHHI")
 _CRC = struct.Struct(">I")
@@ -41,7 +41,7 @@ def unframed(magic: bytes, version: int, data: bytes, what: str) -> Any:
     if zeros or len(body) != size or large_crc32(body, large_crc32(data[: _HEAD.size])) != crc:
         raise DamagedObject(f"{what} is damaged: its {len(data)} bytes do not match their CRC")
     if found_version > version:
-        raise DamagedObject(f"{what} has format {found_version}: use a newer Skylark, which reads it")
+        raise NewerFormat(f"{what} has format {found_version}: use a newer Skylark, which reads it")
     try:
         unpack = zlib.decompressobj()
         text = unpack.decompress(body, MAX_BODY_BYTES)

@@ -55,7 +55,7 @@ def _key_pages(hashes: Columns, places: Columns) -> tuple[KeyPages, bytes]:
     pages = -(-count // _PAGE_KEYS)
     # The page and the lower half of the hash, by which the rows of a page are sorted.
     wanted = (hashes >> np.uint64(32)) * np.uint64(pages) & ~_LOW | hashes & _LOW
-    order = np.argsort(wanted)
+    order = _ascending(wanted, pages)
     wanted = wanted[order]
     bounds = np.searchsorted(wanted, np.arange(pages, dtype=np.uint64) << np.uint64(32))
     counts = np.diff(bounds, append=count)
@@ -77,6 +77,24 @@ def _key_pages(hashes: Columns, places: Columns) -> tuple[KeyPages, bytes]:
             more += [bytes(content[page_end:end]), _CRC.pack(large_crc32(content[page_end:end]))]
             at += end - page_end + _CRC.size
     return KeyPages(page_rows, pages), b"".join((*parts, *more))
+
+
+def _ascending(wanted: Columns, pages: int) -> Columns:
+    """The order in which ``wanted``, numbers of pages and 32 bits more, ascend.
+
+    Numbers are sorted four times as fast as their places: so each number gets its place in the bits that are left.
+    """
+    count = len(wanted)
+    place_bits = max(count - 1, 1).bit_length()
+    dropped = max(32 + (pages - 1).bit_length() + place_bits - 64, 0)
+    packed = wanted >> np.uint64(dropped) << np.uint64(place_bits)
+    packed |= np.arange(count, dtype=np.uint64)
+    packed.sort()
+    order = (packed & np.uint64((1 << place_bits) - 1)).astype(np.int64)
+    if dropped:
+        # Few numbers differ only in the bits that were dropped.
+        order = order[np.argsort(wanted[order], kind="stable")]
+    return order
 
 
 def page_range(pages: KeyPages, hash_: int) -> tuple[int, int] | None:

@@ -257,6 +257,15 @@ class Manifest:
         """Forget tombstones that hide nothing: no segment has bytes before them."""
         return replace(self, tombstones=tuple([each for each in self.tombstones if each.physical_offset > self.start]))
 
+    def without_purged_tombstones(self, purged: Collection[Tombstone]) -> "Manifest":
+        """Forget those of ``purged``, of which no object has bytes any more, that hide nothing in the newest index.
+
+        An index carries the queues of a deleted topic on until the first segment that begins after the deletion.
+        """
+        newest_start = self.segments[-1].start if self.segments else -1
+        gone = {each for each in purged if each.physical_offset <= newest_start}
+        return replace(self, tombstones=tuple([each for each in self.tombstones if each not in gone]))
+
     def _left(self, names: Iterable[str]) -> tuple[Leftover, ...]:
         return (*self.leftovers, *[Leftover(name, self.created_ms) for name in names])
 

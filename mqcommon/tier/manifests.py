@@ -9,9 +9,18 @@ A bucket's creation fences: of all callers that create a number one succeeds, an
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
-from skylark.mqcommon.tier.bucket import Bucket, BucketAway, BucketError, NoSuchObject, ObjectExists
+from skylark.mqcommon.tier.bucket import (
+    Bucket,
+    BucketAway,
+    BucketError,
+    DamagedObject,
+    NewerFormat,
+    NoSuchObject,
+    ObjectExists,
+)
 from skylark.mqcommon.tier.layout import manifest_name
 from skylark.mqcommon.tier.manifest import Manifest, decode_manifest, encode_manifest, first_manifest
 
@@ -43,6 +52,18 @@ class ArrivedLate(BucketError):
         return f"manifest {self.newer.number} of this owner was created after its creation had seemed to fail"
 
 
+class DamagedManifest(DamagedObject):
+    """The newest manifest, number ``number``, is damaged. `ManifestLog.claim` goes on from the manifest before it."""
+
+    def __init__(self, number: int, reason: str) -> None:
+        super().__init__(number, reason)
+        self.number = number
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"manifest {self.number}: {self.reason}"
+
+
 class ManifestLog:
     """The manifests of ``broker_set``. Calls block; one thread at a time."""
 
@@ -53,7 +74,7 @@ class ManifestLog:
         self._seen: Manifest | None = None
 
     def newest(self) -> Manifest | None:
-        """The newest manifest; None if the bucket has none of this set. Raises DamagedObject."""
+        """The newest manifest; None if the bucket has none of this set. Raises DamagedManifest."""
         for left in reversed(range(_TRIES)):
             number = self._newest_number()
             if number is None:
@@ -66,9 +87,42 @@ class ManifestLog:
                 # More than `KEPT` manifests have been created meanwhile, so manifest ``number`` has been removed.
                 if not left:
                     raise
+            except NewerFormat:
+                raise
+            except DamagedObject as error:
+                # What is between the broker and the bucket may have changed the bytes.
+                if not left:
+                    raise DamagedManifest(number, str(error)) from None
             else:
                 return self._seen
         raise AssertionError
+
+    def newest_or_stand_in(self) -> Manifest | None:
+        """As `newest`; for a damaged manifest the sound one before it, with the number of the damaged one.
+
+        Only for who is about to own the set. The last change of the set is lost, and the caller does it again: mostly
+        that was a segment whose file is still in the log, or a copy of metadata. Raises DamagedObject when no manifest
+        is sound.
+        """
+        try:
+            return self.newest()
+        except DamagedManifest as damage:
+            for number in range(damage.number - 1, max(damage.number - KEPT, -1), -1):
+                try:
+                    found = self.read(number)
+                except NewerFormat:
+                    raise
+                except DamagedObject:
+                    continue
+                logger.error(
+                    "tier: %s %s. Its owner goes on from manifest %d",
+                    self._name(damage.number), damage.reason, number,
+                )  # fmt: skip
+                # The damaged manifest may have been the first one of a later owner without a term.
+                return replace(found, number=damage.number, epoch=found.epoch + 1)
+            raise DamagedObject(
+                f"{damage}, and so are all before it: bring them back from their versions or a copy of the bucket"
+            ) from None
 
     def read(self, number: int) -> Manifest:
         """The manifest with this number. Raises NoSuchObject, DamagedObject."""
@@ -84,7 +138,7 @@ class ManifestLog:
         Raises Deposed when there is an owner of a later term; with ``anew_after``, when there is a later manifest.
         """
         while True:
-            base = self.newest()
+            base = self.newest_or_stand_in()
             if base is None:
                 wanted = first_manifest(term, owner, now_ms, segment_bytes)
             elif anew_after is not None and base.owner == owner:

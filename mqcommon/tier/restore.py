@@ -4,6 +4,7 @@ A segment has the records of its file in another order. Each record says where i
 index has whatever else was in the file but zeros. Neighbours: gather.py (the way there), segment_index.py.
 """
 
+import mmap
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
@@ -44,7 +45,7 @@ def restore_segment(
     found = done = 0
     for number, stored in segment.classes:
         for piece in located(read_pieces(bucket, stored), stored, segment, index.begins(number)):
-            _put(piece, segment.start, out)
+            put_back(piece, segment.start, out)
             found += len(piece.starts)
             progress(done + piece.start)
         done += stored.size
@@ -142,7 +143,7 @@ def _piece(start: int, data: memoryview, begins: Ints, stored: StoredObject, seg
     return Piece(start, data, starts, sizes, physical)
 
 
-def _put(piece: Piece, start: int, out: memoryview) -> None:
+def put_back(piece: Piece, start: int, out: memoryview | mmap.mmap) -> None:
     """Copy the records to their places in ``out``, which begins at ``start`` of the log."""
     data, starts, sizes, physical = piece.data, piece.starts, piece.sizes, piece.physical
     # Neighbours in the object that were neighbours in the file are copied together.

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skylark.mqcommon.crc import large_crc32
-from skylark.mqcommon.tier.bucket import DamagedObject
+from skylark.mqcommon.tier.bucket import DamagedObject, NewerFormat
 
 Columns = NDArray[Any]
 #: A stretch ends with the record that reaches a multiple of this many bytes of its queue.
@@ -180,7 +180,7 @@ class IndexHead(NamedTuple):
             raise DamagedObject("the head of an index is damaged")
         _, version, codec, *fields = _HEAD.unpack_from(data)
         if version > _VERSION or codec != _ZLIB:
-            raise DamagedObject(f"an index has format {version} and codec {codec}: use a newer Skylark, which reads it")
+            raise NewerFormat(f"an index has format {version} and codec {codec}: use a newer Skylark, which reads it")
         return cls(*fields)
 
 
@@ -288,17 +288,9 @@ class SegmentIndex:
     def decode(cls, data: bytes) -> "SegmentIndex":
         """The index in the bytes of its object. Raises DamagedObject."""
         head = IndexHead.decode(data)
-        if len(data) != head.stretches_end + head.rest_bytes:
-            raise DamagedObject(f"an index has {len(data)} bytes, not those that its head says")
-        rest = data[head.stretches_end :]
-        if large_crc32(rest) != head.rest_crc:
-            raise DamagedObject("the rest in an index is damaged")
+        rest = decode_rest(data)
         table = QueueTable.decode(head, data[HEAD_BYTES : head.queues_end])
-        try:
-            pieces = [(int(start), bytes(piece)) for start, piece in cbor2.loads(_decompressed(rest))]
-        except (cbor2.CBORDecodeError, ValueError, TypeError) as error:
-            raise DamagedObject(f"the rest in an index cannot be read: {error}") from None
-        return cls(table, data[head.queues_end : head.stretches_end], pieces)
+        return cls(table, data[head.queues_end : head.stretches_end], rest)
 
     def queues(self) -> list[QueueRow]:
         """All queues, sorted by topic and queue id."""
@@ -327,6 +319,20 @@ class SegmentIndex:
             for first, count in zip(queues["first_row"].tolist(), queues["rows"].tolist(), strict=True)
         ]
         return np.sort(np.concatenate([np.empty(0, np.int64), *parts]))
+
+
+def decode_rest(data: bytes) -> list[tuple[int, bytes]]:
+    """`SegmentIndex.rest` in the bytes of an index, whose other parts may be damaged. Raises DamagedObject."""
+    head = IndexHead.decode(data)
+    if len(data) != head.stretches_end + head.rest_bytes:
+        raise DamagedObject(f"an index has {len(data)} bytes, not those that its head says")
+    rest = data[head.stretches_end :]
+    if large_crc32(rest) != head.rest_crc:
+        raise DamagedObject("the rest in an index is damaged")
+    try:
+        return [(int(start), bytes(piece)) for start, piece in cbor2.loads(_decompressed(rest))]
+    except (cbor2.CBORDecodeError, ValueError, TypeError) as error:
+        raise DamagedObject(f"the rest in an index cannot be read: {error}") from None
 
 
 class QueueStretches(NamedTuple):
@@ -389,7 +395,7 @@ def named(name: str) -> Iterator[None]:
     try:
         yield
     except DamagedObject as error:
-        raise DamagedObject(f"{name}: {error}") from None
+        raise type(error)(f"{name}: {error}") from None
 
 
 def _decompressed(data: bytes) -> bytes:

@@ -12,6 +12,7 @@ import threading
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, islice
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -19,7 +20,7 @@ import numpy as np
 
 from skylark.mqcommon.crc import large_crc32
 from skylark.mqcommon.message.ids import parse_unique_key
-from skylark.mqcommon.tier.bucket import Bucket, DamagedObject, NoSuchObject
+from skylark.mqcommon.tier.bucket import Bucket, BucketError, DamagedObject, NoSuchObject
 from skylark.mqcommon.tier.key_hash import key_hash
 from skylark.mqcommon.tier.keys import Directory, directory_size, page_range, places_of, places_of_more
 from skylark.mqcommon.tier.manifest import Manifest, Segment, decode_span
@@ -41,9 +42,11 @@ from skylark.mqcommon.tier.segment_index import (
 _FIRST_READ_BYTES: Final = 64 * 1024
 #: Spans whose segments are kept in memory: some 1 MB each.
 _SPANS_KEPT: Final = 16
-#: The most segments that one query by key looks into, and the most records that it reads.
-MAX_SEGMENTS_OF_QUERY: Final = 64
+#: The most records that one query by key reads; the segments around the time in a unique key that it looks into.
 MAX_RECORDS_OF_QUERY: Final = 500
+MAX_SEGMENTS_OF_UNIQUE_KEY: Final = 64
+# The segments whose keys a query reads at a time, once it has looked into the first few.
+_KEY_THREADS: Final = 8
 
 T = TypeVar("T")
 
@@ -53,6 +56,13 @@ class Located(NamedTuple):
 
     segment: Segment
     row: QueueRow
+
+
+class KeyRecords(NamedTuple):
+    """Records that may have a key, newest first. ``cut``: why not all was searched; "" if all was."""
+
+    records: list[bytes]
+    cut: str = ""
 
 
 class TierView:
@@ -116,6 +126,10 @@ class TierView:
         """The queues of a segment."""
         return self._cache.get(segment.index.name, lambda: self._read_table(segment), _table_bytes)
 
+    def check(self, segment: Segment) -> None:
+        """Read the queues of a segment from the bucket, also if they are in memory."""
+        self._read_table(segment)
+
     def queues(self) -> list[tuple[str, int]]:
         """(topic, queue id) of all queues of which the bucket has, or had, records."""
         segments = self._segments
@@ -129,23 +143,29 @@ class TierView:
         stored = self._manifest.metadata if self._manifest else None
         return None if stored is None else decode_metadata(self._bucket.get(stored.name))
 
-    def bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
-        """(first offset, next offset) of the queue's records in the bucket; None if there are none."""
+    def bounds(self, topic: str, queue_id: int, *, passes_damage: bool = False) -> tuple[int, int] | None:
+        """(first offset, next offset) of the queue's records in the bucket; None if there are none.
+
+        ``passes_damage``: as for `locate`.
+        """
         newest = self._newest(self._segments, topic, queue_id)
         if newest is None:
             return None
-        first = self.locate(topic, queue_id, 0)
+        first = self.locate(topic, queue_id, 0, passes_damage=passes_damage)
         return None if first is None else (first.row.first_offset, newest.next_offset)
 
-    def locate(self, topic: str, queue_id: int, offset: int) -> Located | None:
-        """The segment with the first record of the queue at or after ``offset``; None if the bucket has none."""
+    def locate(self, topic: str, queue_id: int, offset: int, *, passes_damage: bool = False) -> Located | None:
+        """The segment with the first record of the queue at or after ``offset``; None if the bucket has none.
+
+        ``passes_damage``: segments whose indexes cannot be read count as if they had no such record.
+        """
         segments = self._segments
         newest = self._newest(segments, topic, queue_id)
         if newest is None:
             return None
         hint = self._hints.get((topic, queue_id), lambda: 0)
         while offset < newest.next_offset:
-            number = self._first_with(segments, newest, _next_offset, offset + 1, hint)
+            number = self._first_with(segments, newest, _next_offset, offset + 1, hint, passes_damage=passes_damage)
             row = self._row(segments, number, newest)
             if segments.is_there(segments.at(number), row):
                 self._hints.put((topic, queue_id), number)
@@ -229,13 +249,14 @@ class TierView:
         unique: bool = False,
         now_ms: int = 0,
         before: int | None = None,
-    ) -> list[bytes]:
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> KeyRecords:
         """Records of ``topic`` whose key has the hash of ``key``, stored in this time, newest first: compare the keys.
 
         An inner batch with such a message is one record. ``unique``: ``key`` is a unique key, which tells when
         it was made: the segments of this time are searched first (``now_ms``: the present), and the search ends with
-        the segment that has the key. ``before``: only records before this place of the log.
-        At most `MAX_SEGMENTS_OF_QUERY` segments are searched.
+        the segment that has the key. ``before``: only records before this place of the log. ``is_over``: whether the
+        time for the search is over. Segments whose keys, index or records are damaged are passed by.
         """
         hash_ = key_hash(topic, key.encode())
         segments = self._segments
@@ -245,26 +266,59 @@ class TierView:
         else:
             numbers = segments.nearest_first(made_ms, begin_ms, end_ms, before)
         found: list[bytes] = []
-        looked = 0
-        for number in islice(numbers, MAX_SEGMENTS_OF_QUERY):
-            for physical, store_ms, record in self._with_hash(segments, segments.at(number), topic, hash_):
-                looked += 1
-                is_early = before is None or physical < before
-                if is_early and begin_ms <= store_ms <= end_ms:
-                    found.append(record)
-                if len(found) == limit or looked == MAX_RECORDS_OF_QUERY:
-                    return found
+        looked, last_ms, damaged = 0, end_ms, 0
+        for number, places in self._places_in(segments, numbers, hash_):
+            segment = segments.at(number)
+            if is_over():
+                return KeyRecords(found, f"the time was over, after messages stored until {last_ms}")
+            last_ms = segment.first_ms
+            try:
+                if isinstance(places, BucketError):
+                    raise places
+                for physical, store_ms, record in self._at_places(segments, segment, topic, places):
+                    looked += 1
+                    is_early = before is None or physical < before
+                    if is_early and begin_ms <= store_ms <= end_ms:
+                        found.append(record)
+                    if len(found) == limit:
+                        return KeyRecords(found)
+                    if looked == MAX_RECORDS_OF_QUERY:
+                        return KeyRecords(found, f"{looked} messages were read, the last one stored at {store_ms}")
+            except (DamagedObject, NoSuchObject):
+                damaged += 1
             if unique and found:
                 break
-        return found
+        if damaged:
+            return KeyRecords(found, f"{damaged} files of the log in the bucket are damaged: see mqadmin tierVerify")
+        if made_ms is not None and not found and len(segments) > MAX_SEGMENTS_OF_UNIQUE_KEY:
+            return KeyRecords(found, "only the files of the log around the time in the unique key were searched")
+        return KeyRecords(found)
 
-    def _with_hash(
-        self, segments: "_Segments", segment: Segment, topic: str, hash_: int
+    def _places_in(
+        self, segments: "_Segments", numbers: Iterator[int], hash_: int
+    ) -> Iterator[tuple[int, Columns | DamagedObject | NoSuchObject]]:
+        """(number of a segment, places of the keys with this hash, or why they cannot be read), in this order."""
+
+        def places(number: int) -> Columns | DamagedObject | NoSuchObject:
+            try:
+                return self._key_places(segments.at(number), hash_)
+            except (DamagedObject, NoSuchObject) as error:
+                return error
+
+        # The first segments have the key, as a rule.
+        count = 1
+        with ThreadPoolExecutor(_KEY_THREADS, "keys") as pool:
+            while some := list(islice(numbers, count)):
+                yield from zip(some, pool.map(places, some), strict=True)
+                count = min(2 * count, _KEY_THREADS)
+
+    def _at_places(
+        self, segments: "_Segments", segment: Segment, topic: str, places: Columns
     ) -> Iterator[tuple[int, int, bytes]]:
-        """(place in the log, store time, bytes) of the records of a topic with a key of this hash, newest first."""
+        """(place in the log, store time, bytes) of the records of a topic at these places of keys, newest first."""
         queues = [
             self._at_positions(Located(segment, row), positions)
-            for row, positions in self.table(segment).at_places(self._key_places(segment, hash_))
+            for row, positions in self.table(segment).at_places(places)
             if row.topic == topic and segments.is_there(segment, row)
         ]
         return heapq.merge(*queues, reverse=True)
@@ -281,7 +335,7 @@ class TierView:
         return np.concatenate((places, places_of_more(self._bucket.get_range(name, *more), hash_)))
 
     def _at_positions(self, located: Located, positions: Columns) -> Iterator[tuple[int, int, bytes]]:
-        """As `_with_hash`, of the records of a queue that begin at these positions, newest first."""
+        """As `_at_places`, of the records of a queue that begin at these positions, newest first."""
         found = self._stretches_of(located)
         numbers = found.at_positions(positions)
         for number in np.unique(numbers)[::-1].tolist():
@@ -327,12 +381,14 @@ class TierView:
         value_of: Callable[[QueueRow], int],
         least: int,
         hint: int,
+        *,
+        passes_damage: bool = False,
     ) -> int:
         """The number of the first segment in which ``value_of`` the row of this life of the queue is ``least`` or more.
 
         The value never falls from one segment to the next, and is ``least`` or more in the newest segment.
         ``hint``: where to look first. An index that cannot be read is skipped, unless the answer may be its segment:
-        then the error of the read is raised.
+        then the error of the read is raised, or with ``passes_damage`` the answer is the next segment.
         """
         errors: dict[int, DamagedObject | NoSuchObject] = {}
 
@@ -358,7 +414,9 @@ class TierView:
                     break
             else:
                 # The offsets of a queue ascend: if `high` begins before ``least``, no segment before `high` has it.
-                if value_of is _next_offset and self._row(segments, high, newest).first_offset < least:
+                if passes_damage or (
+                    value_of is _next_offset and self._row(segments, high, newest).first_offset < least
+                ):
                     break
                 raise errors[high - 1]
         return high
@@ -491,7 +549,8 @@ class _Segments:
         span = bisect_left(self._spans, time_ms, key=lambda each: each.last_ms)
         low, high = self._firsts[span], self._firsts[span + 1] if span < len(self._spans) else len(self)
         middle = bisect_left(range(high), time_ms, low, key=lambda number: self.at(number).last_ms)
-        first, end = max(middle - MAX_SEGMENTS_OF_QUERY, 0), min(middle + MAX_SEGMENTS_OF_QUERY + 1, len(self))
+        first = max(middle - MAX_SEGMENTS_OF_UNIQUE_KEY, 0)
+        end = min(middle + MAX_SEGMENTS_OF_UNIQUE_KEY + 1, len(self))
 
         def distance(number: int) -> int:
             segment = self.at(number)

@@ -497,12 +497,14 @@ class Admin(AsyncOnly):
         begin: int = 0,
         end: int = LONG_MAX,
         cluster: str | None = None,
+        on_partial: Callable[[str], None] = lambda why: None,
     ) -> list[MessageExt]:
         """Messages of ``topic`` with ``key`` among their keys, stored from ``begin`` to ``end`` (ms), oldest first.
 
-        ``cluster`` chooses other brokers than the topic's route.
+        ``cluster`` chooses other brokers than the topic's route. ``on_partial`` is told why a broker has not searched
+        all messages of the time, as when its bucket has very many.
         """
-        found = await self._query(topic, key, max_num, begin, end, cluster=cluster)
+        found = await self._query(topic, key, max_num, begin, end, cluster=cluster, on_partial=on_partial)
         matching = [message for message in found if key in (message.keys or "").split(" ")]
         return matching[:max_num]
 
@@ -1090,6 +1092,7 @@ class Admin(AsyncOnly):
         unique: bool = False,
         strict: bool = False,
         cluster: str | None = None,
+        on_partial: Callable[[str], None] = lambda why: None,
     ) -> list[MessageExt]:
         names = await self._ask.readers_of(topic, cluster)
 
@@ -1103,6 +1106,7 @@ class Admin(AsyncOnly):
                 end_ms=end,
                 unique=unique,
                 broker_name=names[at.addr],
+                on_partial=lambda why: on_partial(f"{names[at.addr]}: {why}"),
             )
 
         answers = await self._ask.each(names, ask)

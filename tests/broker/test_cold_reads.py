@@ -108,6 +108,25 @@ async def test_a_connection_that_closed_is_gone_without_a_garbage_collection() -
             gc.enable()
 
 
+async def test_tasks_whose_bucket_hangs_take_no_threads_from_the_disk_or_from_others() -> None:
+    bucket, file = SlowBucket(), Disk(ColdReads()).file
+    common = trio.to_thread.current_default_thread_limiter()
+
+    def read() -> bytes:
+        check_resident(file, 0, 10)
+        return (bytes_got() or {})[Span(file, 0, 10)]
+
+    async with trio.open_nursery() as nursery:
+        for number in range(BUCKET_THREADS + 2):
+            nursery.start_soon(from_disk, partial(ask, bucket.answer, number))
+        await until(lambda: len(bucket.asked) == BUCKET_THREADS, "reads of the bucket")
+        assert common.borrowed_tokens == 0
+        assert await from_disk(read) == bytes(10)
+        assert len(bucket.asked) == BUCKET_THREADS
+        bucket.gate.set()
+    assert sorted(bucket.asked) == list(range(BUCKET_THREADS + 2))
+
+
 async def test_a_task_that_reads_from_disk_repeats_its_read_with_the_bytes() -> None:
     file = Disk(ColdReads()).file
 

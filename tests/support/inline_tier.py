@@ -7,6 +7,7 @@ from skylark.broker.options import BrokerOptions
 from skylark.broker.replication.role import RoleMachine
 from skylark.broker.store.store import MessageStore
 from skylark.broker.tier.purge import purge
+from skylark.broker.tier.repair import repair
 from skylark.broker.tier.tasks import Uploader, UploadTask
 from skylark.broker.tier.tier import Tier, TierSources
 from skylark.broker.tier.upload import upload
@@ -34,6 +35,9 @@ class InlineUploader:
 
     async def purge(self, segment: Segment, task: UploadTask) -> Segment | None:
         return purge(self._bucket, segment, task)
+
+    async def repair(self, segment: Segment, path: str, task: UploadTask) -> Segment | None:
+        return repair(self._bucket, segment, self._fs.read(path) if path else None, task)
 
     async def rest(self) -> None:
         """There is no process to end."""

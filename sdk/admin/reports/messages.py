@@ -166,7 +166,11 @@ async def messages_by_key(
     on_problem: OnProblem,
 ) -> "list[MessageExt]":
     """At most ``most`` messages of ``topic`` with a key. Finding none is a problem, as are brokers that are away."""
-    found = await admin.query_message_by_key(topic, key, most, begin_ms, end_ms, cluster)
+
+    def report_partial(why: str) -> None:
+        on_problem(ReportProblem(f"not all messages were searched. {why}"))
+
+    found = await admin.query_message_by_key(topic, key, most, begin_ms, end_ms, cluster, on_partial=report_partial)
     if not found:
         on_problem(ReportProblem("", UserError(f"no message of topic {topic} has key {key}; check key and time range")))
     if cluster is None:

@@ -17,7 +17,7 @@ def test_tools_read_from_the_rows_what_the_broker_says() -> None:
 
 
 def test_each_metric_of_the_tier_has_its_value() -> None:
-    reads = BucketReads(11, 12, 13, 14, 15, 16)
+    reads = BucketReads(11, 12, 13, 14, 15, 16, 17)
     columns = tier_columns(TierFigures(lambda: STATUS, lambda: reads))
     values = {column.metric.name: column.values[0] for column in columns}
     assert values == {
@@ -32,6 +32,7 @@ def test_each_metric_of_the_tier_has_its_value() -> None:
         "skylark_tier_uploaded_bytes_total": 40,
         "skylark_tier_downloaded_bytes_total": 12,
         "skylark_tier_read_failures_total": 13,
+        "skylark_tier_skipped_messages_total": 17,
     }
     tiered = {metric.name for metric in table.BROKER_METRICS if "_tier" in metric.name}
     assert tiered == values.keys()

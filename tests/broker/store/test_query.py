@@ -301,4 +301,4 @@ def test_a_frequent_key_is_searched_in_small_steps_and_not_for_ever(monkeypatch:
     assert search.result.records == []
     assert max(looked for _, looked, _ in looks) <= 10
     assert sum(looked for _, looked, _ in looks) <= 100
-    assert search.result.is_cut
+    assert search.result.cut == "only the newest 100 entries of the index were searched"

@@ -11,7 +11,7 @@ import trio
 
 from skylark.broker.tier import child as child_module
 from skylark.broker.tier.child import ChildUploader
-from skylark.broker.tier.tasks import DamagedFile, UploadTask, task_from_wire, task_to_wire
+from skylark.broker.tier.tasks import DamagedFile, DamagedIndex, UploadTask, task_from_wire, task_to_wire
 from skylark.broker.tier.worker import DAMAGED, segment_of
 from skylark.mqcommon.tier.bucket import BucketAway, BucketError, BucketRefused
 from skylark.mqcommon.tier.manifest import StoredObject
@@ -62,6 +62,13 @@ async def test_a_process_uploads_one_file_after_the_other_and_ends_when_it_rests
     assert segment.records == 1
     (stored,) = [stored for _, stored in segment.classes]
     assert bucket.get(stored.name) == record
+    assert await uploader.repair(segment, str(tmp_path / "sound"), task(unique="cd")) is None
+    bucket.delete([segment.index.name])
+    repaired = await uploader.repair(segment, "", task(unique="cd"))
+    assert repaired is not None and (repaired.crc, repaired.records) == (segment.crc, 1)
+    assert bucket.get(repaired.classes[0][1].name) == record
+    with pytest.raises(DamagedIndex, match="index is not there"):
+        await uploader.upload(str(tmp_path / "sound"), task(before=segment.index))
     with pytest.raises(DamagedFile, match="1 blocks"):
         await uploader.upload(str(tmp_path / "damaged"), task(crcs=[1]))
     with pytest.raises(BucketError):

@@ -87,7 +87,8 @@ async def test_the_bytes_of_a_deleted_topic_go_and_all_others_stay(
     assert verify_set(rig.bucket, SET, ManifestLog(rig.bucket, SET), full=True).is_sound
     view = TierView(rig.bucket, SET, 1 << 20)
     view.refresh()
-    assert list(view.with_key("t", "k7", 0, 1 << 60, 10)) and not list(view.with_key("gone", "k7", 0, 1 << 60, 10))
+    assert view.with_key("t", "k7", 0, 1 << 60, 10).records
+    assert not view.with_key("gone", "k7", 0, 1 << 60, 10).records
     manifest = ManifestLog(rig.bucket, SET).newest()
     assert manifest is not None and bool(manifest.spans) == in_span
     with pytest.raises(NotWhole, match="their topics were purged"):
@@ -95,6 +96,58 @@ async def test_the_bytes_of_a_deleted_topic_go_and_all_others_stay(
     # Nothing is left to do, so nothing is written.
     await purged(rig, tier)
     assert ManifestLog(rig.bucket, SET).newest() == manifest
+
+
+async def test_a_tombstone_goes_when_no_object_has_bytes_of_its_topic_and_the_broker_has_forgotten_the_deletion() -> (
+    None
+):
+    rig = filled()
+    tier = rig.tier()
+    await tier.settle()
+
+    def tombstones() -> list[str]:
+        manifest = ManifestLog(rig.bucket, SET).newest()
+        assert manifest is not None
+        return [each.topic for each in manifest.tombstones]
+
+    tier.deletions["gone"] = rig.store.log.end
+    await purged(rig, tier)
+    assert tombstones() == ["gone"], "the open file has bytes of it"
+    rig.fill(40)
+    await tier.settle()
+    assert tombstones() == ["gone"]
+    # The last file with its bytes is purged; the broker knows the deletion as long as its own log has bytes.
+    await purged(rig, tier)
+    assert tombstones() == ["gone"]
+    del tier.deletions["gone"]
+    rig.pass_time(HOUR_MS)
+    await tier.settle()
+    assert tombstones() == []
+    rig.pass_time(25 * HOUR_MS)
+    await tier.settle()
+    assert not holds(rig.bucket, b"gone 1") and not messages(rig.bucket, "gone", 0)
+    view = TierView(rig.bucket, SET, 1 << 20)
+    view.refresh()
+    assert ("gone", 0) not in view.queues() and ("t", 0) in view.queues()
+
+
+async def test_a_tombstone_stays_as_long_as_a_damaged_segment_may_have_bytes_of_its_topic() -> None:
+    rig = filled()
+    tier = rig.tier()
+    await tier.settle()
+    ((_, stored),) = rig.segments()[0].classes
+    saved = rig.bucket.objects[stored.name]
+    rig.bucket.objects[stored.name] = saved[0][:-1] + b"?", 0
+    tier.deletions["gone"] = rig.store.log.end
+    rig.fill(60)
+    await tier.settle()
+    await purged(rig, tier)
+    tier.deletions.clear()
+    for is_gone in (False, True):
+        await purged(rig, tier)
+        manifest = ManifestLog(rig.bucket, SET).newest()
+        assert manifest is not None and (not manifest.tombstones) == is_gone
+        rig.bucket.objects[stored.name] = saved
 
 
 async def test_of_a_topic_that_was_made_again_the_later_messages_stay() -> None:

@@ -43,8 +43,16 @@ class Uploaded:
         self._classes = classes or {}
         self.view = TierView(self.bucket, SET, MIB)
         self.reads = OlderReads(
-            self.view, store, self.clock, why_refused=str, cache_bytes=cache_bytes, disk_cache=disk_cache
+            self.view,
+            store,
+            self.clock,
+            why_refused=str,
+            cache_bytes=cache_bytes,
+            disk_cache=disk_cache,
+            hold_ms=lambda: self.hold_ms,
         )
+        #: How long readers wait at damage; None: for ever.
+        self.hold_ms: int | None = None
 
     def upload(self) -> None:
         """Upload all full files of the log that are not in the bucket."""

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skylark.mqcommon.tier import keys as keys_module
 from skylark.mqcommon.tier.bucket import DamagedObject
 from skylark.mqcommon.tier.keys import (
     BLOCK_BYTES,
@@ -135,3 +136,17 @@ def test_a_damaged_directory_or_block_is_refused(data: st.DataObject) -> None:
         for number in range(3):
             start, size = directory.block_range(number * BLOCK_BYTES) or (0, 0)
             directory.queue_number(number * BLOCK_BYTES, bytes(changed[start : start + size]))
+
+
+@given(
+    pages=st.sampled_from([1, 3, 1 << 14, 1 << 31]),
+    numbers=st.lists(st.tuples(st.integers(0, (1 << 31) - 1), st.integers(0, (1 << 32) - 1)), min_size=1, max_size=300),
+)
+def test_the_order_of_keys_is_ascending_however_few_bits_are_left_for_their_places(
+    pages: int, numbers: list[tuple[int, int]]
+) -> None:
+    # Tails that differ in their last bits only are those that are sorted last.
+    wanted = np.array([(page % pages) << 32 | tail & ~0xF00 for page, tail in numbers], np.uint64)
+    order = keys_module._ascending(wanted, pages)
+    assert sorted(order.tolist()) == list(range(len(numbers)))
+    assert (np.diff(wanted[order].astype(np.int64)) >= 0).all()

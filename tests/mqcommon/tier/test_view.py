@@ -21,7 +21,7 @@ from skylark.mqcommon.tier.layout import span_name
 from skylark.mqcommon.tier.manifest import Manifest, StoredObject, Tombstone, encode_span, expired, span_of
 from skylark.mqcommon.tier.manifests import ManifestLog
 from skylark.mqcommon.tier.records import records_between, stored_records
-from skylark.mqcommon.tier.view import MAX_SEGMENTS_OF_QUERY, TierView
+from skylark.mqcommon.tier.view import MAX_SEGMENTS_OF_UNIQUE_KEY, TierView
 from tests.support.faulty_bucket import FaultyBucket
 from tests.support.memory_bucket import MemoryBucket
 from tests.support.tier_segments import SET, Sent, TierWriter
@@ -186,13 +186,15 @@ def check_places_and_keys(model: Model, view: TierView) -> None:
         of_topic = [(each.place, each.sent) for each in model.sent if each.sent.topic == topic]
         for word in ("even0", "even1"):
             places = [place for place, sent in of_topic if sent.keys == word]
-            found = view.with_key(topic, word, 0, 2**62, 1000)
+            found = view.with_key(topic, word, 0, 2**62, 1000).records
             assert [next(stored_records(raw)).physical_offset for raw in found] == places[::-1]
         if of_topic:
             place, sent = of_topic[len(of_topic) // 2]
-            assert view.with_key(topic, sent.unique_key, 0, 2**62, 5, unique=True) == [model.writer.records[place]]
-            assert view.with_key(topic, sent.unique_key, 0, sent.store_ms - 1, 5) == []
-            assert view.with_key(topic, sent.unique_key, 0, 2**62, 5, before=place) == []
+            assert view.with_key(topic, sent.unique_key, 0, 2**62, 5, unique=True).records == [
+                model.writer.records[place]
+            ]
+            assert view.with_key(topic, sent.unique_key, 0, sent.store_ms - 1, 5).records == []
+            assert view.with_key(topic, sent.unique_key, 0, 2**62, 5, before=place).records == []
 
 
 def written(segments: int, bucket: Bucket) -> TierWriter:
@@ -208,7 +210,7 @@ def written(segments: int, bucket: Bucket) -> TierWriter:
 def minutes() -> tuple[MemoryBucket, list[str]]:
     """A bucket with a segment a minute, and the unique keys of the segments' records."""
     bucket = MemoryBucket()
-    writer = written(MAX_SEGMENTS_OF_QUERY + 10, bucket)
+    writer = written(MAX_SEGMENTS_OF_UNIQUE_KEY + 10, bucket)
     return bucket, [unique_key_of(raw) for raw in writer.records.values()]
 
 
@@ -236,11 +238,42 @@ def test_a_reader_that_goes_on_needs_few_requests(minutes: tuple[MemoryBucket, l
     assert counted.calls == 0
 
 
-def test_a_query_by_key_is_bounded(minutes: tuple[MemoryBucket, list[str]]) -> None:
+def test_a_query_by_key_goes_through_all_segments_of_its_time_newest_first(
+    minutes: tuple[MemoryBucket, list[str]],
+) -> None:
+    view, counted = opened(minutes[0])
+    found = view.with_key("t", "word", 0, 2**62, 1000)
+    offsets = [decode_record(raw).queue_offset for raw in found.records]
+    assert offsets == list(range(len(minutes[1])))[::-1] and not found.cut
+    assert len(view.with_key("t", "word", 0, 2**62, 3).records) == 3
+    assert len(view.with_key("t", "word", START_MS + 120_000, START_MS + 300_000, 1000).records) == 4
+    counted.calls = 0
+    assert view.with_key("t", "word", 0, 2**62, 1).records == found.records[:1]
+    assert counted.calls <= 4, "the newest segment alone"
+
+
+def test_a_query_by_key_that_ends_early_says_why(
+    minutes: tuple[MemoryBucket, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket = MemoryBucket()
+    bucket.objects = dict(minutes[0].objects)
+    view, _ = opened(bucket)
+    count = len(minutes[1])
+    left = iter(range(10))
+    found = view.with_key("t", "word", 0, 2**62, 1000, is_over=lambda: next(left, None) is None)
+    assert len(found.records) == 10
+    assert found.cut == f"the time was over, after messages stored until {START_MS + (count - 10) * 60_000}"
+    for name in (view.segment(3).keys.name, view.segment(5).index.name):
+        del bucket.objects[name]
+    view, _ = opened(bucket)
+    found = view.with_key("t", "word", 0, 2**62, 1000)
+    assert len(found.records) == count - 2 and found.cut.startswith("2 files of the log in the bucket are damaged")
     view, _ = opened(minutes[0])
-    assert len(view.with_key("t", "word", 0, 2**62, 1000)) == MAX_SEGMENTS_OF_QUERY
-    assert len(view.with_key("t", "word", 0, 2**62, 3)) == 3
-    assert len(view.with_key("t", "word", START_MS + 120_000, START_MS + 300_000, 1000)) == 4
+    monkeypatch.setattr(view_module, "MAX_RECORDS_OF_QUERY", 5)
+    found = view.with_key("t", "word", 0, 2**62, 1000)
+    assert len(found.records) == 5 and found.cut.startswith("5 messages were read")
+    found = view.with_key("t", "0" * 32, 0, 2**62, 10, unique=True, now_ms=START_MS)
+    assert not found.records and "around the time in the unique key" in found.cut
 
 
 def test_a_unique_key_is_looked_for_at_its_time_first(minutes: tuple[MemoryBucket, list[str]]) -> None:
@@ -248,7 +281,7 @@ def test_a_unique_key_is_looked_for_at_its_time_first(minutes: tuple[MemoryBucke
     view, counted = opened(bucket)
     now_ms = START_MS + 200 * 60_000
     for minute in (5, 40, 70):
-        assert len(view.with_key("t", unique_keys[minute], 0, now_ms, 32, unique=True, now_ms=now_ms)) == 1
+        assert len(view.with_key("t", unique_keys[minute], 0, now_ms, 32, unique=True, now_ms=now_ms).records) == 1
     # For each: the index, a page of keys, the queue's rows, the stretch.
     assert counted.calls <= 3 * 4
 
@@ -266,8 +299,8 @@ def test_for_a_unique_key_one_span_is_read_of_many(minutes: tuple[MemoryBucket, 
     view.use(manifest)
     now_ms = START_MS + 200 * 60_000
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(view_module, "MAX_SEGMENTS_OF_QUERY", 3)
-        assert len(view.with_key("t", unique_keys[38], 0, now_ms, 32, unique=True, now_ms=now_ms)) == 1
+        patch.setattr(view_module, "MAX_SEGMENTS_OF_UNIQUE_KEY", 3)
+        assert len(view.with_key("t", unique_keys[38], 0, now_ms, 32, unique=True, now_ms=now_ms).records) == 1
     # A span or two, the index, a page of keys, the queue's rows, the stretch.
     assert counted.calls <= 2 + 4
 
@@ -288,7 +321,11 @@ def test_wrong_bytes_are_never_returned() -> None:
             try:
                 assert dict(read_from(view, "t", 0, 1, 2)) == {1: writer.records[places[0]]}
                 assert view.record_at(places[0]) == writer.records[places[0]]
-                assert view.with_key("t", unique_key, 0, 2**62, 1) == [writer.records[places[0]]]
+                found = view.with_key("t", unique_key, 0, 2**62, 1)
+                if found.cut:
+                    assert not found.records
+                    raise DamagedObject(found.cut)
+                assert found.records == [writer.records[places[0]]]
             except DamagedObject:
                 continue
             # A byte of an unused page, or of a part that these calls do not need.
@@ -385,4 +422,6 @@ def test_a_set_without_segments_has_nothing() -> None:
     assert view.refresh() is None and view.bounds("t", 0) is None and view.queues() == []
     TierWriter(bucket)
     assert view.refresh() is not None
-    assert view.record_at(0) is None and view.with_key("t", "k", 0, 2**62, 1) == [] and view.segment_at(0) is None
+    assert (
+        view.record_at(0) is None and view.with_key("t", "k", 0, 2**62, 1).records == [] and view.segment_at(0) is None
+    )

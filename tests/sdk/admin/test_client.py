@@ -409,6 +409,10 @@ async def test_messages_by_key() -> None:
             "_UNIQUE_KEY_QUERY": "false",
         }  # fmt: skip
         assert [message.body for message in await it.admin.query_message_by_key("t", "k", 1)] == [b"early"]
+        it.b.on(12, lambda request: request.respond(remark="only the newest"))
+        why: list[str] = []
+        assert len(await it.admin.query_message_by_key("t", "k", on_partial=why.append)) == 1
+        assert why == ["broker-b: only the newest"]
         it.b.on(12, lambda request: request.respond(22, "can not find message, maybe time range not correct"))
         assert [message.body for message in await it.admin.query_message_by_key("t", "k")] == [b"late"]
 

@@ -56,9 +56,9 @@ def test_an_owner_that_does_not_read_back_is_noticed(monkeypatch: pytest.MonkeyP
 def test_an_owner_that_lets_files_go_before_they_are_listed_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     uploaded = Tier._task
 
-    def too_early(self: Tier, owner: Any, start: int, size: int) -> Any:
+    def too_early(self: Tier, owner: Any, start: int, size: int, before: Any) -> Any:
         self.uploaded_to = start + size
-        return uploaded(self, owner, start, size)
+        return uploaded(self, owner, start, size, before)
 
     monkeypatch.setattr(Tier, "_task", too_early)
     notices()

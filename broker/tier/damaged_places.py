@@ -1,0 +1,92 @@
+"""Damage of the bucket that readers have met: how long they wait there, and when they pass it by.
+
+As on a disk (damage_hold.py): for ``damagedHoldMs`` from the first attempt on readers wait, since an administrator may
+bring the object back. After that they skip the damaged messages until these can be read again (``damagedPolicy=skip``),
+or wait for ever (``damagedPolicy=hold``). The time is that of the object: an object may be damaged in thousands of
+places. Each attempt reads the bytes anew. For any thread.
+Neighbours: reads.py.
+"""
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+
+from skylark.mqcommon.clock import Clock
+from skylark.mqcommon.tier.bucket import NoSuchObject
+
+logger = logging.getLogger(__name__)
+
+#: Of more objects the one that was met first is forgotten: its next reader waits anew.
+MAX_OBJECTS = 256
+
+#: The name of an object, or of a queue, and a position or an offset in it.
+Place = tuple[str, int]
+
+
+class _Met:
+    """One object. ``places``: those that could not be read, and whether readers have skipped them."""
+
+    def __init__(self, since_ms: int) -> None:
+        self.since_ms = since_ms
+        self.places: dict[int, bool] = {}
+
+
+class DamagedPlaces:
+    """``hold_ms``: how long readers wait at an object; None: until it can be read. Asked anew each time."""
+
+    def __init__(self, clock: Clock, hold_ms: Callable[[], int | None]) -> None:
+        #: How many messages were skipped; a message that later readers skip again counts once.
+        self.skipped_messages = 0
+        self._clock = clock
+        self._hold_ms = hold_ms
+        self._objects: OrderedDict[str, _Met] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __contains__(self, place: Place) -> bool:
+        met = self._objects.get(place[0])
+        return met is not None and place[1] in met.places
+
+    def may_pass(self, place: Place, what: str, messages: int, error: Exception) -> bool:
+        """A reader could not read ``what`` at ``place``, for ``error``: whether it may skip these ``messages`` now.
+
+        At a missing object each reader makes two attempts, the second with the newest manifest.
+        """
+        now_ms = self._clock.monotonic_ms()
+        name, position = place
+        with self._lock:
+            met = self._objects.get(name)
+            if met is None:
+                met = self._objects[name] = _Met(now_ms)
+                if len(self._objects) > MAX_OBJECTS:
+                    self._objects.popitem(last=False)
+            is_new = position not in met.places
+            was_skipped = met.places.setdefault(position, False)
+            hold_ms = self._hold_ms()
+            if hold_ms is None or now_ms < met.since_ms + hold_ms or (is_new and isinstance(error, NoSuchObject)):
+                return False
+            is_first = not any(met.places.values())
+            met.places[position] = True
+            if not was_skipped:
+                self.skipped_messages += messages
+        log = logger.error if is_first else logger.debug
+        if not was_skipped:
+            log(
+                "%s could not be read from the bucket for %d ms. Readers skip them, and what else is damaged in this"
+                " object, until it can be read again (damagedPolicy): %s. Bring the object back from its versions or a"
+                " copy of the bucket",
+                what, hold_ms, error,
+            )  # fmt: skip
+        return True
+
+    def was_read(self, place: Place) -> None:
+        """The bytes at ``place`` are right now."""
+        if place not in self:
+            return
+        name, position = place
+        with self._lock:
+            met = self._objects.get(name)
+            if met is None or met.places.pop(position, None) is None or met.places:
+                return
+            del self._objects[name]
+        logger.info("what was damaged in the bucket can be read again: %s", name)
