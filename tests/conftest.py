@@ -234,7 +234,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 @settings(max_examples=1, database=None)
 @given(st.text())
 def _an_example(text: str) -> None:
-    """Hypothesis reads all modules for constants before the first example: some five seconds, which forks share."""
+    """With its first example Hypothesis makes tables of characters and imports modules: forks share both."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

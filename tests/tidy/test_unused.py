@@ -95,7 +95,7 @@ def members_of_reports() -> set[tuple[str, int]]:
 def test_everything_is_used_by_the_product_itself() -> None:
     reported = members_of_reports()
     finder = Vulture()
-    # Ruff and mypy find what cannot be reached; a generator may have its only yield there. Vulture takes a third longer.
+    # Ruff and mypy find what cannot be reached, and a generator may have its only yield there.
     finder.reachability.visit = lambda node: None
     finder.scavenge([ROOT / caller for caller in CALLERS])
     found = {
