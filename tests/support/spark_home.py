@@ -69,7 +69,8 @@ def quick_spark_home(folder: Path) -> Path | None:
 
 def use_quick_spark(folder: Path) -> None:
     """Let what this process starts have the installation that was made, or one in ``folder`` without the archive."""
-    if _has_archive():
+    # Not every JVM can make an archive.
+    if _is_made() and (MADE / ARCHIVE).exists():
         os.environ.setdefault(SUBMIT_OPTIONS, f"-XX:SharedArchiveFile={MADE / ARCHIVE} {QUIETLY}")
         os.environ.setdefault("SPARK_HOME", str(MADE))
         return
@@ -80,7 +81,7 @@ def use_quick_spark(folder: Path) -> None:
 
 def make_archive(scratch: Path) -> None:
     """Make the installation, unless it is there; ``scratch`` is an empty folder."""
-    if _has_archive() or quick_spark_home(MADE) is None:
+    if _is_made() or quick_spark_home(MADE) is None:
         return
     # The JVM writes the archive when it ends, and ends once its input does.
     environment = {
@@ -96,17 +97,17 @@ def make_archive(scratch: Path) -> None:
 
 def identity() -> str:
     """Another text once Java, Spark or the place of the archive is another one."""
-    return f"{java_identity()}\n{MADE}\n{(MADE / 'jars').resolve()}\n"
+    jars = (MADE / "jars").resolve()
+    return f"{java_identity()}\n{MADE}\n{jars} {jars.stat().st_mtime_ns if jars.exists() else None}\n"
 
 
-def _has_archive() -> bool:
+def _is_made() -> bool:
     made = MADE / IDENTITY
-    is_of_these = made.exists() and made.read_text(encoding="utf-8") == identity()
-    return is_of_these and (MADE / ARCHIVE).exists()
+    return made.exists() and made.read_text(encoding="utf-8") == identity()
 
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["--is-made"]:
-        sys.exit(not _has_archive())
+        sys.exit(not _is_made())
     with TemporaryDirectory() as scratch:
         make_archive(Path(scratch))
