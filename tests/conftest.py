@@ -22,7 +22,8 @@ from tempfile import gettempdir
 from typing import NoReturn
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, given, is_hypothesis_test, settings
+from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from scripts.daemons import ROOT, Daemon
@@ -35,7 +36,7 @@ from tests.support.checked import Checked
 from tests.support.clock import jumping_clock
 from tests.support.forked_processes import ForkedProcesses
 from tests.support.requirements import Requirements, java_identity
-from tests.support.spark_home import quick_spark_home
+from tests.support.spark_home import use_quick_spark
 from tests.support.warm_daemons import WarmDaemons
 
 # A busy machine makes examples slowly, and that is no fault of the test.
@@ -147,9 +148,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     chosen = "nightly" if config.getoption("--nightly") else "fast" if config.getoption("--fast") else "ci"
     config.stash[WATCHED] = Watched()
-    spark_home = quick_spark_home(config.stash[WATCHED].folder / "spark")
-    if spark_home is not None:
-        os.environ.setdefault("SPARK_HOME", str(spark_home))
+    use_quick_spark(config.stash[WATCHED].folder / "spark")
     if config.getoption("--nightly"):
         os.environ.setdefault(NIGHTLY_SEED, str(Random().randrange(1 << 32)))
     if config.getoption("processes"):
@@ -226,8 +225,16 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     are_several = config.getoption("processes") and not config.getoption("collectonly")
     if are_several and any(_starts_processes(item.path) for item in session.items):
         config.stash[WARM].begin()
+    if are_several and any(is_hypothesis_test(getattr(item, "obj", None)) for item in session.items):
+        _an_example()
     if config.getoption("--fast") and not config.getoption("processes"):
         _refuse_processes()
+
+
+@settings(max_examples=1, database=None)
+@given(st.text())
+def _an_example(text: str) -> None:
+    """With its first example Hypothesis makes tables of characters and imports modules: forks share both."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

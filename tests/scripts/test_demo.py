@@ -21,8 +21,10 @@ from scripts.demo.report import Differs, compare
 
 FREE_PORTS = ["--namesrv-ports", "0,0", "--broker-ports", "0,0"]
 QUICKSTART = [sys.executable, "-m", "scripts.demo", "--without-spark", *FREE_PORTS]
-# With forked daemons, and a tenth of the messages that the quickstart sends by default.
-SWITCHING = [sys.executable, "-m", "tests.support.warm_demo", "--tasks", "200", "--messages", "6000"]
+# With forked daemons.
+WARM = [sys.executable, "-m", "tests.support.warm_demo"]
+# With a tenth of the messages that the quickstart sends by default.
+SWITCHING = [*WARM, "--tasks", "200", "--messages", "6000"]
 # The commands themselves, and as many messages as a user sees.
 WHOLE = pytest.param([sys.executable, "-m", "scripts.demo", "--tasks", "200"], marks=pytest.mark.nightly, id="whole")
 
@@ -144,10 +146,18 @@ def some_flights(home: Path, count: int) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(home)}
 
 
-@pytest.mark.parametrize("flights", [5_000, pytest.param(336_776, marks=pytest.mark.nightly)])
-def test_the_quickstart_runs(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, flights: int) -> None:
+@pytest.mark.parametrize(
+    ("quickstart", "flights"),
+    [
+        pytest.param([*WARM, "--without-spark", *FREE_PORTS], 5_000, id="small"),
+        pytest.param(QUICKSTART, 336_776, marks=pytest.mark.nightly, id="whole"),
+    ],
+)
+def test_the_quickstart_runs(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, quickstart: list[str], flights: int
+) -> None:
     env = some_flights(tmp_path_factory.mktemp("data"), flights)
-    command = [*QUICKSTART, "--dir", str(tmp_path)]
+    command = [*quickstart, "--dir", str(tmp_path)]
     run = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=env, timeout=300)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "failed sends: 0" in run.stdout and "kill -9 broker-b" in run.stdout

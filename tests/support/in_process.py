@@ -14,6 +14,7 @@ from skylark.broker.options import BrokerOptions
 from skylark.mqcommon.errors import RouteNotFound
 from skylark.remoting.protocol.requests.topics import TopicConfig
 from tests.namesrv.peer import serve
+from tests.support.waiting import until
 
 # A test must not depend on how full this machine's disk is, nor on the hour.
 ANY_DISK: dict[str, Any] = {
@@ -61,12 +62,13 @@ async def servers(home: Path, topics: Mapping[str, int] | None = None, **options
 
 async def until_known(admin: Admin, topic: str) -> None:
     """The NameServer has a route for the topic."""
+
+    async def is_known() -> bool:
+        try:
+            await admin.topic_route(topic)
+        except RouteNotFound:
+            return False
+        return True
+
     # A slow machine makes a broker register new topics late: it pauses for five times what a registration took.
-    with trio.fail_after(120):
-        while True:
-            try:
-                await admin.topic_route(topic)
-            except RouteNotFound:
-                await trio.sleep(0.002)
-            else:
-                return
+    await until(is_known, f"a route of {topic}", timeout_s=120)

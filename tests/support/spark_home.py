@@ -1,10 +1,52 @@
-"""An installation of Spark whose Python processes start in a third of the time."""
+"""An installation of Spark whose JVM and Python processes start in a third of the time.
 
+    python -m tests.support.spark_home [--is-made]
+
+makes it in .venv, with an archive of the classes that Spark loads, or says by its exit code whether it is there;
+scripts/venv.sh calls both. Tests with Spark run without it, too, and take longer.
+"""
+
+import os
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from tests.support.requirements import java_identity
+
+# Where the archive is looked for: the JVM takes it only while the paths of Spark's files are those of its making.
+MADE = Path(sys.prefix) / "spark-home"
 # What spark-submit and the JVM read of an installation. Of its Python only the packed copy is left out.
 PARTS = ("bin", "jars")
+ARCHIVE = "classes.jsa"
+# The Java and the Spark of the archive.
+IDENTITY = "identity"
+# Options of the JVM that runs the driver, which spark-submit reads in the environment.
+SUBMIT_OPTIONS = "SPARK_SUBMIT_OPTS"
+# Without a line about an archive that does not fit, or about a class that cannot be in it.
+QUIETLY = "-Xlog:cds*=off"
+# Loads what most of the tests load: a table by a Python worker, SQL, files, a stream.
+PROGRAM = """
+import sys
+from pyspark.sql import SparkSession
+
+options = {"spark.master": "local[2]", "spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false",
+           "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.memory": "512m",
+           "spark.sql.shuffle.partitions": "2"}
+spark = SparkSession.builder.config(map=options).getOrCreate()
+rows = spark.createDataFrame([(number, str(number)) for number in range(10)], "number long, text string")
+assert rows.rdd.map(lambda row: row.number).sum() == 45
+rows.filter("number > 2").groupBy("text").count().orderBy("text").write.parquet(sys.argv[1] + "/rows")
+assert spark.read.parquet(sys.argv[1] + "/rows").count() == 7
+stream = spark.readStream.format("rate").load().selectExpr("value", "window(timestamp, '1 second') as at")
+query = stream.groupBy("at").count().writeStream.format("noop").outputMode("update").trigger(once=True)
+query.option("checkpointLocation", sys.argv[1] + "/checkpoint").start().awaitTermination()
+jvm = spark.sparkContext._gateway.proc
+spark.stop()
+jvm.stdin.close()
+sys.exit(jvm.wait())
+"""
 
 
 def quick_spark_home(folder: Path) -> Path | None:
@@ -23,3 +65,49 @@ def quick_spark_home(folder: Path) -> Path | None:
         if not link.is_symlink():
             link.symlink_to(installed / part)
     return folder
+
+
+def use_quick_spark(folder: Path) -> None:
+    """Let what this process starts have the installation that was made, or one in ``folder`` without the archive."""
+    # Not every JVM can make an archive.
+    if _is_made() and (MADE / ARCHIVE).exists():
+        os.environ.setdefault(SUBMIT_OPTIONS, f"-XX:SharedArchiveFile={MADE / ARCHIVE} {QUIETLY}")
+        os.environ.setdefault("SPARK_HOME", str(MADE))
+        return
+    home = quick_spark_home(folder)
+    if home is not None:
+        os.environ.setdefault("SPARK_HOME", str(home))
+
+
+def make_archive(scratch: Path) -> None:
+    """Make the installation, unless it is there; ``scratch`` is an empty folder."""
+    if _is_made() or quick_spark_home(MADE) is None:
+        return
+    # The JVM writes the archive when it ends, and ends once its input does.
+    environment = {
+        **os.environ,
+        "SPARK_HOME": str(MADE),
+        SUBMIT_OPTIONS: f"-XX:ArchiveClassesAtExit={MADE / ARCHIVE} {QUIETLY} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "PYSPARK_PYTHON": sys.executable,
+    }
+    (MADE / ARCHIVE).unlink(missing_ok=True)
+    subprocess.run([sys.executable, "-c", PROGRAM, str(scratch)], env=environment, cwd=scratch, check=True)
+    (MADE / IDENTITY).write_text(identity(), encoding="utf-8")
+
+
+def identity() -> str:
+    """Another text once Java, Spark or the place of the archive is another one."""
+    jars = (MADE / "jars").resolve()
+    return f"{java_identity()}\n{MADE}\n{jars} {jars.stat().st_mtime_ns if jars.exists() else None}\n"
+
+
+def _is_made() -> bool:
+    made = MADE / IDENTITY
+    return made.exists() and made.read_text(encoding="utf-8") == identity()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--is-made"]:
+        sys.exit(not _is_made())
+    with TemporaryDirectory() as scratch:
+        make_archive(Path(scratch))

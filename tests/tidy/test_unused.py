@@ -95,6 +95,8 @@ def members_of_reports() -> set[tuple[str, int]]:
 def test_everything_is_used_by_the_product_itself() -> None:
     reported = members_of_reports()
     finder = Vulture()
+    # Ruff and mypy find what cannot be reached, and a generator may have its only yield there.
+    finder.reachability.visit = lambda node: None
     finder.scavenge([ROOT / caller for caller in CALLERS])
     found = {
         item.name
@@ -103,6 +105,5 @@ def test_everything_is_used_by_the_product_itself() -> None:
         and not path.startswith(GENERATED)
         and not (item.typ == "variable" and path.startswith(VOCABULARY))
         and (path, item.first_lineno) not in reported
-        and item.typ != "unreachable_code"  # ruff's and mypy's; a generator may have its only yield there
     }
     assert found == OF_LIBRARIES | OF_THE_COMMAND | OF_KOMBU | OF_THE_SDK | OF_THE_CONSOLE | OF_ROCKETMQ | FIELDS
