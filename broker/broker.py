@@ -22,7 +22,7 @@ from skylark.broker.store.backup.manifest import refuse_unfinished
 from skylark.broker.store.checkpoint import LastStop
 from skylark.broker.store.store import MessageStore, StoreOptions
 from skylark.broker.store.truncation.saved import DIRECTORY as CUT_OFF
-from skylark.broker.tasks.repeat import repeat
+from skylark.broker.tasks.ticks import Ticks
 from skylark.broker.wiring.core import make_core
 from skylark.broker.wiring.tiered import CACHE_FILE
 from skylark.broker.wiring.wiring import Wiring, wire
@@ -323,11 +323,12 @@ class Broker:
             async with trio.open_nursery() as nursery:
                 if self._tls.server is not None:
                     nursery.start_soon(self._tls.server.watch)
+                ticks = Ticks(nursery)
                 for part in wiring.parts:
                     if overrides(part, "run"):
                         await nursery.start(part.run)
                     if part.tick_interval_ms:
-                        nursery.start_soon(repeat, part.tick_interval_ms, part.tick)
+                        ticks.add(part.tick_interval_ms, part.tick)
                 task_status.started(wiring.addr)
                 # A part stops while the parts before it in the list still run, so messages and answers of its last
                 # moments are still stored and sent.

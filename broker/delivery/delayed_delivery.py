@@ -81,6 +81,8 @@ class LevelProgress:
 
 # The pause between two polls of idle levels, so the longest delay of a due message; RocketMQ's value.
 POLL_S = 0.1
+# The pause while nothing waits; half of the shortest delay at most, so that no message is late for it.
+IDLE_S = 0.5
 SAVE_S = 1.0
 # Messages delivered in one turn of the event loop: some 2 ms.
 SLICE = 64
@@ -148,7 +150,12 @@ class DelayedDelivery(Part):
                 for level in self._levels:
                     more |= await self._serve(level)
                 if not more:
-                    await trio.sleep(POLL_S)
+                    await trio.sleep(self._pause_s())
+
+    def _pause_s(self) -> float:
+        if not self._levels or self.undelivered:
+            return POLL_S
+        return max(POLL_S, min(IDLE_S, min(self._delays.delays_ms) / 2_000))
 
     async def stop(self) -> None:
         """Deliver no more; the store is flushed next."""

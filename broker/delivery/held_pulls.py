@@ -135,6 +135,8 @@ class HeldPulls:
         # (pull, last): to be handled in the next turns of the event loop.
         self._due: deque[tuple[HeldPull, bool]] = deque()
         self._wake = Signal()
+        # Whether nothing waits, and `run` sleeps until something does.
+        self._is_idle = False
         #: Other readers that wait: called with each queue that got messages; return whether they still wait.
         self.watchers: list[Callable[[ConsumeQueue], bool]] = []
         self._count = 0
@@ -169,6 +171,8 @@ class HeldPulls:
         waiting.add(pull)
         if not self._by_tick:
             self._next_tick = int(trio.current_time() / TICK_S)
+            if self._is_idle:
+                self._wake.set()
         pull.tick = min(max(int(pull.deadline / TICK_S) + 1, self._next_tick), self._next_tick + MAX_TICKS)
         self._by_tick.setdefault(pull.tick, {})[pull] = None
         self._by_channel.setdefault(pull.channel, {})[pull] = None
@@ -241,6 +245,10 @@ class HeldPulls:
             else:
                 with trio.move_on_after(TICK_S):
                     await self._wake.wait()
+                if not self._by_tick and not self._due:
+                    self._is_idle = True
+                    await self._wake.wait()
+                    self._is_idle = False
 
     def _pulls_to_try(self, queue: ConsumeQueue, waiting: _PullsOfQueue) -> list[HeldPull]:
         """The pulls that messages from ``seen`` on may match. Pulls with tags are moved to their first such message."""

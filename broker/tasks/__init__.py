@@ -4,5 +4,5 @@ flush.py    flushes of the log, checkpoints, building the index; makes pages rea
 block_sealing.py  gives full blocks of the log their sums
 clean.py    removes old files; has messages refused while the disk is too full
 persist.py  makes metadata durable
-repeat.py   calls a function at intervals
+ticks.py    calls functions at intervals
 """

@@ -28,11 +28,8 @@ logger = logging.getLogger(__name__)
 
 PAGE_BYTES = 4096
 CHECKPOINT_INTERVAL_S = 1.0
-EXPIRE_INTERVAL_S = 0.1
-# In one second some 100,000 messages can arrive.
-ENTRIES_INTERVAL_S = 0.1
-# The last quarter of a file of 1 GiB takes seconds to fill.
-NEXT_FILE_INTERVAL_S = 0.1
+# In one second some 100,000 messages can arrive. The last quarter of a file of 1 GiB takes seconds to fill.
+WATCH_INTERVAL_S = 0.1
 # Noting the ends of 10,000 queues takes some 10 ms.
 ENDS_INTERVAL_S = 10.0
 # The index uses idle time: large steps while there are no requests, and small steps (some 5 % of the loop's time) while
@@ -45,6 +42,8 @@ MAX_INDEX_BEHIND_BYTES = 256 * 1024 * 1024
 MAX_SLAVE_INDEX_BEHIND_BYTES = 4 * 1024 * 1024 * 1024
 INDEX_PAUSE_BUSY_S = 0.002
 INDEX_PAUSE_DONE_S = 0.05
+# The pause when nothing came during some pauses: it becomes twice as long each time, up to this one.
+INDEX_PAUSE_IDLE_S = 0.2
 # The pause when the disk is full.
 PAUSE_FULL_S = 10.0
 # The pause when no file descriptor is left.
@@ -78,6 +77,7 @@ class Flusher(Part):
         #: Held while damaged bytes of the log are written again.
         self.repairing = trio.Lock()
         self._waiting = Signal()
+        self._wants_file = Signal()
         self._busy = False
         self._may_be_behind = MAX_INDEX_BEHIND_BYTES
         self._most_behind = 0
@@ -250,8 +250,7 @@ class Flusher(Part):
                 self._flush_waiting if self._options.flush_disk_type == "SYNC_FLUSH" else self._flush_often
             )
             nursery.start_soon(self._checkpoint_often)
-            nursery.start_soon(self._expire_often)
-            nursery.start_soon(self._bound_entries)
+            nursery.start_soon(self._watch)
             nursery.start_soon(self._build_index)
             nursery.start_soon(self._make_files)
 
@@ -301,44 +300,51 @@ class Flusher(Part):
             return False
         return True
 
-    async def _bound_entries(self) -> None:
-        """Refuse sends while too many queue entries wait in memory for a checkpoint."""
-        store, admission = self._store, self._admission
+    async def _watch(self) -> None:
+        """See at intervals what needs no thread; one timer for all of it wakes an idle broker less often."""
         while True:
-            await trio.sleep(ENTRIES_INTERVAL_S)
-            too_many = store.entries_waiting > MAX_ENTRIES_WAITING
-            if too_many == admission.holds(Reason.ENTRIES_WAITING):
-                continue
-            if too_many:
-                reason = f"{store.entries_waiting:,} entries of consume queues wait in memory for a slow disk"
-                logger.error("sends are refused: %s", reason)
-                admission.refuse(Reason.ENTRIES_WAITING, reason)
-            else:
-                logger.info("sends are accepted again: the entries of consume queues that waited are written")
-                admission.allow(Reason.ENTRIES_WAITING)
+            await trio.sleep(WATCH_INTERVAL_S)
+            self._bound_entries()
+            self._expire()
+            if self._store.log.wants_file:
+                self._wants_file.set()
 
-    async def _expire_often(self) -> None:
+    def _bound_entries(self) -> None:
+        """Refuse sends while too many queue entries wait in memory for a checkpoint."""
+        waiting, admission = self._store.entries_waiting, self._admission
+        too_many = waiting > MAX_ENTRIES_WAITING
+        if too_many == admission.holds(Reason.ENTRIES_WAITING):
+            return
+        if too_many:
+            reason = f"{waiting:,} entries of consume queues wait in memory for a slow disk"
+            logger.error("sends are refused: %s", reason)
+            admission.refuse(Reason.ENTRIES_WAITING, reason)
+        else:
+            logger.info("sends are accepted again: the entries of consume queues that waited are written")
+            admission.allow(Reason.ENTRIES_WAITING)
+
+    def _expire(self) -> None:
         """Answer the sends that have waited too long, and log an fsync that is slow."""
-        while True:
-            await trio.sleep(EXPIRE_INTERVAL_S)
-            if text := self._slow.slow(trio.current_time()):
-                logger.warning(text)
-            if late := self._commits.expire(trio.current_time()):
-                logger.warning("flush took longer than syncFlushTimeout: %d sends answered FLUSH_DISK_TIMEOUT", late)
+        if text := self._slow.slow(trio.current_time()):
+            logger.warning(text)
+        if late := self._commits.expire(trio.current_time()):
+            logger.warning("flush took longer than syncFlushTimeout: %d sends answered FLUSH_DISK_TIMEOUT", late)
 
     async def _make_files(self) -> None:
         while True:
-            await trio.sleep(NEXT_FILE_INTERVAL_S)
-            if self._store.log.wants_file:
-                try:
-                    await trio.to_thread.run_sync(self._store.log.make_file, self._store.log.chain.end)
-                except (DiskFull, OSError) as error:
-                    # Sends go on until the current file is full.
-                    logger.warning("the next file of the commit log cannot be made yet: %s", error)
-                    await trio.sleep(PAUSE_FULL_S)
+            await self._wants_file.wait()
+            try:
+                await trio.to_thread.run_sync(self._store.log.make_file, self._store.log.chain.end)
+            except (DiskFull, OSError) as error:
+                # Sends go on until the current file is full.
+                logger.warning("the next file of the commit log cannot be made yet: %s", error)
+                await trio.sleep(PAUSE_FULL_S)
+            # Set again during this work, it would ask for one file too many.
+            self._wants_file.clear()
 
     async def _build_index(self) -> None:
         self._most_behind = max(self._store.index_behind, self._may_be_behind)
+        done_pause_s = INDEX_PAUSE_DONE_S
         while True:
             busy, self._busy = self._busy, False
             try:
@@ -354,8 +360,11 @@ class Flusher(Part):
                 await trio.sleep(PAUSE_FULL_S)
                 built = 0
             self._most_behind = max(self._store.index_behind, self._may_be_behind)
+            if busy or built:
+                done_pause_s = INDEX_PAUSE_DONE_S
             if not built:
-                await trio.sleep(INDEX_PAUSE_DONE_S)
+                await trio.sleep(done_pause_s)
+                done_pause_s = min(2 * done_pause_s, INDEX_PAUSE_IDLE_S)
             elif busy:
                 await trio.sleep(INDEX_PAUSE_BUSY_S)
             else:

@@ -200,7 +200,7 @@ async def run(rounds: int, random: Random) -> None:
 
 
 async def test_what_was_acknowledged_survives_power_loss(seed: int) -> None:
-    await run(12, Random(seed))
+    await run(6, Random(seed))
 
 
 @pytest.mark.nightly

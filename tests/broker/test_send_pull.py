@@ -1,6 +1,7 @@
 """Sends, pulls and queries through a whole broker: codes, texts and what comes back."""
 
 import zlib
+from itertools import product
 from random import Random
 
 import pytest
@@ -85,71 +86,68 @@ async def test_a_json_client_gets_the_ids_of_a_batch_as_text() -> None:
         assert parse_offset_msg_id(first)[2] == 0 < parse_offset_msg_id(second)[2]
 
 
-@pytest.mark.parametrize(
-    ("request_", "code", "text"),
-    [
-        (send_request("t", b"", c="nothing"), ResponseCode.TOPIC_NOT_EXIST, "topic[t] not exist, apply first please!"),
-        (send_request("a b", b""), ResponseCode.INVALID_PARAMETER, "illegal characters"),
-        (send_request("SCHEDULE_TOPIC_XXXX", b""), ResponseCode.NO_PERMISSION, "is forbidden"),
-        (
-            send_request("t", b"", queue_id=9),
-            ResponseCode.INVALID_PARAMETER,
-            "request queueId[9] is illegal, TopicConfig [topicName=t, readQueueNums=4, writeQueueNums=4, perm=RW-, "
-            "topicFilterType=SINGLE_TAG, topicSysFlag=0, order=false, attributes={}] Producer: 127.0.0.1:",
-        ),
-        (send_request("t", bytes(70_000)), ResponseCode.MESSAGE_ILLEGAL, "the message is illegal"),
-        (send_request("t", b"", f=4), ResponseCode.MESSAGE_ILLEGAL, "TRAN_MSG is not true"),
-        (
-            send_request("t", b"", properties="TIMER_DELAY_SEC\x01259201\x02"),
-            ResponseCode.MESSAGE_ILLEGAL,
-            "should not be bigger than the max delay 259200000ms",
-        ),
-        (send_request("t", b"", e="x"), ResponseCode.SYSTEM_ERROR, "invalid literal"),
-        (send_request("t", b"", b=None), ResponseCode.SYSTEM_ERROR, "the custom field <b> is null"),
-        (send_request("t", b"junk", m=True), ResponseCode.MESSAGE_ILLEGAL, "the batch ends within message 0"),
-        (pull_request("nowhere", 0), ResponseCode.TOPIC_NOT_EXIST, "topic[nowhere] not exist"),
-        (
-            pull_request("%LMQ%a", 0),
-            ResponseCode.TOPIC_NOT_EXIST,
-            "while enableLmq=false; set enableLmq=true",
-        ),
-        (
-            send_request("%LMQ%a", b"", c="nothing"),
-            ResponseCode.TOPIC_NOT_EXIST,
-            "while enableLmq=false; set enableLmq",
-        ),
-        (pull_request("BenchmarkTest", 0, queue_id=1024), ResponseCode.INVALID_PARAMETER, "queueId[1024] is illegal"),
-        (pull_request("BenchmarkTest", 5), ResponseCode.PULL_OFFSET_MOVED, "NO_MESSAGE_IN_QUEUE"),
-        (pull_request("BenchmarkTest", 0), ResponseCode.PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE"),
-        (pull_request("BenchmarkTest", 0, expressionType="SQL92"), ResponseCode.SYSTEM_ERROR, "SQL92"),
-        (pull_request("BenchmarkTest", 0, sysFlag=0), ResponseCode.SUBSCRIPTION_NOT_EXIST, "subscription not exist"),
-        (Command(VIEW_MESSAGE_BY_ID.code, {"offset": 5}), 1, "can not find message by the offset, 5"),
-    ],
-)
-async def test_refusals_have_rocketmqs_codes_and_texts(request_: Command, code: int, text: str) -> None:
+# In this order: the first request finds no topic, and a later one makes it.
+REFUSALS = [
+    (send_request("t", b"", c="nothing"), ResponseCode.TOPIC_NOT_EXIST, "topic[t] not exist, apply first please!"),
+    (send_request("a b", b""), ResponseCode.INVALID_PARAMETER, "illegal characters"),
+    (send_request("SCHEDULE_TOPIC_XXXX", b""), ResponseCode.NO_PERMISSION, "is forbidden"),
+    (
+        send_request("t", b"", queue_id=9),
+        ResponseCode.INVALID_PARAMETER,
+        "request queueId[9] is illegal, TopicConfig [topicName=t, readQueueNums=4, writeQueueNums=4, perm=RW-, "
+        "topicFilterType=SINGLE_TAG, topicSysFlag=0, order=false, attributes={}] Producer: 127.0.0.1:",
+    ),
+    (send_request("t", bytes(70_000)), ResponseCode.MESSAGE_ILLEGAL, "the message is illegal"),
+    (send_request("t", b"", f=4), ResponseCode.MESSAGE_ILLEGAL, "TRAN_MSG is not true"),
+    (
+        send_request("t", b"", properties="TIMER_DELAY_SEC\x01259201\x02"),
+        ResponseCode.MESSAGE_ILLEGAL,
+        "should not be bigger than the max delay 259200000ms",
+    ),
+    (send_request("t", b"", e="x"), ResponseCode.SYSTEM_ERROR, "invalid literal"),
+    (send_request("t", b"", b=None), ResponseCode.SYSTEM_ERROR, "the custom field <b> is null"),
+    (send_request("t", b"junk", m=True), ResponseCode.MESSAGE_ILLEGAL, "the batch ends within message 0"),
+    (pull_request("nowhere", 0), ResponseCode.TOPIC_NOT_EXIST, "topic[nowhere] not exist"),
+    (
+        pull_request("%LMQ%a", 0),
+        ResponseCode.TOPIC_NOT_EXIST,
+        "while enableLmq=false; set enableLmq=true",
+    ),
+    (
+        send_request("%LMQ%a", b"", c="nothing"),
+        ResponseCode.TOPIC_NOT_EXIST,
+        "while enableLmq=false; set enableLmq",
+    ),
+    (pull_request("BenchmarkTest", 0, queue_id=1024), ResponseCode.INVALID_PARAMETER, "queueId[1024] is illegal"),
+    (pull_request("BenchmarkTest", 5), ResponseCode.PULL_OFFSET_MOVED, "NO_MESSAGE_IN_QUEUE"),
+    (pull_request("BenchmarkTest", 0), ResponseCode.PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE"),
+    (pull_request("BenchmarkTest", 0, expressionType="SQL92"), ResponseCode.SYSTEM_ERROR, "SQL92"),
+    (pull_request("BenchmarkTest", 0, sysFlag=0), ResponseCode.SUBSCRIPTION_NOT_EXIST, "subscription not exist"),
+    (Command(VIEW_MESSAGE_BY_ID.code, {"offset": 5}), 1, "can not find message by the offset, 5"),
+]
+
+
+async def test_refusals_have_rocketmqs_codes_and_texts() -> None:
     async with running() as (client, addr):
-        answer = await client.invoke(addr, request_)
-        assert (answer.code, text in (answer.remark or "")) == (code, True), answer
+        for request, code, text in REFUSALS:
+            answer = await client.invoke(addr, request)
+            assert (answer.code, text in (answer.remark or "")) == (code, True), answer
 
 
-@pytest.mark.parametrize("name", ["TIMER_DELIVER_MS", "__STARTDELIVERTIME"])
-@pytest.mark.parametrize(
-    ("value", "code"),
-    [("", 0), ("0", 0), ("-1", 0), ("1700000000000", 0), ("99999999999999", 13), ("9" * 5000, 13), ("soon", 13)],
-)
 @pytest.mark.parametrize("batch", [False, True])
-async def test_a_time_of_delivery_that_is_none_or_too_late_is_refused(
-    name: str, value: str, code: int, batch: bool
-) -> None:
-    properties = f"p\x01v\x02{name}\x01{value}\x02"
-    request = send_request("t", b"x", properties=properties)
-    if batch:
-        rows = [(0, b"x", b"UNIQ_KEY\x011\x02"), (0, b"x", properties.encode())]
-        request = send_request("t", encode_batch(rows), m=True)
+async def test_a_time_of_delivery_that_is_none_or_too_late_is_refused(batch: bool) -> None:
+    values = {"": 0, "0": 0, "-1": 0, "1700000000000": 0, "99999999999999": 13, "9" * 5000: 13, "soon": 13}
     async with running() as (client, addr):
-        answer = await client.invoke(addr, request)
-        assert (answer.code, "the message is illegal" in (answer.remark or "")) == (code, code == 13), answer
-        assert len(messages(await client.invoke(addr, pull_request("t", 0)))) == (0 if code else 1 + batch)
+        for number, (name, value) in enumerate(product(("TIMER_DELIVER_MS", "__STARTDELIVERTIME"), values)):
+            topic, code = f"t{number}", values[value]
+            properties = f"p\x01v\x02{name}\x01{value}\x02"
+            request = send_request(topic, b"x", properties=properties)
+            if batch:
+                rows = [(0, b"x", b"UNIQ_KEY\x011\x02"), (0, b"x", properties.encode())]
+                request = send_request(topic, encode_batch(rows), m=True)
+            answer = await client.invoke(addr, request)
+            assert (answer.code, "the message is illegal" in (answer.remark or "")) == (code, code == 13), answer
+            assert len(messages(await client.invoke(addr, pull_request(topic, 0)))) == (0 if code else 1 + batch)
 
 
 @pytest.mark.parametrize("batch", [False, True])

@@ -12,7 +12,7 @@ import pytest
 from tests.fuzz.mutate import mutated
 from tests.fuzz.targets import TARGETS
 
-SECONDS, NIGHTLY_SECONDS = 0.2, 60
+SECONDS, NIGHTLY_SECONDS = 0.1, 60
 # The least number of inputs: a busy machine may try fewer in its time.
 LEAST = 200
 KEPT_BYTES = 30 << 20

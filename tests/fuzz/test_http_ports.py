@@ -16,7 +16,7 @@ from skylark.remoting.net.transport import Listener
 from tests.fuzz.mutate import mutated
 from tests.support.memory_transport import MemoryNetwork
 
-SECONDS, NIGHTLY_SECONDS = 2, 50
+SECONDS, NIGHTLY_SECONDS = 0.2, 50
 # The least number of inputs: a busy machine may try fewer in its time.
 LEAST = 100
 PORT = 8088

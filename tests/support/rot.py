@@ -31,5 +31,5 @@ def flipped_anywhere(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 def zeros_after(data: bytes) -> Iterator[tuple[int, bytes]]:
     """Zeros after the end, as a power loss or the repair of a file system leaves them: some bytes, or whole blocks."""
-    for count in (1, 4, 7, 8, 9, 12, 16, 40, -len(data) % 512, -len(data) % 4096, 8192):
+    for count in share_of((1, 4, 7, 8, 9, 12, 16, 40, -len(data) % 512, -len(data) % 4096, 8192), 3):
         yield len(data), data + bytes(count)

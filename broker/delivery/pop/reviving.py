@@ -35,6 +35,8 @@ from skylark.remoting.protocol.codes import ResponseCode
 logger = logging.getLogger(__name__)
 
 POLL_S = 0.1
+# The pause while nothing is popped; a shorter invisible time than this may then last as long.
+IDLE_S = 0.5
 SAVE_S = 1.0
 # In one of this many rounds the start of the revive log is saved, too, which needs an fsync of the metadata.
 HORIZON_ROUNDS = 5
@@ -204,7 +206,7 @@ class Reviving(Part):
 
     async def _revive_often(self) -> None:
         while True:
-            await trio.sleep(POLL_S)
+            await trio.sleep(POLL_S if len(self._log.inflight) else IDLE_S)
             await self._try("popped messages do not come back", self._revive_due)
 
     async def _revive_due(self) -> None:

@@ -39,6 +39,8 @@ from skylark.remoting.protocol.requests.transactions import (
 logger = logging.getLogger(__name__)
 
 TICK_S = 0.1
+# The pause while there is nothing to write.
+IDLE_S = 0.5
 SAVE_S = 5.0
 _ENDS = (TRANSACTION_NONE, TRANSACTION_COMMIT, TRANSACTION_ROLLBACK)
 
@@ -233,7 +235,9 @@ class Transactions(Part):
         interval_s = self._options.transaction_check_interval / 1000
         checked_at, saved_at = trio.current_time(), -math.inf
         while not self._stopping:
-            await trio.sleep(TICK_S)
+            is_idle = self._ledger.is_ready and not self._ledger.has_ops_to_write
+            left_s = checked_at + interval_s - trio.current_time()
+            await trio.sleep(max(TICK_S, min(IDLE_S, left_s)) if is_idle else TICK_S)
             await self._follow_role()
             if not self._ledger.is_ready:
                 continue

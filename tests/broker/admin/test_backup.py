@@ -85,11 +85,11 @@ async def test_messages_and_offsets_of_the_moment_come_back_and_later_ones_do_no
         assert (await client.invoke(addr, send_request("t", b"new"))).code == 0
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "/a", "..", ".a", "a.partial", "a b", "x" * 101, "ä"])
-async def test_a_name_that_is_no_directorys_is_refused(name: str) -> None:
+async def test_a_name_that_is_no_directorys_is_refused() -> None:
     async with running() as (client, addr):
-        with pytest.raises(BrokerError, match="is not the name of a backup"):
-            await begin(client, addr, name)
+        for name in ("", "a/b", "/a", "..", ".a", "a.partial", "a b", "x" * 101, "ä"):
+            with pytest.raises(BrokerError, match="is not the name of a backup"):
+                await begin(client, addr, name)
         assert (await status(client, addr)).state == ""
 
 

@@ -193,6 +193,21 @@ async def test_what_is_answered_in_one_turn_is_bounded_and_the_rest_follows(auto
     assert len(pulls.held) == 0
 
 
+async def test_a_pull_that_comes_after_a_quiet_time_is_answered_at_its_deadline(autojump_clock: Any) -> None:
+    pulls, queue = Pulls(), Queue()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(pulls.held.run)
+        for _ in range(2):
+            pulls.answered.clear()
+            await trio.sleep(1_000)
+            pull = pulls.hold(queue, deadline=trio.current_time() + 5)
+            await trio.sleep(5)
+            assert pulls.answered == []
+            await trio.sleep(2 * held_pulls.TICK_S)
+            assert pulls.answered == [pull]
+        nursery.cancel_scope.cancel()
+
+
 async def test_more_tags_than_fit_are_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(held_pulls, "MAX_CODES", 10)
     pulls, queue = Pulls(), Queue()

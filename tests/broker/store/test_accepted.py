@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from skylark.broker.commands.verify_store import verify
@@ -25,6 +25,7 @@ from tests.broker.replication.test_replica import feed, log_bytes
 from tests.broker.running import send_request
 from tests.broker.store.support import SMALL, new_store, open_store, put, read_all
 from tests.broker.writing.support import make_sends
+from tests.support.amounts import amount
 from tests.support.caller import Caller
 from tests.support.memory_files import MemoryFiles
 
@@ -130,6 +131,7 @@ rows = st.tuples(
 batches = st.lists(rows, min_size=1, max_size=5).map(lambda many: send_request("t", encode_batch(many), m=True))
 
 
+@settings(max_examples=amount(6, 2_000))
 @given(st.lists(st.one_of(singles, batches), max_size=6), st.integers(0, 1000))
 @example([send_request("t", b"x", properties="device\x01a\0b")], 0)
 @example([send_request("t", b"x", properties="KEYS\x01a\0b\x02TAGS\x01\0")], 0)

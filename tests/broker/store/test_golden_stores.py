@@ -4,6 +4,7 @@ import os
 import shutil
 import struct
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from skylark.mqcommon.message.ids import encode_host, split_offset_msg_id
 from skylark.mqcommon.message.javahash import java_hash
 from skylark.mqcommon.message.message import MessageExt
 from tests.broker.store.support import BORN_HOST, bodies, read_all
+from tests.support.amounts import share_of
 from tests.support.clock import ManualClock
 from tests.support.golden_store import VERSIONS, rows, unpack
 from tests.support.java_recovery import start_java
@@ -235,8 +237,7 @@ DAMAGES: dict[str, Callable[[Golden], Any]] = {
 }
 
 
-@pytest.mark.parametrize("killed", [False, True])
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize(("damage", "killed"), tuple(share_of(product(DAMAGES, [False, True]), 2)))
 def test_queues_and_index_are_made_again_from_the_log(golden: Golden, damage: str, killed: bool) -> None:
     DAMAGES[damage](golden)
     if killed:
@@ -321,8 +322,7 @@ def test_a_java_broker_that_deleted_old_files_in_between_is_taken_in(golden: Gol
     store.close()
 
 
-@pytest.mark.parametrize("configured", [1 << 30, 131_072])
-@pytest.mark.parametrize("files", [1, 2])
+@pytest.mark.parametrize(("configured", "files"), [(1 << 30, 1), (131_072, 2)])
 def test_another_size_of_commit_log_files_is_refused_with_the_remedy(
     golden: Golden, configured: int, files: int
 ) -> None:
@@ -345,8 +345,7 @@ def test_another_size_of_commit_log_files_is_refused_with_the_remedy(
     store.close()
 
 
-@pytest.mark.parametrize("built", [0, 150, 400])
-@pytest.mark.parametrize("killed", [True, False])
+@pytest.mark.parametrize(("built", "killed"), [(0, True), (150, False), (400, True)])
 def test_a_java_broker_that_gets_its_store_back_misses_no_key(
     built: int, killed: bool, golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 from skylark.broker.store.checkpoint import read_checkpoint
 from skylark.broker.store.store import MessageStore
 from tests.broker.store.support import SMALL, new_store, open_store, put
+from tests.support.amounts import amount
 from tests.support.clock import ManualClock
 from tests.support.java_recovery import start_java
 from tests.support.memory_files import MemoryFiles
@@ -43,7 +44,7 @@ def leave(fs: MemoryFiles, store: MessageStore, how: str, random: Random) -> Mem
 
 @pytest.mark.parametrize("how", STOPS)
 def test_a_java_broker_indexes_what_our_index_lacks(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for seed in range(60):
+    for seed in range(amount(10, 600)):
         random = Random(seed)
         # A stop lets the index catch up, if it can.
         monkeypatch.setattr("skylark.broker.store.store.CLOSE_CATCH_UP", random.choice((0, 10, 1000)))

@@ -72,7 +72,7 @@ def check(store: MessageStore, acked: dict[Queue, list[bytes]]) -> None:
 @CODES
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_work_that_the_disk_refuses_changes_nothing_else(operation: str, code: int) -> None:
-    for nth in share_of(range(1, 10_000), 3):
+    for nth in share_of(range(1, 10_000), 6):
         fs = MemoryFiles()
         work = Work(fs)
         fs.faults.fail(operation, nth=nth, code=code)
@@ -89,7 +89,7 @@ def test_a_start_that_the_disk_refuses_is_one_more_start(operation: str, code: i
     work = Work(whole)
     work.run()
     open_store(whole)
-    for nth in share_of(range(1, 10_000), 3):
+    for nth in share_of(range(1, 10_000), 6):
         fs = whole.killed()
         for path in [path for path in fs.paths() if "/t/1/" in path]:
             fs.remove(path)

@@ -16,6 +16,7 @@ from skylark.mqcommon.message.ids import encode_host
 from skylark.mqcommon.message.layout import SIZE_MAGIC, UNFINISHED_MAGIC
 from skylark.mqcommon.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from tests.broker.store.support import SMALL, bodies, new_store, open_store, put, put_batch, read_all
+from tests.support.amounts import amount
 from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles
 
@@ -164,7 +165,7 @@ def same_boot(fs: MemoryFiles, random: Random) -> MemoryFiles:
     return after
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(amount(10, 400)))
 def test_a_killed_broker_whose_pages_are_lost_starts_with_all_that_was_flushed(seed: int) -> None:
     random = Random(seed)
     fs = MemoryFiles()

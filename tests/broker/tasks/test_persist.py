@@ -15,7 +15,6 @@ import trio.testing
 from skylark.broker.meta.consumer_offsets import SLICE
 from skylark.broker.meta.journal import COMPACT_FACTOR, COMPACT_MIN_BYTES
 from skylark.broker.tasks.persist import Persister
-from skylark.broker.tasks.repeat import repeat
 from skylark.mqcommon.errors import StoreError
 from skylark.remoting.protocol.requests.topics import TopicConfig
 from tests.broker.meta.support import DIRECTORY, MetadataDir, options
@@ -304,22 +303,6 @@ async def test_a_compaction_that_fails_costs_nothing(caplog: pytest.LogCaptureFi
         await persister.wait()
     meta.power_loss()
     assert meta.topics.get("U") is not None
-
-
-async def test_repeat_goes_on_after_an_error(
-    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
-) -> None:
-    calls = []
-
-    def action() -> None:
-        calls.append(trio.current_time())
-        if len(calls) == 2:
-            raise ValueError("once")
-
-    with trio.move_on_after(10.5):
-        await repeat(1000, action)
-    assert len(calls) == 10
-    assert "is called again" in caplog.text
 
 
 async def test_without_a_descriptor_the_change_is_refused_and_synced_later(

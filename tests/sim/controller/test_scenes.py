@@ -1,13 +1,14 @@
 """All replicas dead and returning in each order, with and without unclean elections; an empty SyncStateSet."""
 
 import logging
-from itertools import permutations
+from itertools import permutations, product
 
 import pytest
 
 from tests.sim.controller.broker import Broker
 from tests.sim.controller.controllers import TIMEOUT_MS
 from tests.sim.controller.world import World
+from tests.support.amounts import share_of
 
 logger = logging.getLogger(__name__)
 
@@ -63,8 +64,7 @@ def test_all_die_at_once_and_return_in_each_order(order: tuple[int, ...]) -> Non
     assert world.checks.final.startswith(before) and not world.checks.lost_records
 
 
-@pytest.mark.parametrize("unclean", [False, True])
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize(("order", "unclean"), tuple(share_of(product(ORDERS, [False, True]), 2)))
 def test_masters_die_one_after_another_and_return_in_each_order(order: tuple[int, ...], unclean: bool) -> None:
     """The last one wrote alone: only that one has everything. Without it there is no master, or messages are lost."""
     world = a_set(3, unclean=unclean)

@@ -31,7 +31,7 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tier, "probe", lambda bucket: None)
 
 
-@pytest.mark.histories(count=300, in_ci=50)
+@pytest.mark.histories(count=300)
 def test_no_acknowledged_message_is_ever_in_neither_place(seeds: Iterable[int]) -> None:
     histories = run(TierHistory, seeds)
     report(acknowledged=sum(len(history.acked) for history in histories))

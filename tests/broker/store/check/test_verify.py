@@ -14,6 +14,7 @@ from skylark.mqcommon.errors import StoreCorrupt, UserError
 from skylark.mqcommon.message.layout import HEAD_V4
 from tests.broker.store.sums.test_sum_files import seal, sealed
 from tests.broker.store.support import SMALL, bodies, new_store, open_store, put, put_inner, read_all
+from tests.support.amounts import amount
 from tests.support.memory_files import MemoryFiles
 
 SENT = [b"%03d" % n * 20 for n in range(120)]
@@ -239,7 +240,7 @@ def test_a_torn_tail_is_no_damage() -> None:
 
 
 def test_random_damage_never_costs_a_sound_record() -> None:
-    for seed in range(40):
+    for seed in range(amount(8, 400)):
         random = Random(seed)
         fs = stored()
         starts = record_starts(fs)

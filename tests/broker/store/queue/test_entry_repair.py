@@ -13,7 +13,7 @@ from skylark.mqcommon.message.columns import record_starts
 from skylark.mqcommon.message.javahash import java_hash
 from skylark.mqcommon.message.record import decode_record
 from tests.broker.store.support import SMALL, open_store, put, put_inner
-from tests.support.amounts import share_of
+from tests.support.amounts import amount, share_of
 from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles
 
@@ -99,7 +99,7 @@ def test_the_log_names_the_file_and_the_place_once(caplog: pytest.LogCaptureFixt
 def test_many_entries(kind: str, size: int) -> None:
     before, bodies = stopped()
     random = Random(size)
-    for _ in range(10):
+    for _ in range(amount(3, 100)):
         fs = before.killed()
         raw = bytearray(fs.read(FILE))
         at = random.randrange(4, len(raw) - size + 1)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -9,6 +10,7 @@ from skylark.broker.store.queue.ends import FILE_NAME
 from skylark.broker.store.store import MessageStore
 from tests.broker.store.cleaning import clean
 from tests.broker.store.support import SMALL, bodies, new_store, open_store, put, put_inner
+from tests.support.amounts import share_of
 from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles
 
@@ -62,9 +64,8 @@ def check_all(store: MessageStore) -> None:
 FILES = side_files(stored())
 
 
-@pytest.mark.parametrize("stop", STOPS)
-@pytest.mark.parametrize("how", SPOILS)
-@pytest.mark.parametrize("path", FILES)
+# Each file with each way to spoil it, after one of the stops.
+@pytest.mark.parametrize(("path", "how", "stop"), tuple(share_of(product(FILES, SPOILS, STOPS), len(STOPS))))
 def test_a_damaged_side_file_is_made_again(path: str, how: str, stop: str) -> None:
     fs = stored(stop)
     before = fs.read(path)
@@ -158,7 +159,7 @@ def test_a_damaged_entry_of_a_message_that_the_start_reads(entry: int) -> None:
         store.write_queues(steps)
         store.queues_written(steps)
     left = fs.killed()
-    for bit in range(96):
+    for bit in share_of(range(96), 8):
         fs = left.killed()
         fs.flip(path, entry * 20 + bit // 8, bit % 8)
         store = open_store(fs)

@@ -3,7 +3,7 @@
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skylark.broker.replication.replica import Replica
@@ -24,10 +24,11 @@ from tests.broker.store.truncation.support import (
     whole,
     write_more,
 )
-from tests.support.amounts import share_of
+from tests.support.amounts import amount, share_of
 from tests.support.memory_files import MemoryFiles
 
 
+@settings(max_examples=amount(6, 2_000))
 @given(
     st.integers(0, 2**32),
     st.sampled_from(["", "clean", "killed", "power loss"]),
@@ -170,7 +171,7 @@ def interrupt(seed: int, count: int) -> None:
     fs.before_call = None
     assert len(images) > 20
     was_cut = False
-    for image in [*images, fs.killed(), fs.crash(random)]:
+    for image in [*share_of(images, 4), fs.killed(), fs.crash(random)]:
         found = open_after(image, random)
         is_cut = found.log.end == new.log.end
         assert_alike(found, new if is_cut else old, but=again if is_cut else frozenset())
