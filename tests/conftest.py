@@ -139,6 +139,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     # `addoption` keeps short options with small letters for pytest itself, which has no -n.
     group._addoption("-n", dest="processes", type=int, default=0, metavar="N", help="run tests in N forked processes")
     parser.addoption("--nightly", action="store_true", help="everything in full, with new seeds")
+    parser.addoption("--known-seeds", action="store_true", help="all known seeds of random histories, as CI")
     parser.addoption("--until", type=float, metavar="TIME", help="only random tests, and none begins after this second")
     parser.addoption("--rounds", metavar="FOLDER", help="write what tests with faults counted to rounds.md and .json")
     parser.addoption("--check", action="store_true", help="no test begins unless scripts/check passes")
@@ -239,8 +240,9 @@ def _an_example(text: str) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     for mark in metafunc.definition.iter_markers("histories"):
+        takes_known = metafunc.config.getoption("--known-seeds")
         nightly_seed = os.environ.get(NIGHTLY_SEED) if metafunc.config.getoption("--nightly") else None
-        metafunc.parametrize("seeds", histories.blocks(nightly_seed, **mark.kwargs))
+        metafunc.parametrize("seeds", histories.blocks(nightly_seed, takes_known=takes_known, **mark.kwargs))
 
 
 @pytest.fixture

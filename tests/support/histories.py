@@ -1,6 +1,7 @@
-"""Random histories from seeds: the same few in each run, more with ``--nightly``, or the seed in TEST_HISTORY_SEED.
+"""Random histories from seeds: the same few in each run, more with ``--known-seeds`` or ``--nightly``.
 
-``@pytest.mark.histories()`` gives a test its ``seeds``, `BLOCK` at a time; ``count`` and ``in_ci`` as in `blocks`.
+``@pytest.mark.histories()`` gives a test its ``seeds``, `BLOCK` at a time; ``count`` and ``few`` as in `blocks`.
+TEST_HISTORY_SEED in the environment is the only seed then.
 A failure prints its seed, what happened and the command that runs it alone.
 """
 
@@ -12,7 +13,7 @@ from typing import Protocol, TypeVar
 from tests.support.rounds import report
 
 BLOCK = 10
-# The seeds that a nightly run tries before its new ones. CI tries the first block of them, if a test wants no more.
+# The seeds that CI tries, and a nightly run before its new ones. Other runs try the first block of these seeds.
 KNOWN = 100
 NIGHTLY = 10_000
 SEED = "TEST_HISTORY_SEED"
@@ -40,11 +41,17 @@ class NewSeeds:
         return (random.randrange(1 << 32) for _ in range(BLOCK))
 
 
-def blocks(nightly_seed: str | None = None, count: int = KNOWN, in_ci: int = BLOCK) -> Sequence[Iterable[int]]:
-    """The seeds of a test in blocks: ``in_ci``; in a nightly run ``count``, and new ones, which come from its seed."""
+def blocks(
+    nightly_seed: str | None = None, *, takes_known: bool = False, count: int = KNOWN, few: int = BLOCK
+) -> Sequence[Iterable[int]]:
+    """The seeds of a test in blocks: the first ``few`` seeds, or, with ``takes_known``, the first ``count`` seeds.
+
+    With ``nightly_seed`` these ``count`` seeds and new seeds, which come from ``nightly_seed``.
+    """
     if SEED in os.environ:
         return [[int(os.environ[SEED])]]
-    known = [range(first, first + BLOCK) for first in range(0, in_ci if nightly_seed is None else count, BLOCK)]
+    end = count if takes_known or nightly_seed is not None else few
+    known = [range(first, first + BLOCK) for first in range(0, end, BLOCK)]
     if nightly_seed is None:
         return known
     return [*known, *[NewSeeds(f"{nightly_seed} {first}") for first in range(0, NIGHTLY, BLOCK)]]

@@ -40,7 +40,7 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
         beginning(size)
 
 
-@pytest.mark.histories(count=300, in_ci=30)
+@pytest.mark.histories(count=300, few=30)
 def test_damage_on_a_minority_is_mended_and_served_to_nobody(seeds: Iterable[int]) -> None:
     histories = run(HealingHistory, seeds)
     report(acknowledged=sum(len(history.acked) for history in histories))
