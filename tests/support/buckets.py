@@ -90,7 +90,7 @@ def seaweedfs_server(home: Path) -> Iterator[S3Server]:
     names += ("s3.port", "s3.port.grpc")
     command = [str(seaweedfs_program()), "server", f"-dir={home}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3"]
     command += [f"-{name}={port}" for name, port in zip(names, ports, strict=True)]
-    command += ["-volume.max=100", "-master.volumeSizeLimitMB=256"]
+    command += ["-volume.max=200", "-master.volumeSizeLimitMB=256"]
     with (
         open(home / "log", "wb") as log,
         subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, text=True) as process,
