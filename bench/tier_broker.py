@@ -6,7 +6,7 @@ A store with messages of 1,000 bytes in files of 1 GiB is made. Without a bucket
 the page cache before, and sends come at a fixed rate; what a send takes counts from when it is due. Then the broker
 gets a bucket and keeps one file: the same sends while it uploads, then the consumer again. "limit" of uploads and of
 the way back are obstore's own calls on the same server, of the same bytes; of reads the disk, or those calls, and of
-sends those without a bucket.
+sends those without a bucket. The loop's share is the processor time of the broker's main thread, while sends come.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 import trio
 
@@ -38,8 +39,16 @@ FILE_BYTES = 1 << 30
 OPTIONS = ("--mapped-file-size-commit-log", str(FILE_BYTES), "--flush-disk-type", "ASYNC_FLUSH")
 
 
-async def sends_for(at: Cluster, rate: int, seconds: float, until_uploaded_to: int = 0) -> tuple[list[float], float]:
-    """(ms of each send, seconds until the bucket had the log up to ``until_uploaded_to``, or ``seconds``)."""
+class Sent(NamedTuple):
+    """Sends at a fixed rate: ms of each, the shortest first, how long they went on, and the loop's share of a core."""
+
+    times_ms: list[float]
+    seconds: float
+    loop_percent: float
+
+
+async def sends_for(at: Cluster, rate: int, seconds: float, until_uploaded_to: int = 0) -> Sent:
+    """Send for ``seconds``, or until the bucket has the log up to ``until_uploaded_to``."""
     async with (
         Admin(at.nameserver) as admin,
         Producer(at.nameserver, group="bench") as producer,
@@ -47,16 +56,22 @@ async def sends_for(at: Cluster, rate: int, seconds: float, until_uploaded_to: i
     ):
         sends = Sends(producer, rate)
         nursery.start_soon(sends.run)
-        began = trio.current_time()
+        began, loop_began = trio.current_time(), loop_s(at.broker_pid)
         if not until_uploaded_to:
             await trio.sleep(seconds)
         else:
             with trio.fail_after(MOST_S):
                 while (await admin.tier_status(at.broker)).uploaded_to < until_uploaded_to:  # noqa: ASYNC110 - in another process
                     await trio.sleep(POLL_S)
-        took = trio.current_time() - began
+        took, loop_took = trio.current_time() - began, loop_s(at.broker_pid) - loop_began
         nursery.cancel_scope.cancel()
-    return sends.take(), took
+    return Sent(sends.take(), took, 100 * loop_took / took)
+
+
+def loop_s(pid: int) -> float:
+    """Processor time of the process's main thread, which runs its event loop."""
+    fields = Path(f"/proc/{pid}/task/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def until_cleaned(at: Cluster, directory: Path) -> None:
@@ -128,6 +143,11 @@ def restored(sides: Sides) -> float:
     return (manifest.end - manifest.start) / 1e6 / (time.perf_counter() - began)
 
 
+def slower(name: str, unit: str, ours: float, limit: float, n: int) -> Row:
+    """A row whose figures are better when they are small."""
+    return row(name, unit, [ours], [limit], n, smaller_is_better=True)
+
+
 def rows(home: Path, store: str, gib: float, seconds: float, rate: int) -> Iterator[Row]:
     directory = home / BROKER
     fill(str(directory), int(gib * GIB))
@@ -139,16 +159,17 @@ def rows(home: Path, store: str, gib: float, seconds: float, rate: int) -> Itera
         with cluster_at(str(home), OPTIONS) as at:
             ends = trio.run(queue_ends, at)
             local = trio.run(read_all, at, ends)
-            quiet, _ = trio.run(sends_for, at, rate, seconds)
+            quiet = trio.run(sends_for, at, rate, seconds)
         with_bucket = (*OPTIONS, "--tier-path", sides.bucket.url, "--tier-local-bytes", "1")
         with cluster_at(str(home), (*with_bucket, "--clean-resource-interval", "500")) as at:
-            busy, took = trio.run(sends_for, at, rate, 0, full)
-            yield row("uploads, sorted and read back; limit: bare puts", "MB/s", [full / 1e6 / took], [puts], 1)
+            busy = trio.run(sends_for, at, rate, 0, full)
+            yield row("uploads, sorted and read back; limit: bare puts", "MB/s", [full / 1e6 / busy.seconds], [puts], 1)
+            count = len(busy.times_ms)
             for percent in (50, 99, 99.9):
-                both = [share(busy, percent / 100)], [share(quiet, percent / 100)]
-                yield row(
-                    f"sends meanwhile, {percent:g} %; limit: no bucket", "ms", *both, len(busy), smaller_is_better=True
-                )
+                ours, limit = (share(each.times_ms, percent / 100) for each in (busy, quiet))
+                yield slower(f"sends meanwhile, {percent:g} %; limit: no bucket", "ms", ours, limit, count)
+            ours, limit = busy.loop_percent, quiet.loop_percent
+            yield slower("the broker's loop meanwhile; limit: no bucket", "% of core", ours, limit, count)
             trio.run(until_cleaned, at, directory)
             old = trio.run(read_all, at, ends)
         yield row("reads of old messages; limit: from the disk", "MB/s", [old], [local], 1)

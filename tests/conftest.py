@@ -8,6 +8,7 @@ import gc
 import logging
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -31,7 +32,7 @@ from scripts.run_watcher import Watched
 from skylark.remoting.net import client
 from tests.support import histories, rounds
 from tests.support.amounts import NIGHTLY_SEED
-from tests.support.buckets import S3Server, moto_server
+from tests.support.buckets import S3Server, moto_server, seaweedfs_server
 from tests.support.checked import Checked
 from tests.support.clock import jumping_clock
 from tests.support.forked_processes import ForkedProcesses
@@ -52,7 +53,7 @@ STARTS_PROCESSES = re.compile(
     re.MULTILINE,
 )
 # A test with one of these fixtures starts a process, too: an official client of RocketMQ 5, an S3 server.
-STARTING_FIXTURES = frozenset({"language", "s3_server"})
+STARTING_FIXTURES = frozenset({"language", "s3_server", "seaweedfs"})
 # Library, which brokers and most of the SDK do without → a file of tests that has one of these needs it.
 NEEDS = {
     "numpy": re.compile(
@@ -270,11 +271,31 @@ def s3_server() -> Iterator[S3Server]:
 @pytest.fixture
 def s3_url(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
     """The URL of a new bucket, which this process and the processes that it starts can reach."""
+    return _new_bucket(s3_server, monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """For nightly tests of the group ``SeaweedFS``. Each file has a server of its own, which takes much memory."""
+    home = tmp_path_factory.mktemp("seaweedfs")
+    with seaweedfs_server(home) as server:
+        yield server
+    # It may have gigabytes, and pytest keeps the directories of some runs.
+    shutil.rmtree(home)
+
+
+@pytest.fixture
+def seaweedfs_url(seaweedfs: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
+    """As ``s3_url``, by SeaweedFS."""
+    return _new_bucket(seaweedfs, monkeypatch)
+
+
+def _new_bucket(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
     for name in [each for each in os.environ if each.startswith("AWS_")]:
         monkeypatch.delenv(name)
-    for name, value in s3_server.environment.items():
+    for name, value in server.environment.items():
         monkeypatch.setenv(name, value)
-    return s3_server.new_bucket()
+    return server.new_bucket()
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import json
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -12,11 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from scripts.daemons import reserve
 from tests.support.requirements import seaweedfs_program
 from tests.support.waiting import until_true
 
 PROGRAM = Path(__file__).with_name("s3_process.py")
 STOP_S = 30
+# The end of a server's log that is shown.
+LOG_BYTES = 4_000
 KEYS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing", "AWS_REGION": "us-east-1"}
 
 
@@ -85,20 +87,23 @@ def moto_server() -> Iterator[S3Server]:
 @contextmanager
 def seaweedfs_server(home: Path) -> Iterator[S3Server]:
     """SeaweedFS with its files in ``home``; takes 900 MB of memory. For tests that need the group ``SeaweedFS``."""
-    ports = _free_ports(8)
     names = ("master.port", "master.port.grpc", "volume.port", "volume.port.grpc", "filer.port", "filer.port.grpc")
-    names += ("s3.port", "s3.port.grpc")
+    ports = {name: reserve() for name in (*names, "s3.port", "s3.port.grpc")}
     command = [str(seaweedfs_program()), "server", f"-dir={home}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3"]
-    command += [f"-{name}={port}" for name, port in zip(names, ports, strict=True)]
-    command += ["-volume.max=100", "-master.volumeSizeLimitMB=256"]
+    command += [f"-{name}={port.number}" for name, port in ports.items()]
+    # By default catalogs listen at fixed ports, so that a second server ends, and the master sends statistics away.
+    command += ["-s3.port.iceberg=0", "-s3.port.lance=0", "-master.telemetry=false"]
+    command += ["-volume.max=200", "-master.volumeSizeLimitMB=256"]
     with (
-        open(home / "log", "wb") as log,
+        open(home / "log", "w+b") as log,
         subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, text=True) as process,
     ):
         try:
-            server = S3Server(f"http://127.0.0.1:{ports[6]}", process)
-            until_true(lambda: _answers(server), "SeaweedFS answers")
+            server = S3Server(f"http://127.0.0.1:{ports['s3.port'].number}", process)
+            until_true(lambda: process.poll() is not None or _answers(server), "SeaweedFS answers")
             yield server
+            log.seek(0)
+            assert process.poll() is None, f"SeaweedFS has ended: {log.read()[-LOG_BYTES:].decode()}"
         finally:
             process.terminate()
             process.wait(STOP_S)
@@ -110,14 +115,3 @@ def _answers(server: S3Server) -> bool:
     except (urllib.error.URLError, ConnectionError, TimeoutError):
         return False
     return True
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()

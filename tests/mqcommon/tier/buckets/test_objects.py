@@ -1,8 +1,7 @@
 """A bucket of an object store: by moto, and in nightly runs by SeaweedFS. Each error has one of our kinds."""
 
 import os
-import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from skylark.mqcommon.tier.bucket import (
 )
 from skylark.mqcommon.tier.opening import open_bucket
 from tests.mqcommon.tier.buckets.contract import LARGE, BucketContract
-from tests.support.buckets import S3Server, seaweedfs_server
+from tests.support.buckets import S3Server
 
 CALLS: dict[str, Callable[[Bucket], object]] = {
     "get": lambda bucket: bucket.get("there"),
@@ -38,22 +37,12 @@ class TestMoto(BucketContract):
         return open_bucket(f"{s3_url}/some/prefix", timeout_s=60)
 
 
-@pytest.fixture(scope="module")
-def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[S3Server, str]]:
-    """A server and a bucket: each bucket takes seven of SeaweedFS's few volumes."""
-    with seaweedfs_server(tmp_path_factory.mktemp("seaweedfs")) as server:
-        yield server, server.new_bucket()
-
-
 @pytest.mark.nightly
 @pytest.mark.needs("SeaweedFS")
 class TestSeaweedFS(BucketContract):
     @pytest.fixture
-    def bucket(self, seaweedfs: tuple[S3Server, str], monkeypatch: pytest.MonkeyPatch) -> Bucket:
-        server, url = seaweedfs
-        for name, value in server.environment.items():
-            monkeypatch.setenv(name, value)
-        return open_bucket(f"{url}/{secrets.token_hex(8)}", timeout_s=60)
+    def bucket(self, seaweedfs_url: str) -> Bucket:
+        return open_bucket(f"{seaweedfs_url}/some/prefix", timeout_s=60)
 
 
 @pytest.mark.parametrize(
