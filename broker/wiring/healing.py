@@ -125,6 +125,7 @@ def _other_files(core: Core, replicated: Replicated, index_files: IndexFiles) ->
         SmallFiles(fs, small_files, flusher),
         MetadataFiles(fs, core.metadata.journal, core.persister),
         index_files,
+        *replicated.file_kinds,
         QueueChecks(fs, store, flusher),
     )
     return OtherFiles(kinds, Random(), partial(write_sums, store, flusher))

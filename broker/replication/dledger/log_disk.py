@@ -642,7 +642,7 @@ class LogDisk:
         """
         if not self.entries.base < index <= self.index.last or crc32(data) != entry.crc or len(data) != entry.size:
             return False
-        if not self.index.mend(index, entry, data):
+        if not self.index.mend(index, [(entry, data)]):
             return False
         if entry.place == IN_LOG and (segment := self._log.chain.at(entry.start)) is not None:
             await trio.to_thread.run_sync(segment.file.pwrite, entry.start - segment.base, memoryview(data))
@@ -651,10 +651,19 @@ class LogDisk:
             await self.on_mended(Block(entry.start, entry.size))
         return not await self.damage_of(index)
 
+    def mend_slots(self, first: int, found: Sequence[tuple[IndexedEntry, bytes]]) -> bool:
+        """Rewrite the slots of the entries from ``first`` on, a lost sector of them, as `EntryIndex.mend`."""
+        return self.entries.base < first and self.index.mend(first, found)
+
+    async def sync_entries(self) -> None:
+        """Make what was rewritten in the files of entries durable."""
+        async with self._marking:
+            await trio.to_thread.run_sync(self.index.sync)
+
     # --- what the scrub checks
 
     def as_small_files(self) -> list[SmallFile]:
-        """The state and the mark, once this node has them. The files of entries are checked when entries are needed."""
+        """The state and the mark, once this node has them."""
         if not self._state_written or not self._mark.is_open:
             return []
 
