@@ -134,6 +134,9 @@ SCRUB_AGE = Metric(
 SCRUB_PROBLEMS = Metric(
     "skylark_scrub_problems_total", "counter", "", ("result",), "Damage that scrubs found, by result: mended or left"
 )
+SUM_FILES_LOST = Metric(
+    "skylark_sum_files_lost", "gauge", "", (), "Files of block sums that the start has missed, not made again yet"
+)
 BLOCKS_REPAIRED = Metric("skylark_blocks_repaired_total", "counter", "", (), "Blocks of the log that were repaired")
 BLOCKS_DAMAGED = Metric("skylark_blocks_damaged", "gauge", "", (), "Blocks of the log that could not be repaired")
 BLOCKS_IN_MEMORY = Metric(

@@ -1,12 +1,10 @@
 """Damaged files of a DLedger member's entries: one round of checks finds the damage, and mends it."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from random import Random
 from zlib import crc32
 
 import pytest
-import trio
 
 from skylark.broker.healing import entry_files
 from skylark.broker.healing.entry_files import EntryFiles
