@@ -260,6 +260,7 @@ class MessageStore:
             if not report.torn_reason:
                 report.torn_file, report.torn_reason = lost.file, lost.reason
         self._last_timestamp = self._flushed_timestamp = recovery.last_timestamp
+        self.log.bodies_only_from = report.scanned_from
         is_unchanged = last_stop is LastStop.CLEAN and not self._checkpoint.state.used_by_rocketmq
         self._take_sums(read_sums(fs, directory), is_unchanged=is_unchanged)
         report.ahead_ms = self.ahead_ms

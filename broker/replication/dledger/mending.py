@@ -3,12 +3,13 @@
 The leader finds one when a member needs it: its slot does not fit into the chain of entries, or its bytes do not match
 their CRC. Such an entry is not sent. Another member that has it whole is asked for it; the chain proves that it is the
 same entry. If none answers with it, this leader steps aside once, since another member may have it.
-The scrub finds damaged slots on any member (healing/entry_files.py). No member need have the entry at once then, so
-nobody steps aside, and the others are asked again and again.
+The scrub finds damaged slots on any member (healing/entry_files.py), and a start the bytes that have changed since the
+last checkpoint. No member need have the entry at once then, so nobody steps aside, and the others are asked again and
+again.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 import trio
 
@@ -28,8 +29,8 @@ logger = logging.getLogger(__name__)
 ASK_TIMEOUT_MS = 3_000
 # Pause after an entry that no member could give.
 RETRY_S = 1.0
-# How often the others are asked again for an entry that the scrub has found.
-RETRY_LEFT_S = 60.0
+# How often the others are asked again for an entry that the scrub, or the start, has found.
+RETRY_LEFT_S = 10.0
 # More are found again, when they are needed again.
 MAX_DAMAGED = 1_000
 
@@ -57,12 +58,14 @@ class Mending:
         self._damaged: dict[int, None] = {}
         self._stepped_aside: set[int] = set()
         self._found = Signal()
-        # Why the entry that a member needs is not whole yet; and what the scrub has found, by entry, with the reason.
+        # Why the entry that a member needs is not whole yet; and what others have found, by entry, with the reason.
         self._blocking = ""
         self._left: dict[int, str] = {}
+        self._has_left = Signal()
         # Held while entries are mended: two at a time would ask twice.
         self._mending = trio.Lock()
         disk.on_damaged = self.found
+        disk.on_damaged_at_start = self._found_at_start
 
     @property
     def problem(self) -> str:
@@ -98,9 +101,16 @@ class Mending:
         await self._disk.sync_entries()
         return first_reason
 
+    def _found_at_start(self, indexes: Sequence[int]) -> None:
+        for index in indexes[:MAX_DAMAGED]:
+            self._left[index] = f"the disk has changed the bytes of entry {index} since the last checkpoint"
+        logger.error("%s%s", self._left[indexes[0]], f", and of {len(indexes) - 1} more" if len(indexes) > 1 else "")
+        self._has_left.set()
+
     async def _mend_left(self) -> None:
         while True:
-            await trio.sleep(RETRY_LEFT_S)
+            with trio.move_on_after(RETRY_LEFT_S):
+                await self._has_left.wait()
             if self._left:
                 await self._try_left()
 
