@@ -21,6 +21,7 @@ from skylark.broker.replication.role import RoleMachine
 from skylark.broker.store.backup.manifest import refuse_unfinished
 from skylark.broker.store.checkpoint import LastStop
 from skylark.broker.store.store import MessageStore, StoreOptions
+from skylark.broker.store.sums.sum_files import path_in
 from skylark.broker.store.truncation.saved import DIRECTORY as CUT_OFF
 from skylark.broker.tasks.ticks import Ticks
 from skylark.broker.wiring.core import make_core
@@ -253,6 +254,14 @@ class Broker:
             logger.warning("%d consume queues lacked messages and were rebuilt: %s", len(report.rebuilt), names)
         if report.sums_dropped:
             logger.warning("block sums were dropped, a scrub makes them again: %s", report.sums_dropped)
+        if report.sums_lost:
+            lost = [path_in(store.options.directory, base) for base in report.sums_lost]
+            logger.warning(
+                "%s missing: something has removed what this broker wrote. A scrub makes the sums again from the"
+                " messages, whose properties nobody can prove until another replica has attested them: begin it now"
+                " (mqadmin scrub --now), and see what else was removed",
+                f"{lost[0]} is" if len(lost) == 1 else f"{len(lost)} files of block sums, {lost[0]} first, are",
+            )
         # Store times never go back within a log, or a search by time would miss messages.
         if report.ahead_ms >= CLOCK_WARNING_MS and self.role.now.is_master:
             logger.warning(

@@ -360,8 +360,8 @@ class Unreadable(StoreCorrupt):
         return (
             f"the disk cannot read {self.file} at offset {self.offset} ({self.reason}): it is failing. If another"
             " broker has the messages, let this one copy them again to a sound disk (broker resyncSlave; a member of a"
-            " DLedger group: docs/operate/dledger.md). Otherwise put a copy in the file's place that has zeros for what"
-            " is lost (dd conv=noerror,sync bs=4096), and run: broker verifyStore --repair"
+            " DLedger group: docs/operate/dledger.md). Otherwise do without the messages there: broker verifyStore"
+            " --repair names all such places, and makes them readable"
         )
 
 

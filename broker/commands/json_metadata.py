@@ -115,7 +115,7 @@ def hand_over(
         if report.unwritten:
             raise UserError(f"queue entries cannot be written: {report.unwritten}; make room and run this again")
         metadata = Metadata(fs, f"{options.directory}/config", clock, BrokerOptions())
-        metadata.recover(must_exist=read_inventory(fs, options.directory)[1])
+        metadata.recover(must_exist=read_inventory(fs, options.directory).has_metadata)
         offsets: dict[str, dict[int, int]] = {}
         topics = sorted({queue.topic for queue in store.queues if queue.topic.startswith(REVIVE_TOPIC_PREFIX)})
         for topic in topics:

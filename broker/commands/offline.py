@@ -60,7 +60,7 @@ def stopped_metadata(fs: FileSystem, clock: Clock, root: str) -> Iterator[Metada
         raise UserError(f"{directory} holds no metadata of Skylark's: give the directory that storePathRootDir names")
     with locked(fs, root):
         metadata = Metadata(fs, directory, clock, BrokerOptions())
-        metadata.recover(must_exist=read_inventory(fs, root)[1])
+        metadata.recover(must_exist=read_inventory(fs, root).has_metadata)
         yield metadata
         metadata.journal.close()
 

@@ -20,6 +20,7 @@ from skylark.broker.store.queue.entry import BATCH_ENTRY_BYTES, ENTRY_BYTES
 from skylark.broker.store.store import MessageStore, StoreOptions
 from skylark.mqcommon.clock import SystemClock
 from skylark.mqcommon.disk.files import FileSystem, OsFiles
+from skylark.mqcommon.disk.loading import LOST_ERRNOS
 from skylark.mqcommon.errors import UserError
 from skylark.mqcommon.message.ids import encode_host
 from skylark.mqcommon.options.conf_file import load_conf
@@ -35,7 +36,7 @@ def verify_store(store_dir: str, conf: str | None, repair: bool) -> None:
     """Read a whole store and report each damage: file, offset, reason.
 
     STORE_DIR is the broker's storePathRootDir; the broker must be stopped (a broker that serves: mqadmin scrub --now).
-    Exit code 1: there is damage.
+    Where the disk cannot read, it goes on behind that place. Exit code 1: there is damage, or the disk cannot read all.
     """
     with errors_on_one_line(store_dir):
         options = load_conf(BrokerOptions, conf, {"store_path_root_dir": absolute(store_dir)})
@@ -66,7 +67,7 @@ def verify(
         report = _verify_files(fs, options, progress)
         sound_metadata = _say_metadata(fs, directory, say)
         _say_report(report, say)
-        sound = not report.damages and (report.torn_tail is None or not repair)
+        sound = not report.damages and not report.lost and (report.torn_tail is None or not repair)
         if sound or not repair:
             return sound and sound_metadata
         Repair(fs, directory, report, say).run()
@@ -79,7 +80,7 @@ def verify(
     say("after the repair:")
     report = _verify_files(fs, options, progress)
     _say_report(report, say)
-    return not report.damages and sound_metadata
+    return not report.damages and not report.lost and sound_metadata
 
 
 def with_sizes_found(fs: FileSystem, options: StoreOptions) -> StoreOptions:
@@ -116,13 +117,13 @@ def _verify_files(fs: FileSystem, options: StoreOptions, progress: Callable[[int
 
 
 def _say_report(report: VerifyReport, say: Callable[[str], None]) -> None:
-    for damage in report.damages:
+    for damage in (*report.lost, *report.damages):
         say(f"{damage.part.value}: {damage}")
     if report.torn_tail is not None:
         say(f"torn tail, which the next start cuts: {report.torn_tail}")
     for line in report.unchecked:
         say(f"not checked: {line}")
-    many = len(report.damages)
+    many = len(report.lost) + len(report.damages)
     found = f"{many} damaged place{'s' if many > 1 else ''}" if many else "no damage"
     say(
         f"{report.records:,} records in {report.log_end - report.log_start:,} bytes of commit log,"
@@ -132,7 +133,13 @@ def _say_report(report: VerifyReport, say: Callable[[str], None]) -> None:
 
 def _say_metadata(fs: FileSystem, directory: str, say: Callable[[str], None]) -> bool:
     sound = True
-    for found in check_journal(fs, f"{directory}/config"):
-        say(f"metadata: {found.file}: offset {found.offset}: {found.reason}")
-        sound = sound and not found.rotten
+    try:
+        for found in check_journal(fs, f"{directory}/config"):
+            say(f"metadata: {found.file}: offset {found.offset}: {found.reason}")
+            sound = sound and not found.rotten
+    except OSError as error:
+        if error.errno not in LOST_ERRNOS:
+            raise
+        say(f"metadata: {error.filename}: the disk cannot read it ({error.strerror}): it is failing")
+        return False
     return sound

@@ -7,5 +7,5 @@ repaired_entries.py  gives messages of a repaired block the queue entries that t
 members.py     who the other replicas are
 peers.py       asks other replicas for their bytes; serving.py answers them
 scrub.py       reads the whole store again and again; scrub_cycle.py: where and how fast
-other_files.py checks all files but the log: queue_files.py, index_files.py, small_files.py
+other_files.py checks all files but the log: queue_files.py, index_files.py, small_files.py, entry_files.py
 """

@@ -203,7 +203,7 @@ class IndexFiles(Part):
         if is_same and not file.sums.suspects:
             for number, found in reading.found.items():
                 if file.sums.sum_of(number).size < found.size:
-                    file.sums.put(number, found)
+                    file.add_sums({number: found})
         return CheckedFile(file.file.path, 0)
 
     # --- in threads

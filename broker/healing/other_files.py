@@ -1,8 +1,8 @@
-"""Checks all files of a store but the log, round after round: queues, the index, metadata, small files.
+"""Checks all files of a store but the log, round after round: queues, the index, metadata, small files, entries.
 
-None of them needs another replica: queues and index are made again from the log, and of the rest the broker has the
-contents in memory while it runs.
-Neighbours: queue_files.py, index_files.py, small_files.py (the checks); scrub.py (when, and how fast).
+Queues and index are made again from the log, and of the rest the broker has the contents in memory while it runs. Only
+the entries of a DLedger group may need another member.
+Neighbours: queue_files.py, index_files.py, small_files.py, entry_files.py (the checks); scrub.py (when, and how fast).
 """
 
 import logging

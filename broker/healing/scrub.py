@@ -225,6 +225,7 @@ class Scrub(Part):
             "blocksUnreadable": str(healing.unreadable),
             "blocksUnstable": str(healing.unstable),
             "logFilesMadeAnew": str(healing.files_made_anew),
+            "sumFilesLost": str(len(self._store.sums_lost)),
             "badBlocksInCycle": str(healing.bad_in_cycle),
             "diskIsFailing": str(healing.is_disk_failing).lower(),
         }

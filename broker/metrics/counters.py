@@ -259,6 +259,7 @@ def _scrub(sources: Sources) -> list[Column]:
         single(table.SCRUB_PROGRESS, scrub.percent / 100),
         column(table.SCRUB_AGE, [((), max(age_ms, 0))] if figures.last_ended_ms else []),
         column(table.SCRUB_PROBLEMS, [(("mended",), figures.mended), (("left",), figures.problems - figures.mended)]),
+        single(table.SUM_FILES_LOST, len(sources.store.sums_lost)),
         single(table.BLOCKS_REPAIRED, healing.blocks_repaired),
         single(table.BLOCKS_DAMAGED, healing.unrepaired),
         single(table.BLOCKS_IN_MEMORY, healing.memory_only),

@@ -1,13 +1,16 @@
 """A list of what a store must have, so that a start notices missing parts and does not take the store for a new one.
 
-File ``inventory``: crc of the rest 4 | CBOR {"logStart": offset, "metadata": whether there is a journal}
+File ``inventory``: crc of the rest 4 | CBOR {"logStart": offset, "metadata": whether there is a journal, "sums": [...]}
 
 No file of the commit log at or after ``logStart`` was removed: the cleaner notes where the log will start before it
-removes a file. A store without this file, as RocketMQ's, is taken as it is.
+removes a file. Each of ``sums`` is [first, bytes of a log file, count]: there are files of block sums for the log
+files that begin at ``first`` and then at these distances. A sums file is noted once it is there, and forgotten before
+it is removed. A store without this file, as RocketMQ's, is taken as it is.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from typing import NamedTuple
 
 import cbor2
 
@@ -18,15 +21,23 @@ from skylark.mqcommon.errors import DiskFull
 FILE_NAME = "inventory"
 
 
+class Inventoried(NamedTuple):
+    """``log_start``: None if the log has had no file. ``sums``: the starts of the log files that have files of sums."""
+
+    log_start: int | None = None
+    has_metadata: bool = False
+    sums: frozenset[int] = frozenset()
+
+
 class Inventory:
-    """The file in ``directory``. ``log_start`` is None until the log has had a file."""
+    """The file in ``directory``; for the attributes see `Inventoried`."""
 
     def __init__(self, fs: FileSystem, directory: str) -> None:
         self._fs = fs
         self._directory = directory
         self._path = f"{directory}/{FILE_NAME}"
         self._lock = threading.Lock()
-        self.log_start, self.has_metadata = read_inventory(fs, directory)
+        self.log_start, self.has_metadata, self.sums = read_inventory(fs, directory)
         # Whether the file says so: it does not after a write that failed.
         self._is_written = True
 
@@ -47,6 +58,21 @@ class Inventory:
                 self.has_metadata = True
                 self._write()
 
+    def note_sums(self, bases: Collection[int]) -> None:
+        """Write down that there are files of sums for the log files at ``bases``. Blocks."""
+        with self._lock:
+            sums = self.sums.union(bases)
+            if sums != self.sums or not self._is_written:
+                self.sums = sums
+                self._write()
+
+    def forget_sums(self, bases: Collection[int]) -> None:
+        """Write down that there need not be files of sums for the log files at ``bases``. Blocks."""
+        with self._lock:
+            if not self.sums.isdisjoint(bases):
+                self.sums = self.sums.difference(bases)
+                self._write()
+
     @property
     def is_kept(self) -> bool:
         """Whether there is something to write down, so that the file must exist."""
@@ -60,7 +86,8 @@ class Inventory:
     def _write(self) -> None:
         self._is_written = False
         try:
-            data = cbor2.dumps({"logStart": self.log_start, "metadata": self.has_metadata})
+            fields = {"logStart": self.log_start, "metadata": self.has_metadata, "sums": _ranges(self.sums)}
+            data = cbor2.dumps(fields)
             write_with_crc(self._fs, self._path, data)
         except DiskFull:
             # Without the file a start reports nothing as missing. With an outdated file it would report files that the
@@ -72,10 +99,25 @@ class Inventory:
             self._is_written = True
 
 
-def read_inventory(fs: ReadableFiles, directory: str) -> tuple[int | None, bool]:
-    """(start of the log, whether there is metadata); None and False when the file is missing or damaged."""
+def read_inventory(fs: ReadableFiles, directory: str) -> Inventoried:
+    """What a store must have: nothing when the file is missing or damaged."""
     data = read_with_crc(fs, f"{directory}/{FILE_NAME}")
     if data is None:
-        return None, False
+        return Inventoried()
     known = cbor2.loads(data)
-    return known["logStart"], known["metadata"]
+    # An older version has written no sums.
+    sums = frozenset(first + step * number for first, step, count in known.get("sums", ()) for number in range(count))
+    return Inventoried(known["logStart"], known["metadata"], sums)
+
+
+def _ranges(bases: Collection[int]) -> list[list[int]]:
+    """``bases`` as few ranges of [first, step, count]."""
+    found: list[list[int]] = []
+    for base in sorted(bases):
+        if found:
+            first, step, count = found[-1]
+            if count == 1 or base == first + step * count:
+                found[-1] = [first, base - first if count == 1 else step, count + 1]
+                continue
+        found.append([base, 0, 1])
+    return found

@@ -15,7 +15,7 @@ Neighbours: scan.py (reads the log), rebuild.py (queues from the whole log), end
 """
 
 import mmap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -99,6 +99,8 @@ class RecoveryReport:
     unwritten: str = ""
     # Why sums of the log's blocks were dropped, which may have been stale; "" if none were.
     sums_dropped: str = ""
+    # The log files, by their first offsets, whose files of sums something has removed since the last run.
+    sums_lost: Sequence[int] = ()
 
     @property
     def clean(self) -> bool:

@@ -56,7 +56,7 @@ from skylark.broker.store.recovery import PagesLost, Progress, Recovery, Recover
 from skylark.broker.store.restored import RestoredFrom
 from skylark.broker.store.sums.block_sums import Block, BlockSum
 from skylark.broker.store.sums.derived_sums import DerivedRows, IndexRows, QueueRows, read_sums, write_sums
-from skylark.broker.store.sums.sum_files import SumFiles
+from skylark.broker.store.sums.sum_files import SumFiles, bases_in
 from skylark.broker.store.truncation.intent import resume_truncation
 from skylark.broker.store.truncation.saved import Survey, prune, save
 from skylark.broker.store.visible import visible_end
@@ -178,6 +178,7 @@ class MessageStore:
         self._entries_written = 0
         #: Why block sums could not be written to disk; "" if they could. The next checkpoint tries again.
         self.sums_unwritten = ""
+        self._sums_lost: list[int] = []
         #: The end of the log of the last checkpoint, if the start has found other bytes there than were written.
         self.damaged_tail: DamagedTail | None = None
 
@@ -186,7 +187,13 @@ class MessageStore:
         fs, options, directory = self._fs, self.options, self._directory
         self.log = CommitLog(fs, f"{directory}/commitlog", options.commitlog_segment_bytes)
         #: The sums of the log's blocks on disk.
-        self.sum_files = SumFiles(fs, directory, self.log.sums, options.commitlog_segment_bytes)
+        self.sum_files = SumFiles(
+            fs,
+            directory,
+            self.log.sums,
+            options.commitlog_segment_bytes,
+            lambda bases: self.inventory.forget_sums(bases),
+        )
         self.queues = Queues(
             fs,
             f"{directory}/consumequeue",
@@ -231,6 +238,7 @@ class MessageStore:
         self.begun.load()
         self.restored.load()
         self._checkpoint = StoreCheckpoint(fs, f"{directory}/checkpoint")
+        self.inventory = Inventory(fs, directory)
         state = self._checkpoint.state
         ours = state.log_offset is not None
         refuse_other_size(fs, self.log.chain.directory, self.options.commitlog_segment_bytes, ours=ours)
@@ -252,10 +260,11 @@ class MessageStore:
             if not report.torn_reason:
                 report.torn_file, report.torn_reason = lost.file, lost.reason
         self._last_timestamp = self._flushed_timestamp = recovery.last_timestamp
+        self.log.bodies_only_from = report.scanned_from
         is_unchanged = last_stop is LastStop.CLEAN and not self._checkpoint.state.used_by_rocketmq
         self._take_sums(read_sums(fs, directory), is_unchanged=is_unchanged)
         report.ahead_ms = self.ahead_ms
-        report.sums_dropped = "another version has used the store" if are_stale else self._load_sums(state)
+        report.sums_dropped = "another version has used the store" if are_stale else self._load_sums(report, state)
         self._take_tail(report, state)
         write_abort(fs, directory)
         # From here on the checkpoint, too, shows a stop that is not clean.
@@ -296,7 +305,7 @@ class MessageStore:
         )
         return recovery, recovery.run(state, last_stop, read_queue_ends(fs, directory))
 
-    def _load_sums(self, state: CheckpointState) -> str:
+    def _load_sums(self, report: RecoveryReport, state: CheckpointState) -> str:
         """Read the block sums; returns why some were dropped. ``state``: the checkpoint as the last run left it."""
         chain = self.log.chain
 
@@ -304,7 +313,16 @@ class MessageStore:
             return chain.read_file(block.start, block.size)
 
         bases = {segment.base for segment in chain.segments}
-        return self.sum_files.load(bases, self.log.end, read, may_be_cut=state.used_by_rocketmq)
+        expected = self.inventory.sums & bases
+        report.sums_lost = sorted(expected.difference(bases_in(self._fs, self._directory)))
+        dropped = self.sum_files.load(bases, self.log.end, read, may_be_cut=state.used_by_rocketmq)
+        self._sums_lost = sorted({*report.sums_lost, *expected.intersection(self.sum_files.damaged)})
+        return dropped
+
+    @property
+    def sums_lost(self) -> list[int]:
+        """The log files that lack sums since the start: their files of sums were gone, or damaged."""
+        return [base for base in self._sums_lost if base >= self.log.start and self.log.sums.lacks(base)]
 
     def _take_tail(self, report: RecoveryReport, state: CheckpointState) -> None:
         """Find out from where on the end of the log is as it was written, so that its blocks may be sealed."""
@@ -955,8 +973,11 @@ class MessageStore:
 
     def _write_sums(self) -> None:
         # Outside of what must succeed: sums that get lost are made again by a scrub.
+        had_changed = self.log.sums.has_changed
         try:
             self.sum_files.write()
+            if had_changed:
+                self.inventory.note_sums(bases_in(self._fs, self._directory))
             self.sums_unwritten = ""
         except (DiskFull, OSError) as error:
             self.sums_unwritten = str(error)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
+from skylark.broker.healing.entry_files import EntryFiles
 from skylark.broker.healing.judgement import EntrySum
 from skylark.broker.healing.repaired_entries import give_entries
 from skylark.broker.healing.rewriting import LogBlocks
@@ -136,4 +137,5 @@ def group_link(core: Core, known: KnownMaster, listeners: list[Listener], delete
         entries_of=entries_of,
         term=lambda: 0 if member.node is None else member.node.term,
         small_files=disk.as_small_files,
+        file_kinds=(EntryFiles(core.fs, disk, member.mend_entries),),
     )

@@ -10,7 +10,7 @@ import trio
 from skylark.broker.healing.healer import LogHealer
 from skylark.broker.healing.index_files import IndexFiles
 from skylark.broker.healing.members import OtherMembers
-from skylark.broker.healing.other_files import OtherFiles
+from skylark.broker.healing.other_files import FileKind, OtherFiles
 from skylark.broker.healing.peers import PeerLogs
 from skylark.broker.healing.queue_files import QueueChecks
 from skylark.broker.healing.rewriting import LogBlocks
@@ -121,10 +121,11 @@ def _other_files(core: Core, replicated: Replicated, index_files: IndexFiles) ->
     def small_files() -> list[SmallFile]:
         return [*store_files(fs, store, flusher), *replicated.small_files()]
 
-    kinds = (
+    kinds: tuple[FileKind, ...] = (
         SmallFiles(fs, small_files, flusher),
         MetadataFiles(fs, core.metadata.journal, core.persister),
         index_files,
+        *replicated.file_kinds,
         QueueChecks(fs, store, flusher),
     )
     return OtherFiles(kinds, Random(), partial(write_sums, store, flusher))

@@ -1,10 +1,11 @@
 """What the links of all kinds of sets are made of: plain ones, those with Controllers, and DLedger groups."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 from skylark.broker.healing.healer import EntriesOf, no_entries
+from skylark.broker.healing.other_files import FileKind
 from skylark.broker.options import BrokerOptions
 from skylark.broker.part import Part
 from skylark.broker.replication.copying import CopiedLog
@@ -64,6 +65,8 @@ class Link:
     entries_of: EntriesOf = no_entries
     #: Files of this kind of set that the scrub checks.
     small_files: Callable[[], list[SmallFile]] = list
+    #: The checks of its larger files.
+    file_kinds: Sequence[FileKind] = ()
     #: In which term, or epoch, this broker was elected; None where nobody is elected.
     term: Callable[[], int | None] = lambda: None
 

@@ -2,12 +2,13 @@
 
 import logging
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 import trio
 
 from skylark.broker.healing.healer import EntriesOf
+from skylark.broker.healing.other_files import FileKind
 from skylark.broker.part import Part
 from skylark.broker.registration.heartbeats import Heartbeats
 from skylark.broker.registration.pre_online import PreOnline
@@ -64,6 +65,7 @@ class Replicated:
     is_following: Callable[[], bool]
     #: Files of this kind of set that the scrub checks.
     small_files: Callable[[], list[SmallFile]]
+    file_kinds: Sequence[FileKind]
     #: Called before a master registers.
     prepare: Callable[[RemotingClient], Awaitable[None]] | None
     #: In which term, or epoch, this broker was elected; None where nobody is elected.
@@ -168,6 +170,7 @@ def wire_replication(
         link.entries_of,
         is_following,
         link.small_files,
+        link.file_kinds,
         link.prepare,
         link.term,
     )

@@ -373,6 +373,10 @@ def stores_are_sound(facts: Facts) -> Iterator[Finding]:
         elif bad:
             text = f"blocks of the log that its disk has damaged since its scrub began: {bad}; all are repaired"
             yield Finding(WARN, broker.where, text, f"look at {disk}: if it happens again, replace the disk")
+        elif lost := _number(broker.info.get("sumFilesLost")):
+            text = f"files of block sums that were gone or damaged at its start, and are not made again yet: {lost}"
+            remedy = "have its scrub make them again: mqadmin scrub --now; and see what has removed or changed them"
+            yield Finding(WARN, broker.where, text, remedy)
         else:
             yield _last_scrub(broker, facts.now_ms)
 

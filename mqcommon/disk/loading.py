@@ -5,8 +5,11 @@ instead, and leaves the page in memory for the map.
 """
 
 import errno
+import mmap
+from collections.abc import Callable
 from typing import Protocol
 
+from skylark.mqcommon.disk.files import ReadableMap
 from skylark.mqcommon.errors import Unreadable
 
 #: The errors of a read that say that the disk has lost the bytes.
@@ -37,8 +40,7 @@ def read(file: Loadable, at: int, size: int) -> bytes:
     try:
         return file.pread(at, size)
     except OSError as error:
-        if error.errno not in LOST_ERRNOS:
-            raise
+        _refuse_other(error)
         raise Unreadable(file.path, _first_lost(file, at, size), str(error.strerror or error)) from error
 
 
@@ -49,6 +51,83 @@ def _first_lost(file: Loadable, at: int, size: int) -> int:
         except OSError:
             return start
     return at
+
+
+def lost_places(file: Loadable, size: int) -> list[tuple[int, int]]:
+    """Each (at, size) of the ``size`` bytes of ``file`` that the disk has lost. Blocks: reads all."""
+    found: list[tuple[int, int]] = []
+    for start in range(0, size, PIECE_BYTES):
+        end = min(start + PIECE_BYTES, size)
+        try:
+            file.pread(start, end - start)
+        except OSError as error:
+            _refuse_other(error)
+            for at in range(start, end, SECTOR_BYTES):
+                part = min(SECTOR_BYTES, end - at)
+                if _is_lost(file, at, part):
+                    before, length = found[-1] if found else (0, 0)
+                    if before + length == at and found:
+                        found[-1] = before, length + part
+                    else:
+                        found.append((at, part))
+    return found
+
+
+def _is_lost(file: Loadable, at: int, size: int) -> bool:
+    try:
+        file.pread(at, size)
+    except OSError as error:
+        _refuse_other(error)
+        return True
+    return False
+
+
+def _refuse_other(error: OSError) -> None:
+    if error.errno not in LOST_ERRNOS:
+        raise error
+
+
+class LossyMap:
+    """A mapped file for a reader that goes on behind what the disk has lost, where it sees zeros.
+
+    ``on_lost`` gets (at, size) of all such places of the file, when the first one is met. From then on the file is in
+    memory as a whole: `view` is another one.
+    """
+
+    def __init__(self, file: ReadableMap, on_lost: Callable[[int, int], None]) -> None:
+        self._file = file
+        self._on_lost = on_lost
+        self._has_lost = False
+        self.path = file.path
+        self.size = file.size
+        self.view = file.view
+
+    def pread(self, at: int, size: int) -> bytes:
+        """``size`` bytes from ``at`` on. Blocks."""
+        if not self._has_lost:
+            try:
+                return self._file.pread(at, size)
+            except OSError as error:
+                _refuse_other(error)
+                self._copy()
+        return self.view[at : at + size]
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _copy(self) -> None:
+        lost = lost_places(self._file, self.size)
+        copy = mmap.mmap(-1, self.size)
+        at = 0
+        for start, size in [*lost, (self.size, 0)]:
+            for piece in range(at, start, PIECE_BYTES):
+                data = self._file.pread(piece, min(PIECE_BYTES, start - piece))
+                copy[piece : piece + len(data)] = data
+            at = start + size
+        self.view, self._has_lost = copy, True
+        for start, size in lost:
+            self._on_lost(start, size)
 
 
 class Loader:

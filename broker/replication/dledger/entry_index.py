@@ -15,14 +15,16 @@ Invariant: entries that are IN_LOG follow each other in the commit log without g
 """
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from struct import Struct
 from typing import NamedTuple
 from zlib import crc32
 
 from skylark.broker.store.log.valid_record import may_lack_sectors
 from skylark.mqcommon.disk.files import FileSystem, MappedFile
-from skylark.mqcommon.disk.loading import load
+from skylark.mqcommon.disk.loading import LOST_ERRNOS, load
 from skylark.mqcommon.disk.write_again import write_again
 from skylark.mqcommon.errors import FileClosed, StoreCorrupt
 
@@ -31,11 +33,14 @@ HEAD = Struct(">8sQQQII")
 SLOT = Struct(">QQIIIBBxx")
 SLOT_BYTES = 32
 HEAD_SLOTS = 2
+# A sector that cannot be read is made readable by writing this much.
+PAGE_BYTES = 4096
 # 4 MiB.
 SLOTS = 131_072
 IN_LOG, INLINE = 1, 2
 _INDEX = Struct(">Q")
 _CHAIN_AT, _CHAIN_END = 24, 28
+_PADDING = bytes(2)
 
 
 class IndexedEntry(NamedTuple):
@@ -77,6 +82,12 @@ class EntryFile:
     def last(self) -> int:
         return self.first + self.count - 1
 
+    @property
+    def head(self) -> bytes:
+        """The head as it was written."""
+        head = HEAD.pack(MAGIC, self.first, self.position, self.term, self.chain, 0)[:-4]
+        return head + crc32(head).to_bytes(4, "big")
+
     def slot_of(self, index: int) -> int:
         at = bisect_left(self.inline, index)
         return HEAD_SLOTS + index - self.first + (self.extra[at - 1] if at else 0)
@@ -92,6 +103,10 @@ class EntryFile:
         """The bytes of the INLINE entry in ``slot``."""
         at = (slot + 1) * SLOT_BYTES
         return bytes(self.file.view[at : at + size])
+
+    def data_slots_of(self, index: int) -> int:
+        """How many slots the bytes of entry ``index`` take; 0 for one whose bytes are in the log."""
+        return self.slot_of(index + 1) - self.slot_of(index) - 1
 
     def add(self, entry: IndexedEntry) -> None:
         """Count the entry, whose slots are written."""
@@ -115,6 +130,45 @@ class EntryFile:
         self.is_dirty = True
 
 
+class EntrySpan(NamedTuple):
+    """Entries ``first`` to ``last`` of a file: its ``size`` bytes from ``at`` on, with what they are judged by.
+
+    The first span of a file begins with the head. A later one begins with the slot of the entry before ``first``.
+    ``chain``: the chain before a file's first entry. ``inline``: how many slots follow the slots of INLINE entries.
+    ``cuts``: `EntryIndex.cuts`: while that is the same, nobody changes these bytes.
+    """
+
+    first: int
+    last: int
+    at: int
+    size: int
+    chain: int
+    inline: Mapping[int, int]
+    cuts: int
+
+    def damaged(self, data: bytes) -> list[int]:
+        """The entries that are not as they were written, in ``data``, the bytes of the span. Pure; for any thread."""
+        damaged: list[int] = []
+        if self.at:
+            at, before = SLOT_BYTES * (1 + self.inline.get(self.first - 1, 0)), data[_CHAIN_AT:_CHAIN_END]
+        else:
+            at, before = HEAD_SLOTS * SLOT_BYTES, self.chain.to_bytes(4, "big")
+        for index in range(self.first, self.last + 1):
+            slot = data[at : at + SLOT_BYTES]
+            # As `chained`, but of bytes: this is done for each entry of a store in each cycle of a scrub.
+            rest = crc32(_PADDING, crc32(slot[_CHAIN_END:-2], crc32(slot[:_CHAIN_AT], int.from_bytes(before, "big"))))
+            chain, before = crc32(_INDEX.pack(index), rest), slot[_CHAIN_AT:_CHAIN_END]
+            at += SLOT_BYTES
+            is_sound = chain == int.from_bytes(before, "big")
+            if (slots := self.inline.get(index)) is not None:
+                entry = IndexedEntry(*SLOT.unpack(slot))
+                is_sound = is_sound and crc32(data[at : at + entry.size]) == entry.crc
+                at += SLOT_BYTES * slots
+            if not is_sound:
+                damaged.append(index)
+        return damaged
+
+
 def data_slots(entry: IndexedEntry) -> int:
     """How many slots the bytes of ``entry`` take."""
     return -(-entry.size // SLOT_BYTES) if entry.place == INLINE else 0
@@ -136,6 +190,8 @@ class EntryIndex:
         self.damage = ""
         # Files after the last entry that `load` found and that do not fit the chain.
         self._left_over: list[str] = []
+        #: How many times entries were removed from the end, so that others may have their slots.
+        self.cuts = 0
 
     # --- what there is
 
@@ -204,6 +260,32 @@ class EntryIndex:
         """The bytes of an INLINE entry."""
         return self._file_of(index).data(index, size)
 
+    @property
+    def files(self) -> Sequence[EntryFile]:
+        """The files that there are now, the oldest first."""
+        return tuple(self._files)
+
+    def span(self, file: EntryFile, first: int, count: int) -> EntrySpan | None:
+        """Up to ``count`` entries of ``file`` from ``first`` on; None if there are none, or the file was removed."""
+        if file not in self._files or first > file.last:
+            return None
+        last = min(first + count - 1, file.last)
+        is_start = first == file.first
+        at = 0 if is_start else file.slot_of(first - 1) * SLOT_BYTES
+        low, high = bisect_left(file.inline, first - 1), bisect_right(file.inline, last)
+        extra = pairwise([file.extra[low - 1] if low else 0, *file.extra[low:high]])
+        inline = {index: to - start for index, (start, to) in zip(file.inline[low:high], extra, strict=True)}
+        return EntrySpan(first, last, at, file.slot_of(last + 1) * SLOT_BYTES - at, file.chain, inline, self.cuts)
+
+    def damaged_around(self, index: int) -> range:
+        """The entries around ``index`` whose slots are not as they were written, one after another; or none."""
+        first, end = index, index
+        while first > self.first and not self.is_sound(first - 1):
+            first -= 1
+        while end <= self.last and not self.is_sound(end):
+            end += 1
+        return range(first, end)
+
     def last_lost(self, log_start: int) -> int:
         """The last entry whose bytes are before ``log_start``; the one before the first entry if there is none."""
         low, high = self.first - 1, self.last
@@ -263,29 +345,40 @@ class EntryIndex:
         file.is_dirty = True
         self._last = entry
 
-    def mend(self, index: int, entry: IndexedEntry, data: bytes) -> bool:
-        """Rewrite the slot of entry ``index``, and its ``data`` if INLINE; returns whether it fits its neighbours.
+    def mend(self, first: int, found: Sequence[tuple[IndexedEntry, bytes]]) -> bool:
+        """Rewrite the slots of the entries from ``first`` on, and their data if INLINE; returns whether they fit.
 
-        The chains prove that it is the original entry: they cover all its fields.
+        The chains prove that these are the original entries: they cover all fields, up to the entry after the last one.
         """
-        file, before = self._file_of(index), self.chain_at(index - 1)
-        after = self.entry(index + 1) if index < self.last else None
-        if (
-            entry.chain != chained(entry, index, before)
-            or (after is not None and after.chain != chained(after, index + 1, entry.chain))
-            or (after is None and self._last is not None and entry != self._last)
-            or (entry.place == INLINE and crc32(data) != entry.crc)
-        ):
+        chain, after = self.chain_at(first - 1), first + len(found)
+        for index, (entry, data) in enumerate(found, first):
+            is_inline = entry.place == INLINE
+            if (
+                index > self.last
+                or entry.chain != chained(entry, index, chain)
+                or data_slots(entry) != self._file_of(index).data_slots_of(index)
+                or (is_inline and (len(data) != entry.size or crc32(data) != entry.crc))
+            ):
+                return False
+            chain = entry.chain
+        if after <= self.last:
+            following = self.entry(after)
+            if following.chain != chained(following, after, chain):
+                return False
+        elif self._last is not None and found[-1][0] != self._last:
             return False
-        at = file.slot_of(index) * SLOT_BYTES
-        if entry.place == INLINE:
-            file.file.view[at + SLOT_BYTES : at + SLOT_BYTES + entry.size] = data
-        SLOT.pack_into(file.file.view, at, *entry)
-        file.is_dirty = True
+        for index, (entry, data) in enumerate(found, first):
+            file = self._file_of(index)
+            at = file.slot_of(index) * SLOT_BYTES
+            if entry.place == INLINE:
+                file.file.view[at + SLOT_BYTES : at + SLOT_BYTES + entry.size] = data
+            SLOT.pack_into(file.file.view, at, *entry)
+            file.is_dirty = True
         return True
 
     def forget_after(self, index: int) -> None:
         """Remove the entries after ``index``."""
+        self.cuts += 1
         for path in self._left_over:
             self._fs.remove(path)
             self._renamed = True
@@ -310,6 +403,45 @@ class EntryIndex:
             gone.append(file.path)
         return gone
 
+    def readable(self, file: EntryFile, span: EntrySpan) -> bytes:
+        """The bytes of ``span``, with zeros for pages that the disk has lost. Blocks; FileClosed."""
+        end = span.at + span.size
+        starts = [span.at, *range(span.at // PAGE_BYTES * PAGE_BYTES + PAGE_BYTES, end, PAGE_BYTES), end]
+        return b"".join(_read_or_zeros(file.file, at, to - at) for at, to in pairwise(starts))
+
+    def write_again(self, file: EntryFile, span: EntrySpan, data: bytes) -> bool:
+        """Write ``data`` as the bytes of ``span``, for the next `sync`; returns whether the span is as it was taken.
+
+        OSError if the file cannot be read or written. The pages of ``span`` should be in memory.
+        """
+        if self.cuts != span.cuts or file not in self._files:
+            return False
+        # Whole pages: the kernel would first read the rest of a page that is written in part, and may be unable to.
+        start = span.at // PAGE_BYTES * PAGE_BYTES
+        end = min(-(-(span.at + span.size) // PAGE_BYTES) * PAGE_BYTES, file.file.size)
+        pages = bytearray()
+        for at in range(start, end, PAGE_BYTES):
+            size = min(PAGE_BYTES, end - at)
+            is_inside = span.at <= at and at + size <= span.at + span.size
+            pages += bytes(size) if is_inside else _read_or_zeros(file.file, at, size)
+        pages[span.at - start : span.at - start + span.size] = data
+        file.file.pwrite(start, memoryview(pages))
+        file.is_dirty = True
+        return True
+
+    def use_copy(self, file: EntryFile, copy: MappedFile) -> bool:
+        """Go on in ``copy``, a new file at the path of ``file``, whose name was removed; returns whether it is used.
+
+        All pages of ``file`` should be in memory.
+        """
+        if file not in self._files:
+            return False
+        copy.view[:] = file.file.view[:]
+        file.file.close()
+        file.file = copy
+        file.is_dirty = self._renamed = True
+        return True
+
     def sync(self) -> None:
         """Make all entries survive power loss. Blocks; for any thread, one at a time."""
         for file in self._files[:]:
@@ -326,6 +458,7 @@ class EntryIndex:
             file.file.close()
 
     def _forget_files(self) -> None:
+        self.cuts += 1
         self.close()
         self._files.clear()
         self._firsts.clear()
@@ -336,9 +469,8 @@ class EntryIndex:
         path = f"{self._directory}/{first:020d}"
         self._fs.mkdirs(self._directory)
         mapped = self._fs.open_map(path, self._slots * SLOT_BYTES, create=True)
-        head = HEAD.pack(MAGIC, first, position, term, chain, 0)
-        mapped.view[: HEAD.size] = head[:-4] + crc32(head[:-4]).to_bytes(4, "big")
         file = EntryFile(mapped, path, first, position, term, chain)
+        mapped.view[: HEAD.size] = file.head
         file.is_dirty = self._renamed = True
         self._files.append(file)
         self._firsts.append(first)
@@ -430,6 +562,16 @@ class EntryIndex:
 
     def _names(self) -> list[str]:
         return [name for name in self._fs.listdir(self._directory) if name.isdecimal()]
+
+
+def _read_or_zeros(file: MappedFile, at: int, size: int) -> bytes:
+    """The bytes; zeros, which are no entry, where the disk has lost them."""
+    try:
+        return file.pread(at, size)
+    except OSError as error:
+        if error.errno not in LOST_ERRNOS:
+            raise
+        return bytes(size)
 
 
 def _damage_of(file: EntryFile, entry: IndexedEntry, index: int) -> str:

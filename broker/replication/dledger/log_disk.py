@@ -123,6 +123,9 @@ class LogDisk:
         self._unread_logged_at = -math.inf
         #: Called with the index of an entry that is damaged here, when a member needs it.
         self.on_damaged: Callable[[int], None] = _ignored
+        #: Called with the entries that `load` has found damaged, though they were on disk whole.
+        self.on_damaged_at_start: Callable[[Sequence[int]], None] = _ignored
+        self._damaged_at_start: list[int] = []
         #: Called with the bytes of the log that an entry has, when the entry was damaged here and is mended.
         self.on_mended: Callable[[Block], Awaitable[None]] = _nothing_to_do
         # The last entry that was sent to each member without a check of its bytes.
@@ -219,6 +222,8 @@ class LogDisk:
             await self._save_state()
         await self._opened.wait()
         await self._align_when_possible()
+        if self._damaged_at_start:
+            self.on_damaged_at_start(self._damaged_at_start)
         # A leader's entries may have come before its term was written: this node did not vote in it, and may not.
         state, last_term = self._hard_state, self.index.term(self.index.last) or 0
         if last_term > state.term:
@@ -575,11 +580,30 @@ class LogDisk:
         for entry, chain in ((had.flushed, had.flushed_chain), (had.promised, had.promised_chain)):
             if index.first - 1 <= entry <= last and entry and index.chain_at(entry) != chain:
                 raise LostDisk(self._directory, 0, f"entry {entry} is another one than the mark counted")
+        self._damaged_at_start = self._changed_since_checkpoint(min(flushed, last))
         index.accept(last, flushed)
         # As in `_forget_tail`: what it has forgotten must not come back.
         index.sync()
         # The entries found here count from now on, as if this process had written them.
         self._mark.begin(Marked(had.flushed, had.flushed_chain, last, index.chain, self._boot))
+
+    def _changed_since_checkpoint(self, flushed: int) -> list[int]:
+        """The entries up to ``flushed`` whose bytes are not as they were, as far as the start of the log has not seen.
+
+        `_last_whole` looks at later ones.
+        """
+        index = self.index
+        found: list[int] = []
+        for number in range(max(index.last_lost(self._log.bodies_only_from) + 1, index.first), flushed + 1):
+            entry = index.entry(number)
+            if entry.place == IN_LOG:
+                try:
+                    is_right = crc32(self._read_file(entry.start, entry.size)) == entry.crc
+                except OSError:
+                    is_right = False
+                if not is_right:
+                    found.append(number)
+        return found
 
     def _last_whole(self, flushed: int) -> tuple[int, str]:
         """The last entry whose bytes the log has, and why the next one is damaged; "" if it may be torn.
@@ -642,7 +666,7 @@ class LogDisk:
         """
         if not self.entries.base < index <= self.index.last or crc32(data) != entry.crc or len(data) != entry.size:
             return False
-        if not self.index.mend(index, entry, data):
+        if not self.index.mend(index, [(entry, data)]):
             return False
         if entry.place == IN_LOG and (segment := self._log.chain.at(entry.start)) is not None:
             await trio.to_thread.run_sync(segment.file.pwrite, entry.start - segment.base, memoryview(data))
@@ -651,10 +675,19 @@ class LogDisk:
             await self.on_mended(Block(entry.start, entry.size))
         return not await self.damage_of(index)
 
+    def mend_slots(self, first: int, found: Sequence[tuple[IndexedEntry, bytes]]) -> bool:
+        """Rewrite the slots of the entries from ``first`` on, a lost sector of them, as `EntryIndex.mend`."""
+        return self.entries.base < first and self.index.mend(first, found)
+
+    async def sync_entries(self) -> None:
+        """Make what was rewritten in the files of entries durable."""
+        async with self._marking:
+            await trio.to_thread.run_sync(self.index.sync)
+
     # --- what the scrub checks
 
     def as_small_files(self) -> list[SmallFile]:
-        """The state and the mark, once this node has them. The files of entries are checked when entries are needed."""
+        """The state and the mark, once this node has them."""
         if not self._state_written or not self._mark.is_open:
             return []
 
@@ -765,8 +798,8 @@ def _replaces(raft: Raft, snapshot: Snapshot) -> bool:
     return snapshot.index > raft.log.commit and raft.log.term(snapshot.index) != snapshot.term
 
 
-def _ignored(index: int) -> None:
-    """Does nothing: the default of `on_damaged` before the member runs."""
+def _ignored(found: object) -> None:
+    """Does nothing: the default of `on_damaged` and `on_damaged_at_start` before the member runs."""
 
 
 def _is_in_log(entry: RaftEntry) -> bool:

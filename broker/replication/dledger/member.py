@@ -9,7 +9,7 @@ Neighbours: log_disk.py (the log), following.py, proposing.py; role.py, replicat
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import trio
@@ -188,6 +188,12 @@ class GroupMember(Part):
         if self.node is not None:
             found.append(self.node.problem)
         return "; ".join(filter(None, found))
+
+    async def mend_entries(self, indexes: Sequence[int]) -> str:
+        """Mend entries that the scrub has found damaged; see `Mending.mend_all`."""
+        if self._mending is None:
+            return "this member does not run yet"
+        return await self._mending.mend_all(indexes)
 
     def _others(self) -> dict[str, str]:
         assert self.node is not None

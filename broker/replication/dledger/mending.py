@@ -3,14 +3,17 @@
 The leader finds one when a member needs it: its slot does not fit into the chain of entries, or its bytes do not match
 their CRC. Such an entry is not sent. Another member that has it whole is asked for it; the chain proves that it is the
 same entry. If none answers with it, this leader steps aside once, since another member may have it.
+The scrub finds damaged slots on any member (healing/entry_files.py), and a start the bytes that have changed since the
+last checkpoint. No member need have the entry at once then, so nobody steps aside, and the others are asked again and
+again.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 import trio
 
-from skylark.broker.replication.dledger.entry_index import IndexedEntry
+from skylark.broker.replication.dledger.entry_index import INLINE, IndexedEntry
 from skylark.broker.replication.dledger.log_disk import LogDisk
 from skylark.mqcommon.errors import BrokerError, ProtocolError, RemotingError, RequestRefused
 from skylark.mqcommon.signal import Signal
@@ -26,6 +29,8 @@ logger = logging.getLogger(__name__)
 ASK_TIMEOUT_MS = 3_000
 # Pause after an entry that no member could give.
 RETRY_S = 1.0
+# How often the others are asked again for an entry that the scrub, or the start, has found.
+RETRY_LEFT_S = 10.0
 # More are found again, when they are needed again.
 MAX_DAMAGED = 1_000
 
@@ -53,9 +58,19 @@ class Mending:
         self._damaged: dict[int, None] = {}
         self._stepped_aside: set[int] = set()
         self._found = Signal()
-        #: A text about damaged entries that could not be mended yet; "" if there are none.
-        self.problem = ""
+        # Why the entry that a member needs is not whole yet; and what others have found, by entry, with the reason.
+        self._blocking = ""
+        self._left: dict[int, str] = {}
+        self._has_left = Signal()
+        # Held while entries are mended: two at a time would ask twice.
+        self._mending = trio.Lock()
         disk.on_damaged = self.found
+        disk.on_damaged_at_start = self._found_at_start
+
+    @property
+    def problem(self) -> str:
+        """A text about damaged entries that could not be mended yet; "" if there are none."""
+        return self._blocking or next(iter(self._left.values()), "")
 
     def found(self, index: int) -> None:
         """Have `run` mend entry ``index``, which is damaged here."""
@@ -65,33 +80,98 @@ class Mending:
 
     async def run(self) -> None:
         """Mend the damaged entries that are found, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._mend_needed)
+            nursery.start_soon(self._mend_left)
+
+    async def mend_all(self, indexes: Iterable[int]) -> str:
+        """Mend these entries, which no member waits for; returns why one is not whole, "" when all are.
+
+        Those that are not are tried again until they are whole.
+        """
+        first_reason = ""
+        async with self._mending:
+            for index in indexes:
+                if reason := await self._mend_with_those_around(index):
+                    first_reason = first_reason or reason
+                    if len(self._left) < MAX_DAMAGED:
+                        self._left[index] = reason
+                else:
+                    self._left.pop(index, None)
+        await self._disk.sync_entries()
+        return first_reason
+
+    def _found_at_start(self, indexes: Sequence[int]) -> None:
+        for index in indexes[:MAX_DAMAGED]:
+            self._left[index] = f"the disk has changed the bytes of entry {index} since the last checkpoint"
+        logger.error("%s%s", self._left[indexes[0]], f", and of {len(indexes) - 1} more" if len(indexes) > 1 else "")
+        self._has_left.set()
+
+    async def _mend_left(self) -> None:
+        while True:
+            with trio.move_on_after(RETRY_LEFT_S):
+                await self._has_left.wait()
+            if self._left:
+                await self._try_left()
+
+    async def _try_left(self) -> None:
+        try:
+            await self.mend_all([*self._left])
+        except OSError as error:
+            logger.error("entries that were mended are not on disk yet: %s", error)
+
+    async def _mend_needed(self) -> None:
         while True:
             await self._found.wait()
             while self._damaged:
                 index = next(iter(self._damaged))
-                reason = await self._mend_with_those_before(index)
+                async with self._mending:
+                    reason = await self._mend_with_those_around(index)
                 if reason:
-                    if reason != self.problem:
+                    if reason != self._blocking:
                         logger.error("%s", reason)
-                    self.problem = reason
+                    self._blocking = reason
                     if index not in self._stepped_aside:
                         self._stepped_aside.add(index)
                         await self._step_aside()
                     await trio.sleep(RETRY_S)
                 else:
-                    self.problem = ""
+                    self._blocking = ""
                 del self._damaged[index]  # found again if it is needed again
 
-    async def _mend_with_those_before(self, index: int) -> str:
-        """Mend the entry, and damaged entries before it; returns why it is not whole, "" when it is."""
-        # A slot is judged by the chain of the slot before it, so the first damaged entry must be mended first.
-        first = index
-        while first > self._disk.entries.base + 1 and not self._disk.index.is_sound(first - 1):
-            first -= 1
-        for each in range(first, index + 1):
+    async def _mend_with_those_around(self, index: int) -> str:
+        """Mend the entry, and those around it whose slots are damaged; returns why it is not whole, "" when it is."""
+        if not self._disk.entries.base < index <= self._disk.index.last:
+            return ""  # not here any more
+        # A slot is judged by the chain of the slot before it: what a lost sector had is proven, and written, at once.
+        damaged = self._disk.index.damaged_around(index)
+        if len(damaged) > 1 and (reason := await self._mend_slots(damaged)):
+            return reason
+        for each in dict.fromkeys([*damaged, index]):
             if reason := await self._mend(each):
                 return reason
         return ""
+
+    async def _mend_slots(self, damaged: range) -> str:
+        text = f"the slots of entries {damaged[0]} to {damaged[-1]} are damaged"
+        if text not in self.problem:
+            logger.error("%s: the other members are asked for them", text)
+        for name, addr in self._others().items():
+            found: list[tuple[IndexedEntry, bytes]] = []
+            try:
+                for index in damaged:
+                    entry, data = await self._ask(addr, index)
+                    # The bytes in the log have their own CRC: `_mend` looks at them.
+                    found.append((entry, data if entry.place == INLINE else b""))
+            except (RemotingError, BrokerError, ProtocolError) as error:
+                logger.info("%s does not give entry %d: %s", name, damaged[len(found)], error)
+                continue
+            if self._disk.mend_slots(damaged[0], found):
+                text = "entries %d to %d: their slots are whole again, as %s has them"
+                logger.warning(text, damaged[0], damaged[-1], name)
+                return ""
+            logger.warning("entries %d to %d of %s are not the original entries", damaged[0], damaged[-1], name)
+        return f"{text}, and no other member has given all of them: members that need them cannot catch up"
 
     async def _mend(self, index: int) -> str:
         reason = await self._disk.damage_of(index)

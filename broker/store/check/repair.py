@@ -5,6 +5,7 @@
   they leave holes, which readers skip.
 - Damage at the end of the log: the bytes are saved and zeroed; the log ends there.
 - A missing file between others: replaced by an empty one.
+- What the disk cannot read of the log: zeros are written there, which makes the sectors readable again.
 - Wrong queues and index files: removed; the next start rebuilds them.
 - Blocks that do not match their sums, though their records are sound: the bytes stay, the sums are dropped.
 Neighbours: verify.py (finds the damage), recovery.py (rebuilds queues).
@@ -14,11 +15,13 @@ from collections.abc import Callable
 
 from skylark.broker.store.check.verify import Damage, DamagedPart, VerifyReport
 from skylark.broker.store.checkpoint import ABORT, StoreCheckpoint, read_checkpoint
+from skylark.broker.store.inventory import Inventory
 from skylark.broker.store.queue.ends import QueueEnds, read_queue_ends, write_queue_ends
 from skylark.broker.store.sums.block_sums import BlockSums
 from skylark.broker.store.sums.sum_files import SumFiles, path_in
 from skylark.mqcommon.disk.atomic import unshare
 from skylark.mqcommon.disk.files import FileSystem
+from skylark.mqcommon.errors import UserError
 from skylark.mqcommon.message.flags import TRANSACTION_ROLLBACK
 from skylark.mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, MIN_RECORD, SIZE_MAGIC
 from skylark.mqcommon.message.record import encode_record, topic_field
@@ -43,14 +46,17 @@ class Repair:
         log_damages = [damage for damage in report.damages if damage.part is DamagedPart.LOG]
         if report.torn_tail is not None:
             log_damages.append(report.torn_tail)
+        log_lost = [damage for damage in report.lost if damage.part is DamagedPart.LOG]
         file_bytes = max((fs.size(path) for path in self._log_paths()), default=0)
-        self._drop_sums(log_damages, file_bytes)
+        self._drop_sums([*log_damages, *log_lost], file_bytes)
+        for damage in log_lost:
+            self._make_readable(damage)
         for damage in log_damages:
             self._repair_log(damage, file_bytes)
         if log_damages:
             self._end_log()
         self._forget_queues(everything=bool(log_damages))
-        if log_damages or any(damage.part is DamagedPart.INDEX for damage in report.damages):
+        if log_damages or any(damage.part is DamagedPart.INDEX for damage in (*report.damages, *report.lost)):
             self._remove_all(f"{directory}/index", "removed, the index is rebuilt")
 
     def _log_paths(self) -> list[str]:
@@ -61,8 +67,10 @@ class Repair:
         """Drop sums that the log will not match: otherwise a broker would take its bytes for damaged."""
         fs, directory = self._fs, self._directory
         wrong = [damage for damage in self._report.damages if damage.part is DamagedPart.SUMS]
-        files = SumFiles(fs, directory, BlockSums(file_bytes), file_bytes)
+        inventory = Inventory(fs, directory)
+        files = SumFiles(fs, directory, BlockSums(file_bytes), file_bytes, inventory.forget_sums)
         damaged = files.read()
+        inventory.forget_sums(damaged)
         for base in damaged:
             fs.remove(path_in(directory, base))
             self._say(f"{path_in(directory, base)}: removed; a scrub makes the sums again")
@@ -76,6 +84,24 @@ class Repair:
         fs, path = self._fs, damage.file
         base, is_whole = int(path.rpartition("/")[2]), fs.exists(path) and fs.size(path) == file_bytes
         return base + damage.offset, base + (damage.end if is_whole else file_bytes)
+
+    def _make_readable(self, damage: Damage) -> None:
+        """Write zeros where the disk cannot read: then the file may be read through its map."""
+        # In place also where a backup has the same file: the backup cannot be read there either.
+        path, size = damage.file, damage.end - damage.offset
+        file = self._fs.open_map(path, 0, create=False)
+        try:
+            file.pwrite(damage.offset, memoryview(bytes(size)))
+            file.sync()
+        except OSError as error:
+            raise UserError(
+                f"{path}: the disk can neither read nor write {size:,} bytes at offset {damage.offset}"
+                f" ({error.strerror or error}): copy the store to a sound disk (cp -a, and for this file dd"
+                " conv=noerror,sync bs=4096), and repair it there"
+            ) from error
+        finally:
+            file.close()
+        self._say(f"{path}: {size:,} bytes at offset {damage.offset} are zeros now: the disk could not read them")
 
     def _repair_log(self, damage: Damage, file_bytes: int) -> None:
         fs, path = self._fs, damage.file
@@ -125,7 +151,8 @@ class Repair:
     def _forget_queues(self, *, everything: bool) -> None:
         """Remove the files of wrong queues, and note their ends, so that the next start rebuilds them."""
         roots = f"{self._directory}/consumequeue", f"{self._directory}/batchconsumequeue"
-        wrong = {damage.file for damage in self._report.damages if damage.part is DamagedPart.QUEUE}
+        damages = (*self._report.damages, *self._report.lost)
+        wrong = {damage.file for damage in damages if damage.part is DamagedPart.QUEUE}
         ends = read_queue_ends(self._fs, self._directory) or QueueEnds(log_start=self._report.log_start)
         queues = {topic: dict(by_id) for topic, by_id in ends.queues.items()}
         for topic, by_id in self._report.queue_ends.items():

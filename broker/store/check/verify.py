@@ -10,6 +10,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field
 from enum import Enum
+from functools import partial
 from typing import NamedTuple
 
 from skylark.broker.store.check.sum_check import WRONG_BLOCK, SumCheck
@@ -28,10 +29,10 @@ from skylark.broker.store.queue.entry import BATCH_ENTRY, BATCH_ENTRY_BYTES, BLA
 from skylark.broker.store.queue.rebuild import is_queued
 from skylark.broker.store.queue.tags import TagCodes
 from skylark.broker.store.recovery import why_torn
-from skylark.broker.store.sums.sum_files import bases_in
+from skylark.broker.store.sums.sum_files import bases_in, path_in
 from skylark.mqcommon.daemons.open_files import open_files_limit
-from skylark.mqcommon.disk.files import FileSystem, MappedFile
-from skylark.mqcommon.disk.loading import Loader
+from skylark.mqcommon.disk.files import FileSystem
+from skylark.mqcommon.disk.loading import Loader, LossyMap, lost_places
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.message.flags import INNER_BATCH
 from skylark.mqcommon.message.javahash import KeyHasher
@@ -80,6 +81,8 @@ class VerifyReport:
     queues: int = 0
     index_files: int = 0
     damages: list[Damage] = field(default_factory=list)
+    #: Bytes that the disk cannot read. What was there may be reported as damage, too.
+    lost: list[Damage] = field(default_factory=list)
     torn_tail: Damage | None = None
     unchecked: list[str] = field(default_factory=list)
     # Topic -> queue -> next offset after its last message in the log.
@@ -102,12 +105,16 @@ class Verification:
         self._state = read_checkpoint(fs, f"{directory}/checkpoint")
         self._known_end = self._state.log_durable_to
         self._last_stop = read_abort(fs, directory)
-        self._log = LogFiles(fs, f"{directory}/commitlog")
-        self._queues = QueueCheck(fs, f"{directory}/consumequeue", f"{directory}/batchconsumequeue", self._log)
+        self._log = LogFiles(fs, f"{directory}/commitlog", partial(self._lost, DamagedPart.LOG))
+        in_queue = partial(self._lost, DamagedPart.QUEUE)
+        self._queues = QueueCheck(
+            fs, f"{directory}/consumequeue", f"{directory}/batchconsumequeue", self._log, in_queue
+        )
         has_sums = self._uses_sums and bool(bases_in(fs, directory))
         self._most_bytes = self._log.total_bytes * (2 if has_sums else 1)
         self._compare = in_each_queue(self._queues.compare)
-        self._index = IndexCheck(fs, f"{directory}/index", slots, capacity)
+        in_index = partial(self._lost, DamagedPart.INDEX)
+        self._index = IndexCheck(fs, f"{directory}/index", slots, capacity, in_index)
 
     def run(self) -> VerifyReport:
         """Read everything."""
@@ -128,12 +135,14 @@ class Verification:
         report.unchecked += self._index.unchecked
         report.queue_ends = self._queues.ends()
         log.close()
+        parts = [*DamagedPart]
+        report.lost.sort(key=lambda each: (parts.index(each.part), each.file, each.offset))
         return report
 
     def _lost_bases(self) -> range:
         """The starts of files that are missing before the first file. RocketMQ may have cleaned them up."""
         # Only the inventory knows that the log once began earlier: the files themselves show no gap at their start.
-        start, _ = read_inventory(self._fs, self._directory)
+        start = read_inventory(self._fs, self._directory).log_start
         files, size = self._log.files, self._log.file_bytes
         if start is None or not files or self._state.used_by_rocketmq:
             return range(0)
@@ -146,14 +155,16 @@ class Verification:
 
     def _read_file(self, file: LogFile, at: int) -> int | None:
         """Check the records from ``at`` on; returns where to go on; None at the end of the log."""
-        view, base, end = file.view, file.base, file.end
+        base, end = file.base, file.end
         loader = Loader(file.map, at - base, file.size)
         while at + BLANK_BYTES <= end:
             loader.load_to(at - base + BLANK_BYTES)
-            length, magic = SIZE_MAGIC.unpack_from(view, at - base)
+            length, magic = SIZE_MAGIC.unpack_from(file.view, at - base)
             if magic == BLANK_MAGIC and at + length == end:
+                loader.load_to(file.size)
                 break
             loader.load_to(min(at + length + BLANK_BYTES, end) - base)
+            view = file.view
             record, reason = valid_record(view[at - base : min(at + length, end) - base], at)
             # Only bytes that were not flushed can be torn; earlier sound records are whole.
             if record is not None and at >= self._known_end:
@@ -225,6 +236,10 @@ class Verification:
             if bases_in(self._fs, self._directory):
                 report.unchecked.append("block sums: another version has used the store, and the next start drops them")
             return
+        known, there = read_inventory(self._fs, self._directory).sums, bases_in(self._fs, self._directory)
+        for base in sorted(known.intersection(file.base for file in log.files).difference(there)):
+            path = path_in(self._directory, base)
+            report.unchecked.append(f"{path}: the file is missing; the scrub of the broker makes it again")
         sums = SumCheck(self._fs, self._directory, log.file_bytes)
         self._add(DamagedPart.SUMS, sums.wrong_files())
 
@@ -232,8 +247,14 @@ class Verification:
             self._on_progress(log.total_bytes + offset - report.log_start, self._most_bytes)
 
         for path, start, end in sums.wrong_blocks(log, report.log_end, show):
-            if not any(known.file == path and known.offset < end and start < known.end for known in report.damages):
+            named = (*report.damages, *report.lost)
+            if not any(each.file == path and each.offset < end and start < each.end for each in named):
                 report.damages.append(Damage(DamagedPart.SUMS, path, start, end, WRONG_BLOCK))
+
+    def _lost(self, part: DamagedPart, path: str, at: int, size: int) -> None:
+        damage = Damage(part, path, at, at + size, f"the disk cannot read {size:,} bytes: it is failing")
+        if damage not in self._report.lost:
+            self._report.lost.append(damage)
 
     def _damage(self, path: str, offset: int, end: int, reason: str) -> None:
         self._report.damages.append(Damage(DamagedPart.LOG, path, offset, end, reason))
@@ -290,10 +311,17 @@ class _QueueFiles(ABC):
 class _Queue(_QueueFiles):
     """A queue with an entry for each message."""
 
-    def __init__(self, fs: FileSystem, directory: str, on_map: Callable[["_Queue"], None]) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: str,
+        on_map: Callable[["_Queue"], None],
+        on_lost: Callable[[str, int, int], None],
+    ) -> None:
         super().__init__(fs, directory)
         self._on_map = on_map
-        self._maps: dict[int, MappedFile] = {}
+        self._on_lost = on_lost
+        self._maps: dict[int, tuple[LossyMap, Loader]] = {}
 
     def compare(self, record: Record, tags_code: int | None, log: LogFiles) -> None:
         """Check that the queue has ``record`` at its offset. ``tags_code``: None, if any is right."""
@@ -322,8 +350,11 @@ class _Queue(_QueueFiles):
             return 0, 0, 0
         if base not in self._maps:
             self._on_map(self)
-            self._maps[base] = self._fs.open_map(path, self.sizes[base], create=False)
-        return ENTRY.unpack_from(self._maps[base].view, at)
+            file = LossyMap(self._fs.open_map(path, self.sizes[base], create=False), partial(self._on_lost, path))
+            self._maps[base] = file, Loader(file, 0, file.size)
+        file, loader = self._maps[base]
+        loader.load_to(at + ENTRY_BYTES)
+        return ENTRY.unpack_from(file.view, at)
 
     def _place(self, offset: int) -> tuple[str, int]:
         """(path, position of its first byte) of the file for message ``offset``."""
@@ -335,17 +366,20 @@ class _Queue(_QueueFiles):
         self._note_wrong(path, offset * ENTRY_BYTES - base, reason)
 
     def close(self) -> None:
-        for map_ in self._maps.values():
-            map_.close()
+        for file, _ in self._maps.values():
+            file.close()
         self._maps.clear()
 
 
 class BatchFiles(_QueueFiles):
     """A queue with an entry for each batch."""
 
-    def __init__(self, fs: FileSystem, directory: str, log_start: int) -> None:
+    def __init__(
+        self, fs: FileSystem, directory: str, log_start: int, on_lost: Callable[[str, int, int], None]
+    ) -> None:
         super().__init__(fs, directory)
         self._log_start = log_start
+        self._on_lost = on_lost
         self._entries = self._read()
         self._next = next(self._entries, None)
 
@@ -384,27 +418,44 @@ class BatchFiles(_QueueFiles):
         """((path, offset in it), entry) of all entries."""
         for base, size in self.sizes.items():
             path, at = file_path(self.directory, base), 0
-            while at + BATCH_ENTRY_BYTES <= size:
-                many = min(_READ, (size - at) // BATCH_ENTRY_BYTES)
-                raw = self._fs.read_part(path, at, many * BATCH_ENTRY_BYTES)
-                for entry in map(BatchAt._make, BATCH_ENTRY.iter_unpack(raw)):
-                    if not entry.is_entry:
-                        break
-                    yield (path, at), entry
-                    at += BATCH_ENTRY_BYTES
-                else:
-                    continue
-                break
+            if size < BATCH_ENTRY_BYTES:
+                continue
+            file = LossyMap(self._fs.open_map(path, size, create=False), partial(self._on_lost, path))
+            try:
+                while at + BATCH_ENTRY_BYTES <= size:
+                    many = min(_READ, (size - at) // BATCH_ENTRY_BYTES)
+                    raw = file.pread(at, many * BATCH_ENTRY_BYTES)
+                    for entry in map(BatchAt._make, BATCH_ENTRY.iter_unpack(raw)):
+                        if not entry.is_entry:
+                            break
+                        yield (path, at), entry
+                        at += BATCH_ENTRY_BYTES
+                    else:
+                        continue
+                    break
+            finally:
+                file.close()
 
 
 class QueueCheck:
-    """`compare` each record in the order of the log, then `finish`. ``batch_directory``: where batch queues are."""
+    """`compare` each record in the order of the log, then `finish`. ``batch_directory``: where batch queues are.
 
-    def __init__(self, fs: FileSystem, directory: str, batch_directory: str, log: LogFiles) -> None:
+    ``on_lost`` gets (path, at, size) of bytes that the disk has lost.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: str,
+        batch_directory: str,
+        log: LogFiles,
+        on_lost: Callable[[str, int, int], None],
+    ) -> None:
         self._fs = fs
         self._directory = directory
         self._batch_directory = batch_directory
         self._log = log
+        self._on_lost = on_lost
         self._tag_codes = TagCodes()
         self._queues: dict[tuple[str, int], _Queue | BatchFiles] = {}
         self._mapped: list[_Queue] = []
@@ -450,8 +501,8 @@ class QueueCheck:
     def _add(self, topic: str, queue_id: int, *, batch: bool = False) -> _Queue | BatchFiles:
         """Add the check of a queue. ``batch``: whether it is a batch queue, if no files show this."""
         log_start = self._log.files[0].base if self._log.files else 0
-        of_batches = BatchFiles(self._fs, f"{self._batch_directory}/{topic}/{queue_id}", log_start)
-        queue = _Queue(self._fs, f"{self._directory}/{topic}/{queue_id}", self._note_map)
+        of_batches = BatchFiles(self._fs, f"{self._batch_directory}/{topic}/{queue_id}", log_start, self._on_lost)
+        queue = _Queue(self._fs, f"{self._directory}/{topic}/{queue_id}", self._note_map, self._on_lost)
         is_batch = bool(of_batches.sizes) or (batch and not queue.sizes)
         self._queues[topic, queue_id] = of_batches if is_batch else queue
         return self._queues[topic, queue_id]
@@ -473,13 +524,19 @@ class _Facts(NamedTuple):
 
 
 class IndexCheck:
-    """Checks the files of ``directory``, made for ``slots`` slots and ``capacity`` entries."""
+    """Checks the files of ``directory``, made for ``slots`` slots and ``capacity`` entries.
 
-    def __init__(self, fs: FileSystem, directory: str, slots: int, capacity: int) -> None:
+    ``on_lost`` gets (path, at, size) of bytes that the disk has lost.
+    """
+
+    def __init__(
+        self, fs: FileSystem, directory: str, slots: int, capacity: int, on_lost: Callable[[str, int, int], None]
+    ) -> None:
         self._fs = fs
         self._directory = directory
         self._slots = slots
         self._capacity = capacity
+        self._on_lost = on_lost
         self._hasher = KeyHasher()
         self.count = 0
         self.unchecked: list[str] = []
@@ -499,7 +556,13 @@ class IndexCheck:
                     " broker's conf file with -c. With these settings the broker would rebuild the index when it starts"
                 )
                 continue
-            file = IndexFile(self._fs.open_map(path, size, create=False), self._slots, self._capacity)
+            map_ = self._fs.open_map(path, size, create=False)
+            if lost := lost_places(map_, size):
+                for at, many in lost:
+                    self._on_lost(path, at, many)
+                map_.close()
+                continue
+            file = IndexFile(map_, self._slots, self._capacity)
             try:
                 yield from self._check(file, path, log, (before, log_start, log_end))
                 before = file.end_physical

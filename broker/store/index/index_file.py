@@ -65,8 +65,8 @@ class IndexFile:
         self.read_header()
         #: Whether this process has made the file.
         self.is_new = self.count == 1
-        # An empty file has nothing on disk to wait for.
-        self._slots_resident = self.is_new
+        # Whether header and slots are in memory, and have no sums: this is asked before each new entry.
+        self._may_change_slots = False
 
     def read_header(self) -> None:
         """Take times, places and counts from the file."""
@@ -86,6 +86,7 @@ class IndexFile:
 
     def take_sums(self, first: int, rows: bytes, *, may_have_changed: bool) -> None:
         """Use the sums of an earlier process. ``may_have_changed``: header and slots, since the sums were written."""
+        self._may_change_slots = False
         self.sums.take_rows(first, rows, self.used_bytes)
         if may_have_changed:
             self.sums.forget_to(self.entries_at)
@@ -103,6 +104,7 @@ class IndexFile:
 
     def add_sums(self, sums: Mapping[int, PrefixSum]) -> None:
         """Use these sums of blocks."""
+        self._may_change_slots = False
         for number, known in sums.items():
             self.sums.put(number, known)
 
@@ -184,7 +186,7 @@ class IndexFile:
 
     def _write_entries(self, data: bytes) -> None:
         """Write new entries after the present ones, and count them."""
-        at = self.used_bytes
+        at = self.entries_at + self.count * ENTRY_BYTES
         self.view[at : at + len(data)] = data
         self.sums.extend(at, data)
         self.count += len(data) // ENTRY_BYTES
@@ -288,14 +290,16 @@ class IndexFile:
 
     def _check_slots(self) -> None:
         """NotResident if the slots are on disk only, as they may be after a start: a new entry may change any slot."""
-        if not self._slots_resident:
+        if self._may_change_slots:
+            return
+        if not self.is_new:
             if bytes_got() is not None and self.sums.needs_look(0, self.entries_at):
                 raise ColdBlocks(self.file, 0, 0, self.entries_at, self.sums, on_disk=True)
             check_resident(self.file, 0, self.entries_at)
-            self._slots_resident = True
         # From now on header and slots change.
         if self.sums.sum_of(0).size:
             self.sums.forget_to(self.entries_at)
+        self._may_change_slots = True
 
     def close(self) -> None:
         self._slots.release()

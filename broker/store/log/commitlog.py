@@ -65,6 +65,8 @@ class CommitLog:
         self.entries_mended = self.messages_skipped = 0
         #: Why bytes that the start after a power loss has cut were damaged, and not lost by it; "" if they were not.
         self.tail_damage = ""
+        #: From here on the start has compared the bodies of messages, and no other bytes of them.
+        self.bodies_only_from = 0
         #: How many times bytes were cut from the end of the open log.
         self.cuts = 0
         #: The messages before `start`; None if there is no bucket for them.

@@ -1,11 +1,13 @@
 """Read-only access to the commit log's files, however damaged they are."""
 
-from collections.abc import Iterator
+import mmap
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from skylark.broker.store.log.segment import file_names, file_path
 from skylark.broker.store.log.valid_record import past_torn, valid_record
 from skylark.mqcommon.disk.files import ReadableFiles, ReadableMap
-from skylark.mqcommon.disk.loading import PIECE_BYTES, load
+from skylark.mqcommon.disk.loading import PIECE_BYTES, LossyMap, load
 from skylark.mqcommon.message.flags import HOSTS_V6
 from skylark.mqcommon.message.layout import (
     BLANK_BYTES,
@@ -37,7 +39,11 @@ class LogFile:
         self.size = map_.size
         self.end = base + map_.size
         self.map = map_
-        self.view = map_.view
+
+    @property
+    def view(self) -> mmap.mmap:
+        """The bytes of the file; another view after each `load` that has met lost bytes."""
+        return self.map.view
 
     def load(self, at: int, size: int) -> None:
         """Have up to ``size`` bytes of the file from ``at`` on in memory. Blocks. Unreadable."""
@@ -48,10 +54,10 @@ class LogFile:
 
         ``torn``: where the sound records ended. The records of a batch that was being written there do not count.
         """
-        view, base = self.view, self.base
+        base = self.base
         if torn is not None and base <= torn < self.end:
             self.load(torn - base, BLANK_BYTES)
-            start = max(start, base + past_torn(view, torn - base))
+            start = max(start, base + past_torn(self.view, torn - base))
         first = max(start - base, 0) + _MAGIC_AT
         # No record begins at the file's last byte. CPython before 3.11.5 looks one byte beyond `stop` (gh-105235).
         # At the end of the map that address may be unmapped, and the process would die.
@@ -61,7 +67,7 @@ class LogFile:
             at = found[0] - _MAGIC_AT
             if self.sound_at(base + at) is not None:
                 return base + at
-            again = self._find(view[found[0] : found[0] + 4], found[0] + 1, stop)
+            again = self._find(self.view[found[0] : found[0] + 4], found[0] + 1, stop)
             found = sorted([*found[1:], again] if again >= 0 else found[1:])
         return None
 
@@ -100,9 +106,15 @@ class LogFile:
 
 
 class LogFiles:
-    """All files of ``directory`` that can be mapped. ``problems``: (path, size, problem) of the other files."""
+    """All files of ``directory`` that can be mapped. ``problems``: (path, size, problem) of the other files.
 
-    def __init__(self, fs: ReadableFiles, directory: str) -> None:
+    ``on_lost`` gets (path, at, size) of bytes that the disk has lost, which are zeros then; without it, they are an
+    Unreadable for who needs them.
+    """
+
+    def __init__(
+        self, fs: ReadableFiles, directory: str, on_lost: Callable[[str, int, int], None] | None = None
+    ) -> None:
         names = file_names(fs, directory)
         sizes = [fs.size(f"{directory}/{name}") for name in names]
         self.file_bytes = max(sizes, default=0)
@@ -118,7 +130,10 @@ class LogFiles:
                 self.problems.append((path, size, f"the file ends after {size:,} of {self.file_bytes:,} bytes"))
             expected = int(name) + self.file_bytes
             if size:
-                self.files.append(LogFile(path, int(name), fs.open_map(path, size, create=False)))
+                map_ = fs.open_map(path, size, create=False)
+                if on_lost is not None:
+                    map_ = LossyMap(map_, partial(on_lost, path))
+                self.files.append(LogFile(path, int(name), map_))
         self.total_bytes = sum(sizes) or 1
 
     def at(self, offset: int) -> LogFile | None:

@@ -97,6 +97,11 @@ class BlockSums:
         """The log files, by their first offsets, whose sums on disk are the sums in memory."""
         return [base for base in self._files if base not in self._changed]
 
+    def lacks(self, base: int) -> bool:
+        """Whether a block has no sum, of those of the log file at ``base`` that nobody will seal as appended ones."""
+        end = min(base + self._segment_bytes, self.next_to_seal)
+        return base < end and self.next_unsealed(base).start < end
+
     @property
     def has_attested(self) -> bool:
         """Whether another replica has the sum of some block."""

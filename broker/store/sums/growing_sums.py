@@ -14,7 +14,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from skylark.broker.store.sums.block_sums import BLOCK_BYTES, Block
-from skylark.mqcommon.crc import large_crc32
+from skylark.mqcommon.crc import LARGE_BYTES, large_crc32
 
 _ROW = struct.Struct(">II")
 _unpack, _pack_into = _ROW.unpack_from, _ROW.pack_into
@@ -125,10 +125,11 @@ class GrowingSums:
     def extend(self, at: int, data: bytes) -> None:
         """This process has written ``data`` at ``at``."""
         end = at + len(data)
+        crc_of = large_crc32 if len(data) >= LARGE_BYTES else crc32
         if at == self._next_at and end <= self._next_end:
             # Most often: a checkpoint has written a few entries more.
             size, crc = _unpack(self._rows, self._last_row)
-            _pack_into(self._rows, self._last_row, size + len(data), crc32(data, crc))
+            _pack_into(self._rows, self._last_row, size + len(data), crc_of(data, crc))
             self._next_at = end
             return
         done, number = 0, 0
@@ -138,7 +139,7 @@ class GrowingSums:
             piece = memoryview(data)[done : done + block.end - at - done]
             size, crc = self.sum_of(number) if at + done > block.start else (0, 0)
             if block.start + size == at + done:
-                self.put(number, PrefixSum(size + len(piece), crc32(piece, crc)))
+                self.put(number, PrefixSum(size + len(piece), crc_of(piece, crc)))
             elif size:
                 self.put(number, PrefixSum(0, 0))  # written once more, in the middle
             done += len(piece)

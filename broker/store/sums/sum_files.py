@@ -29,15 +29,32 @@ _NAME_DIGITS = 20
 COMPARED_BLOCKS = 16
 
 
-class SumFiles:
-    """The files of one store, whose directory is ``root``. All methods block."""
+def _nobody_knows(bases: Collection[int]) -> None:
+    """The default of `SumFiles`: nothing says which files there must be."""
 
-    def __init__(self, fs: FileSystem, root: str, sums: BlockSums, segment_bytes: int) -> None:
+
+class SumFiles:
+    """The files of one store, whose directory is ``root``. All methods block.
+
+    ``forget`` is called before files are removed, with their bases.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        root: str,
+        sums: BlockSums,
+        segment_bytes: int,
+        forget: Callable[[Collection[int]], None] = _nobody_knows,
+    ) -> None:
         self._fs = fs
         self._root = root
         self._directory = f"{root}/{DIRECTORY}"
         self._sums = sums
         self._segment_bytes = segment_bytes
+        self._forget = forget
+        #: The bases of the files that `load` has found damaged, or of another layout.
+        self.damaged: list[int] = []
 
     def load(self, bases: Collection[int], log_end: int, read: Callable[[Block], bytes], *, may_be_cut: bool) -> str:
         """Read the sums of the log files at ``bases``; drop those that may be stale. Returns why some were dropped.
@@ -51,6 +68,7 @@ class SumFiles:
         remove_all_leftovers(self._fs, self._directory)
         self._remove(base for base in found if base not in bases)
         wrong, sums = self.read(), self._sums
+        self.damaged = wrong
         self._remove(wrong)
         end = min(log_end, self._right_to(log_end, read, may_be_cut=may_be_cut))
         if any(block.end > end for block in islice(sums.newest(), 1)):
@@ -134,10 +152,12 @@ class SumFiles:
         return cbor2.dumps([_VERSION, *fields])
 
     def _remove(self, bases: Iterable[int]) -> None:
-        removed = [path for base in bases if self._fs.exists(path := path_in(self._root, base))]
-        for path in removed:
+        removed = [base for base in bases if self._fs.exists(path_in(self._root, base))]
+        if removed:
+            self._forget(removed)
+        for base in removed:
             with suppress(FileNotFoundError):  # the cleaner and a checkpoint may remove a file at the same time
-                self._fs.remove(path)
+                self._fs.remove(path_in(self._root, base))
         if removed:
             self._fs.fsync_dir(self._directory)
 

@@ -27,8 +27,10 @@ from skylark.remoting.protocol.requests.healing import (
     ReadLogRequestHeader,
 )
 from skylark.remoting.protocol.signature import Credentials
+from tests.broker.healing.test_entry_files import scrubbed
 from tests.broker.replication.autoswitch.test_set import controlled, is_in_sync, leads
 from tests.broker.replication.dledger.groups import started
+from tests.broker.replication.dledger.test_damage import runtime_info
 from tests.broker.replication.sets import SLAVE, Running, broker, namesrv
 from tests.broker.running import pull_request
 from tests.broker.security.accounts.acl_files import ADMIN, SECRET, write
@@ -141,6 +143,22 @@ async def test_a_slave_that_knows_only_the_ha_address_of_its_master_is_healed_by
         damage(slave)
         assert await slave.has("topic", len(BODIES)) == BODIES, "with the topic, which it copies from there, too"
         assert slave.log() == log
+
+
+async def test_a_start_names_a_file_of_sums_that_is_gone_and_a_scrub_makes_it_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with broker() as running:
+        await running.send("topic", *BODIES)
+        await until_sealed(running)
+    path = f"/store/sums/{0:020d}"
+    running.fs.remove(path)
+    async with broker(running.fs) as again:
+        assert f"{path} is missing: something has removed" in caplog.text
+        assert (await runtime_info(again))["sumFilesLost"] == "1"
+        assert (await scrubbed(again)).problem_count == 0
+        assert (await runtime_info(again))["sumFilesLost"] == "0"
+        await until_sealed(again)
 
 
 @pytest.mark.parametrize("is_masters", [True, False])

@@ -7,7 +7,6 @@ from functools import partial
 
 import pytest
 
-from skylark.broker.store.check.verify import Verification
 from skylark.broker.store.store import MessageStore
 from skylark.mqcommon.errors import StoreError, Unreadable
 from tests.broker.store.support import SMALL, bodies, new_store, open_store, put, put_batch
@@ -142,13 +141,6 @@ def test_a_start_that_needs_bytes_which_the_disk_cannot_read_names_their_place(k
             # Nobody has looked: the map would have ended the process.
             assert not fs.cold.resident(path, at % FILE, 1), at
     assert refused >= (FILE // 512 if killed else 1)
-
-
-def test_a_check_of_a_store_that_cannot_be_read_says_so() -> None:
-    fs = on_disk_only(killed=False)
-    fs.make_unreadable(f"/store/commitlog/{FILE:020d}", 1024, 1)
-    with pytest.raises(Unreadable, match="dd conv=noerror"):
-        Verification(fs, "/store", 50, 60, lambda done, total: None).run()
 
 
 def test_an_index_that_catches_up_outside_of_the_event_loop_meets_an_error() -> None:

@@ -237,6 +237,8 @@ NOW_MS = 1_800_000_000_000
         ),
         ({"blocksDamaged": "1", "badBlocksInCycle": "1"}, {}, FAIL, "damaged blocks of its log: 1; no other"),
         ({"badBlocksInCycle": "17", "diskIsFailing": "true"}, {}, FAIL, "its disk has damaged 17 blocks"),
+        ({"sumFilesLost": "2"}, {}, WARN, "files of block sums that were gone or damaged at its start"),
+        ({"sumFilesLost": "0"}, {}, OK, "no damage of its store is known"),
     ],
 )
 def test_damage_of_the_disk_is_named(info: dict[str, str], config: dict[str, str], state: str, text: str) -> None:

@@ -1,5 +1,6 @@
 """verifyStore tells each damage with file and offset, changes nothing, and repairs without losing what is sound."""
 
+import errno
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
@@ -337,3 +338,90 @@ def test_the_comparison_with_sums_counts_as_a_second_reading_of_the_log() -> Non
     log_bytes = sum(fs.size(path) for path in fs.paths() if path.startswith("/store/commitlog/"))
     assert seen == sorted(seen) and {most for _, most in seen} == {2 * log_bytes}
     assert log_bytes < seen[0][0] <= seen[-1][0] <= 2 * log_bytes
+
+
+# --- sectors that the disk cannot read
+
+PAGE = 4096
+PAGES = replace(SMALL, commitlog_segment_bytes=5 * PAGE, consumequeue_segment_bytes=5 * PAGE)
+
+
+def stored_on_pages() -> MemoryFiles:
+    """Two files of the log, and the beginning of a third one; nothing is in memory."""
+    fs = MemoryFiles()
+    store = open_store(fs, options=PAGES)
+    number = 0
+    while store.log.end < 11 * PAGE:
+        put(store, "t", 0, b"%04d" % number * 20, b"KEYS\x01k%d\x02" % number)
+        number += 1
+    store.build_index(1000)
+    store.flush()
+    seal(store)
+    store.close()
+    for path in fs.paths():
+        fs.cold.mark(path)
+    return fs
+
+
+def verified(fs: MemoryFiles, *, repair: bool = False) -> tuple[bool, list[str]]:
+    lines: list[str] = []
+    return verify(fs, PAGES, repair=repair, say=lines.append), lines
+
+
+def lost_lines(lines: list[str]) -> list[str]:
+    return [line for line in lines if "the disk cannot read" in line]
+
+
+def test_a_check_goes_on_behind_what_the_disk_cannot_read_and_names_each_place() -> None:
+    fs = stored_on_pages()
+    first, second = (f"/store/commitlog/{number * 5 * PAGE:020d}" for number in range(2))
+    queue, index = "/store/consumequeue/t/0/" + "0" * 20, fs.listdir("/store/index")[0]
+    for path, at in ((first, 0), (first, 3 * PAGE + 600), (first, 4 * PAGE), (second, 2 * PAGE)):
+        fs.make_unreadable(path, at, 1)
+    fs.make_unreadable(queue, 10, 1)
+    fs.make_unreadable(f"/store/index/{index}", 10, 1)
+    before = snapshot(fs)
+    is_sound, lines = verified(fs)
+    assert not is_sound and snapshot(fs) == before
+    assert lost_lines(lines) == [
+        f"commit log: {first}: offset 0: the disk cannot read 4,096 bytes: it is failing",
+        f"commit log: {first}: offset {3 * PAGE}: the disk cannot read 8,192 bytes: it is failing",
+        f"commit log: {second}: offset {2 * PAGE}: the disk cannot read 4,096 bytes: it is failing",
+        f"consume queue: {queue}: offset 0: the disk cannot read 4,096 bytes: it is failing",
+        f"index: /store/index/{index}: offset 0: the disk cannot read {fs.size(f'/store/index/{index}'):,} bytes: it is"
+        " failing",
+    ]  # fmt: skip
+    # What is behind the lost places was read.
+    assert f"{second}: offset" in "\n".join(line for line in lines if "next sound record" in line)
+
+
+def test_a_repair_makes_lost_sectors_readable_and_keeps_all_messages_that_can_be_read() -> None:
+    fs = stored_on_pages()
+    before = bodies(open_store(fs.killed(), options=PAGES), "t", 0)
+    path = f"/store/commitlog/{5 * PAGE:020d}"
+    fs.make_unreadable(path, 2 * PAGE, 1)
+    is_sound, lines = verified(fs, repair=True)
+    assert is_sound, lines
+    assert f"{path}: 4,096 bytes at offset {2 * PAGE} are zeros now: the disk could not read them" in lines
+    assert lines[-1].endswith("no damage") and verified(fs)[0]
+    left = bodies(open_store(fs, options=PAGES), "t", 0)
+    lost = [body for body in before if body not in left]
+    assert [body for body in before if body in left] == left and 0 < len(lost) <= PAGE // len(before[0])
+
+
+def test_a_repair_says_what_to_do_where_the_disk_refuses_to_write() -> None:
+    fs = stored_on_pages()
+    fs.make_unreadable(f"/store/commitlog/{5 * PAGE:020d}", 2 * PAGE, 1, stuck=True)
+    with pytest.raises(UserError, match=r"can neither read nor write 4,096 bytes at offset 8192 .* to a sound disk"):
+        verified(fs, repair=True)
+
+
+def test_metadata_that_the_disk_cannot_read_is_named_after_all_else() -> None:
+    fs = stored_on_pages()
+    fs.mkdirs("/store/config")
+    path = "/store/config/metadata.journal.1"
+    fs.overwrite(path, bytes(10))
+    fs.faults.fail("read", code=errno.EIO, path_part="metadata")
+    is_sound, lines = verified(fs)
+    assert not is_sound and any(line.startswith("metadata: ") and "the disk cannot read it" in line for line in lines)
+    assert "no damage" in lines[-1]

@@ -86,7 +86,7 @@ def test_a_checkpoint_that_notes_ends_writes_the_sums_that_have_changed_and_a_ki
     fill(store, 4)
     calls = fs.calls.copy()
     store.checkpoint(with_ends=True)
-    assert fs.calls["rename"] == calls["rename"] + 2  # the fourth file, and queueEnds
+    assert fs.calls["rename"] == calls["rename"] + 3  # the fourth file, queueEnds and the inventory
     fill(store, 5)
     store = open_store(fs.killed())
     assert sealed(store) == [0, 1, 2, 3]
@@ -120,6 +120,51 @@ def test_a_damaged_file_of_sums_is_dropped_and_the_start_says_so(content: bytes)
     assert sealed(store) == [1, 2]
     assert NAME in report.sums_dropped
     assert not fs.exists(NAME)
+
+
+def test_files_of_sums_that_are_gone_are_named_by_each_start_until_their_blocks_have_sums_again() -> None:
+    fs = MemoryFiles()
+    sealed_store(fs).close()
+    fs.remove(NAME)
+    for _ in range(2):
+        store = new_store(fs)
+        report = store.open()
+        assert report.sums_lost == [0] == store.sums_lost and not report.sums_dropped and sealed(store) == [1, 2]
+        store.close()
+    store = open_store(fs)
+    seal(store)
+    assert store.sums_lost == []
+    store.close()
+    for base in bases_in(fs, "/store"):
+        fs.remove(f"/store/{DIRECTORY}/{base:020d}")
+    assert new_store(fs.killed()).open().sums_lost == [0, FILE, 2 * FILE]
+    # An older version, and a restore, leave a store without a list of files.
+    fs.remove("/store/inventory")
+    assert new_store(fs).open().sums_lost == []
+
+
+def test_an_empty_file_of_sums_counts_as_lost() -> None:
+    fs = MemoryFiles()
+    sealed_store(fs).close()
+    fs.overwrite(NAME, b"")
+    store = new_store(fs)
+    assert NAME in store.open().sums_dropped and store.sums_lost == [0]
+
+
+def test_files_of_sums_that_the_broker_has_removed_itself_are_not_missed() -> None:
+    fs = MemoryFiles()
+    store = sealed_store(fs, 5)
+    store.checkpoint(with_ends=True)
+    left: list[MemoryFiles] = []
+    fs.before_call = lambda operation, path: left.append(fs.killed())
+    removal = Removal(fs, "/store", store)
+    assert removal.retire_log_file(FILE) is not None
+    removal.remove_log_files()
+    store.sum_files.cut(3 * FILE)
+    fs.before_call = None
+    assert bases_in(fs, "/store") == [FILE, 2 * FILE] and len(left) > 5
+    for each in left:
+        assert new_store(each).open().sums_lost == []
 
 
 def test_each_flipped_bit_of_a_file_of_sums_is_noticed() -> None:
@@ -232,8 +277,8 @@ def test_no_sum_is_trusted_when_none_of_the_newest_blocks_is_right() -> None:
 def test_blocks_that_cannot_be_read_at_a_start_are_not_taken_for_right() -> None:
     fs = MemoryFiles()
     sealed_store(fs).close()
-    store = new_store(fs)
-    sums, files = store.log.sums, store.sum_files
+    sums = BlockSums(FILE)
+    files = SumFiles(fs, "/store", sums, FILE)
 
     def unreadable(block: Block) -> bytes:
         raise OSError(errno.EIO, "bad sector")
