@@ -75,11 +75,6 @@ class Receipt(NamedTuple):
         """The broker's handle of the message, which names its ``offset`` in the queue."""
         return self.pop._replace(offset=self.offset)
 
-    @property
-    def visible_at_ms(self) -> int:
-        """When the message is shown again."""
-        return self.pop.pop_time + self.pop.invisible_time
-
     def __str__(self) -> str:
         return f"{self.pop_text} {self.offset} {self.physical_offset}"
 
@@ -108,7 +103,7 @@ class Receipt(NamedTuple):
         number = int(offset)
         if not 0 <= number - pop.start_offset < _MAX_OFFSETS:
             raise Refused(wire.INVALID_RECEIPT_HANDLE, "the receipt handle has an offset that its pop cannot have")
-        # As `visible_at_ms`: a call has many receipts.
+        # From then on the message is shown again.
         if pop.pop_time + pop.invisible_time <= now_ms:
             raise Refused(wire.INVALID_RECEIPT_HANDLE, "receipt handle is expired")
         return cls(pop_text, pop, number, int(last))
