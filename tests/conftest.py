@@ -280,7 +280,7 @@ def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     home = tmp_path_factory.mktemp("seaweedfs")
     with seaweedfs_server(home) as server:
         yield server
-    # It may have gigabytes, and pytest keeps the directories of some runs.
+    # The server's directory may have gigabytes, and pytest keeps the directories of some runs.
     shutil.rmtree(home)
 
 

@@ -25,9 +25,9 @@ from tests.support.waiting import until
 SEGMENT_BYTES = 64 * 1024
 LOCAL_FILES = 2
 SENDERS = 20
-# How long all that is left behind after many kills may take to be uploaded.
+# How long the uploads of what many kills have left behind may take.
 UPLOADED_S = 600
-# So few messages fill some files of the log.
+# Messages from the master in a round; they fill some files of the log.
 FEW, BODY_BYTES = 400, 400
 OPTIONS = (
     *("--mapped-file-size-commit-log", str(SEGMENT_BYTES), "--max-message-size", "10000"),
