@@ -2,8 +2,8 @@
 
     python -m tests.support.spark_home [--is-made]
 
-makes it in .venv, with an archive of the classes that Spark loads, or says by its exit code whether it is there;
-scripts/venv.sh calls both. Tests with Spark run without it, too, and take longer.
+makes the installation in .venv, with an archive of the classes that Spark loads, or says by the exit code whether the
+installation is there; scripts/venv.sh calls both. Tests with Spark run without the archive, too, and take longer.
 """
 
 import os
