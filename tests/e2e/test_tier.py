@@ -37,7 +37,7 @@ OPTIONS = (
 # The fixtures that give a new bucket.
 MOTO, SEAWEEDFS = "s3_url", "seaweedfs_url"
 NIGHTLY = [pytest.mark.nightly, pytest.mark.needs("SeaweedFS")]
-# CI kills the masters of two modes, and the nightly run those of all, very often, with a real object store.
+# CI kills masters in two modes; the nightly run kills masters in all modes, very often, with a real object store.
 CASES = [
     *((mode, 1, MOTO) for mode in (SINGLE, CONTROLLER)),
     *(pytest.param(mode, 25, SEAWEEDFS, marks=NIGHTLY) for mode in (SINGLE, SET, CONTROLLER, DLEDGER)),
