@@ -226,7 +226,8 @@ async def query_messages(
     """
     header = QueryMessageRequestHeader(topic, key, max_num, begin_ms, end_ms, unique_key_query=unique)
     answer = await call(broker, query.QUERY_MESSAGE, header)
-    if answer.command.remark:
+    # Code 22, no message, has a remark, too.
+    if answer.command.code == ResponseCode.SUCCESS and answer.command.remark:
         on_partial(answer.command.remark)
     return decode_messages(answer.body(), broker_name)
 
