@@ -34,14 +34,19 @@ _STRETCHES_READ = 16
 
 def upload(bucket: Bucket, view: bytes | mmap.mmap, task: UploadTask) -> Segment:
     """Write the objects of the file whose bytes ``view`` are. Raises DamagedFile and BucketError."""
-    unproved = _unproved(view, task)
     try:
-        rows = gather(view, task.start, lambda topic: task.classes.get(topic, 0), unproved)
-        if not task.takes_damage and (blocks := _doubtful(view, rows, unproved, task)):
-            raise DamagedFile(f"bytes of the log are no sound messages, the first near offset {blocks[0]}", blocks)
-        return upload_rows(bucket, rows, task)
+        return upload_rows(bucket, file_records(view, task), task)
     except (TooDamaged, DisorderedQueue) as error:
         raise DamagedFile(str(error)) from error
+
+
+def file_records(view: bytes | mmap.mmap, task: UploadTask) -> Gathered:
+    """The records of the file whose bytes ``view`` are. Raises DamagedFile, TooDamaged and DisorderedQueue."""
+    unproved = _unproved(view, task)
+    rows = gather(view, task.start, task.class_of, unproved)
+    if not task.takes_damage and (blocks := _doubtful(view, rows, unproved, task)):
+        raise DamagedFile(f"bytes of the log are no sound messages, the first near offset {blocks[0]}", blocks)
+    return rows
 
 
 def upload_rows(bucket: Bucket, rows: Gathered, task: UploadTask, removed: Sequence[QueueRow] = ()) -> Segment:
