@@ -180,8 +180,11 @@ async def messages_by_key(
 
 async def messages_by_unique_key(admin: "Admin", topic: str, key: str, *, on_problem: OnProblem) -> "list[MessageExt]":
     """The copies of the message with a unique key. Finding none is a problem, and so are brokers that are away."""
-    found = await admin.query_by_unique_key(topic, key)
+    partial: list[str] = []
+    found = await admin.query_by_unique_key(topic, key, on_partial=partial.append)
     if not found:
+        for why in partial:
+            on_problem(ReportProblem(f"not all messages were searched. {why}"))
         on_problem(ReportProblem("", UserError(f"no message of topic {topic} has the unique key {key}; check both")))
         await report_absent_queues(admin, [topic], on_problem)
     return found

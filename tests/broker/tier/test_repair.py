@@ -93,6 +93,25 @@ async def test_a_repair_of_a_purged_segment_from_the_log_brings_no_deleted_topic
         restored(rig.bucket, rig.segments()[-1])
 
 
+async def test_without_new_messages_too_the_problem_lasts_until_the_index_is_back() -> None:
+    rig = filled()
+    tier = rig.tier()
+    await tier.settle()
+    newest = rig.segments()[-1]
+    assert clean(rig.fs, rig.store, 1_000)
+    saved = dict(rig.bucket.objects)
+    for name in (newest.index.name, *(stored.name for _, stored in newest.classes)):
+        damage(rig, name, "missing")
+    rig.pass_time(HOUR_MS)
+    for _ in range(3):
+        await tier.settle()
+        assert "cannot be made again" in tier.tier.problem
+        rig.pass_time(600_000)
+    rig.bucket.objects = saved
+    await tier.settle()
+    assert not tier.tier.problem
+
+
 async def test_an_index_that_cannot_be_made_again_is_an_error_with_the_way_on_until_it_is_back() -> None:
     rig = filled()
     tier = rig.tier()
