@@ -513,8 +513,8 @@ class Admin(AsyncOnly):
     ) -> list[MessageExt]:
         """Messages of ``topic`` with the unique key ``key``, oldest first; more than one when a send was retried.
 
-        With ``strict``, raises the error of a broker that does not answer, even if others do. ``on_partial``: as of
-        `query_message_by_key`.
+        With ``strict``, raises the error of a broker that does not answer, even if others do. ``on_partial``: see
+        `query_message_by_key`; brokers search a large bucket around the time in the key only.
         """
         found = await self._query(
             topic, key, UNIQUE_KEY_MAX_NUM, 0, LONG_MAX, unique=True, strict=strict, on_partial=on_partial

@@ -95,18 +95,22 @@ def seaweedfs_server(home: Path) -> Iterator[S3Server]:
     command += ["-s3.port.iceberg=0", "-s3.port.lance=0", "-master.telemetry=false"]
     command += ["-volume.max=200", "-master.volumeSizeLimitMB=256"]
     with (
-        open(home / "log", "w+b") as log,
+        open(home / "log", "wb") as log,
         subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, text=True) as process,
     ):
         try:
             server = S3Server(f"http://127.0.0.1:{ports['s3.port'].number}", process)
             until_true(lambda: process.poll() is not None or _answers(server), "SeaweedFS answers")
+            _check_alive(process, home / "log")
             yield server
-            log.seek(0)
-            assert process.poll() is None, f"SeaweedFS has ended: {log.read()[-LOG_BYTES:].decode()}"
+            _check_alive(process, home / "log")
         finally:
             process.terminate()
             process.wait(STOP_S)
+
+
+def _check_alive(process: subprocess.Popen[str], log: Path) -> None:
+    assert process.poll() is None, f"SeaweedFS has ended: {log.read_bytes()[-LOG_BYTES:].decode(errors='replace')}"
 
 
 def _answers(server: S3Server) -> bool:
