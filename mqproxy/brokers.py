@@ -98,12 +98,13 @@ class Receipt(NamedTuple):
         if pop.offset is not None:
             raise Refused(wire.INVALID_RECEIPT_HANDLE, "the receipt handle cannot be read: it has more than 9 parts")
         digits = offset + last
-        if not (offset and last and digits.isascii() and digits.isdigit() and len(offset) <= _MAX_DIGITS >= len(last)):
+        are_digits = offset and last and digits.isascii() and digits.isdigit()
+        if not are_digits or len(offset) > _MAX_DIGITS or len(last) > _MAX_DIGITS:
             raise Refused(wire.INVALID_RECEIPT_HANDLE, "the receipt handle has no offset")
         number = int(offset)
         if not 0 <= number - pop.start_offset < _MAX_OFFSETS:
             raise Refused(wire.INVALID_RECEIPT_HANDLE, "the receipt handle has an offset that its pop cannot have")
-        # From then on the message is shown again.
+        # From this time on the message is shown again.
         if pop.pop_time + pop.invisible_time <= now_ms:
             raise Refused(wire.INVALID_RECEIPT_HANDLE, "receipt handle is expired")
         return cls(pop_text, pop, number, int(last))
@@ -238,6 +239,7 @@ class Brokers:
         """
         pop = receipts[0].pop
         for receipt in receipts:
+            # `_is_batched`, without a call for each receipt.
             own = receipt.pop
             if receipt.offset - own.start_offset >= _MAX_BATCHED_OFFSETS or own.broker_name != pop.broker_name:
                 return False

@@ -52,9 +52,6 @@ MAX_UNKNOWN = 200
 # A broker that does not know the request gets it again after this time: another broker may have its address by then.
 UNKNOWN_FOR_S = 600.0
 
-# Refusals that have nothing to do with the clients that a request names.
-_ABOUT_THE_BROKER = (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.SYSTEM_BUSY)
-
 _LANGUAGES = {
     wire.JAVA: "JAVA", wire.CPP: "CPP", wire.DOT_NET: "DOTNET", wire.GOLANG: "GO", wire.RUST: "RUST",
     wire.PYTHON: "PYTHON", wire.PHP: "PHP", wire.NODE_JS: "NODE_JS", wire.RUBY: "RUBY",
@@ -183,7 +180,10 @@ class RegistrationRequests:
                 try:
                     await self._tell_part(addr, part, gone)
                 except (BrokerError, FrameTooLarge) as error:
-                    is_about_broker = isinstance(error, BrokerError) and error.code in _ABOUT_THE_BROKER
+                    # Such a refusal has nothing to do with the clients that the request names.
+                    is_about_broker = isinstance(error, BrokerError) and (
+                        error.is_unknown_request or error.code == ResponseCode.SYSTEM_BUSY
+                    )
                     if is_about_broker or len(part) + bool(gone) < 2:
                         raise
                     # A client without the rights that it needs, or with too many subscriptions, must not hide other

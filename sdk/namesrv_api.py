@@ -10,7 +10,6 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from skylark.mqcommon.errors import BrokerError, NotNameServer
 from skylark.remoting.net.call import call
-from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.requests import routes as requests
 from skylark.remoting.protocol.requests.routes import (
     ClusterInfo,
@@ -38,7 +37,7 @@ def every_namesrv_knows(
         try:
             return await ask(namesrv, *args, **named)
         except BrokerError as error:
-            if isinstance(error, NotNameServer) or error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            if isinstance(error, NotNameServer) or not error.is_unknown_request:
                 raise
             raise NotNameServer(error, namesrv.client.broker_name_at(namesrv.addr)) from None
 

@@ -146,7 +146,7 @@ class KeyQuery:
             query = OlderQuery(self._topic, self._key.decode(), *times, begin, left, unique=self._unique)
             found = ask(older.with_key, query)
             if found.cut:
-                result.cut = f"the search in the bucket ended early: {found.cut}. Ask for a part of the time to go on"
+                result.cut = f"the search in the bucket ended early: {found.cut}"
             for raw in found.records:
                 if record_physical_offset(raw) in self._read:
                     continue

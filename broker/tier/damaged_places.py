@@ -10,26 +10,29 @@ Neighbours: reads.py.
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 from skylark.mqcommon.clock import Clock
 from skylark.mqcommon.tier.bucket import NoSuchObject
 
 logger = logging.getLogger(__name__)
 
-#: Of more objects the one that was met first is forgotten: its next reader waits anew.
+#: Of more objects the object that was met first is forgotten: its next reader waits anew.
 MAX_OBJECTS = 256
+#: Of more places of an object the place that was met first is forgotten: its messages count once more when skipped.
+MAX_PLACES = 20_000
 
-#: The name of an object, or of a queue, and a position or an offset in it.
-Place = tuple[str, int]
+#: What tells an object from others, and a position in it; for an index a queue, and for its messages an offset.
+Place = tuple[str, Hashable]
 
 
 class _Met:
-    """One object. ``places``: those that could not be read, and whether readers have skipped them."""
+    """One object. ``places``: positions that could not be read, and whether readers have skipped them."""
 
     def __init__(self, since_ms: int) -> None:
         self.since_ms = since_ms
-        self.places: dict[int, bool] = {}
+        self.places: dict[Hashable, bool] = {}
+        self.is_skipped = False
 
 
 class DamagedPlaces:
@@ -62,11 +65,13 @@ class DamagedPlaces:
                     self._objects.popitem(last=False)
             is_new = position not in met.places
             was_skipped = met.places.setdefault(position, False)
+            if len(met.places) > MAX_PLACES:
+                del met.places[next(iter(met.places))]
             hold_ms = self._hold_ms()
             if hold_ms is None or now_ms < met.since_ms + hold_ms or (is_new and isinstance(error, NoSuchObject)):
                 return False
-            is_first = not any(met.places.values())
-            met.places[position] = True
+            is_first = not met.is_skipped
+            met.is_skipped = met.places[position] = True
             if not was_skipped:
                 self.skipped_messages += messages
         log = logger.error if is_first else logger.debug

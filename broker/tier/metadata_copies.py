@@ -24,6 +24,9 @@ logger = logging.getLogger(__name__)
 # Queues that are looked at in one turn of the event loop.
 _QUEUES_AT_ONCE = 5_000
 
+#: Topic -> queue -> next offset.
+EmptyQueues = dict[str, dict[int, int]]
+
 
 class MetadataCopies:
     """Makes copies of one broker's metadata."""
@@ -43,9 +46,9 @@ class MetadataCopies:
         self._journal = journal
         self._persister = persister
         self._clock = clock
-        # Where the journal was when the last copy was made, and when the copy in the bucket was made.
-        self._made: JournalPosition | None = None
-        self._stored: JournalPosition | None = None
+        # The journal's position and the empty queues, of the last copy that was made, and of the copy in the bucket.
+        self._made: tuple[JournalPosition, EmptyQueues] | None = None
+        self._stored: tuple[JournalPosition, EmptyQueues] | None = None
 
     async def make(self) -> bytes | None:
         """The bytes of a copy; None if nothing has changed since the copy in the bucket, or files cannot be read."""
@@ -55,13 +58,15 @@ class MetadataCopies:
                 await self._persister.append_offsets()
                 # No ``await`` between these: the journal and the log are of the same moment.
                 position, log_end, made_ms = self._journal.position, self._store.log.end, self._clock.now_ms()
-                if position == self._stored:
+                # Queues become empty when files leave the log, and nothing of that is in the journal.
+                state = position, await self._empty_queues()
+                if state == self._stored:
                     return None
                 files = await trio.to_thread.run_sync(self._read, root, position)
         except (OSError, StoreError) as error:
             logger.error("tier: the metadata cannot be copied: %s", error)
             return None
-        self._made = position
+        self._made = state
         options, store = self._options, self._store.options
         mode = "DLedger" if options.enable_dleger_commit_log else "Controller" if options.elects_master else "plain"
         return encode_metadata(
@@ -77,12 +82,12 @@ class MetadataCopies:
                 store.index_slots,
                 store.index_capacity,
                 files,
-                await self._empty_queues(),
+                state[1],
             )
         )
 
-    async def _empty_queues(self) -> dict[str, dict[int, int]]:
-        found: dict[str, dict[int, int]] = {}
+    async def _empty_queues(self) -> EmptyQueues:
+        found: EmptyQueues = {}
         for queues in slices(list(self._store.queues), _QUEUES_AT_ONCE):
             for queue in queues:
                 if queue.is_empty and queue.next_offset:

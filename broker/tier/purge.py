@@ -37,7 +37,9 @@ def purge(bucket: Bucket, segment: Segment, task: UploadTask) -> Segment | None:
     kept = found.gathered(task.tombstones)
     if len(kept.physical) == len(found.starts):
         return None
-    return remade(segment, upload_rows(bucket, replace(kept, rest=tuple(index.rest)), task))
+    there = dict(segment.classes)
+    removed = [row for row in rows if row.retention_class not in there]
+    return remade(segment, upload_rows(bucket, replace(kept, rest=tuple(index.rest)), task, removed))
 
 
 def remade(segment: Segment, made: Segment) -> Segment:

@@ -219,7 +219,7 @@ class OlderReads(Part):
         try:
             bounds = self._view.bounds(topic, queue_id)
         except (DamagedObject, NoSuchObject) as error:
-            place = f"the first index of queue {queue_id} of {topic}", 0
+            place = str(error), (topic, queue_id)
             if not self.damaged.may_pass(place, f"the first messages of queue {queue_id} of {topic}", 0, error):
                 raise
             bounds = self._view.bounds(topic, queue_id, passes_damage=True)
@@ -379,7 +379,8 @@ class OlderReads(Part):
             return self._located(queue, offset), False
         except (DamagedObject, NoSuchObject) as error:
             located = self._view.locate(*queue, offset, passes_damage=True)
-            place = f"the index of queue {queue[1]} of {queue[0]}", offset
+            # The error names the index, which has rows of thousands of queues.
+            place = str(error), (*queue, offset)
             after = end if located is None else located.row.first_offset
             if not self._may_pass(queue, _Damage(place, offset, after, error)):
                 raise

@@ -14,10 +14,13 @@ import numpy as np
 
 from skylark.broker.tier.purge import remade, stored_file
 from skylark.broker.tier.tasks import DamagedFile, DamagedIndex, UploadTask
-from skylark.broker.tier.upload import table_of, upload, upload_rows
+from skylark.broker.tier.upload import file_records, table_of, upload_rows
 from skylark.mqcommon.crc import large_crc32
 from skylark.mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, SIZE_MAGIC
 from skylark.mqcommon.tier.bucket import Bucket, DamagedObject, NoSuchObject
+from skylark.mqcommon.tier.file_rows import TooDamaged
+from skylark.mqcommon.tier.gather import Gathered, gather
+from skylark.mqcommon.tier.index_builder import DisorderedQueue
 from skylark.mqcommon.tier.manifest import Segment
 from skylark.mqcommon.tier.segment_index import decode_rest
 
@@ -41,9 +44,12 @@ def repair(bucket: Bucket, segment: Segment, view: bytes | mmap.mmap | None, tas
         table_of(bucket, task.before)
     if view is not None and large_crc32(view) == segment.crc:
         # A block that had no sum may have bytes that are no sound message: they were uploaded as they are.
-        with suppress(DamagedFile):
-            return upload(bucket, view, replace(task, takes_damage=True))
+        with suppress(DamagedFile, TooDamaged, DisorderedQueue):
+            rows = _of_file(view, segment, replace(task, takes_damage=True))
+            return remade(segment, upload_rows(bucket, rows, task))
     found = stored_file(bucket, segment, lambda number: np.empty(0, np.int64))
+    # The queues of records that retention has removed are not found. As the log does not have these records either,
+    # the copy of the metadata tells where such queues go on.
     rows = found.gathered({})
     end = int(found.starts[-1] + rows.sizes[np.argmax(rows.physical)]) if len(found.starts) else 0
     rest = _saved_rest(bucket, segment) or _filler(segment, end)
@@ -53,6 +59,20 @@ def repair(bucket: Bucket, segment: Segment, view: bytes | mmap.mmap | None, tas
         # Retention or a purge has taken records; or the file had bytes that were no messages, and they are lost.
         logger.warning("tier: of %s a restore will not make the same file again", segment.folder)
     return remade(segment, upload_rows(bucket, replace(rows, rest=rest), task))
+
+
+def _of_file(view: bytes | mmap.mmap, segment: Segment, task: UploadTask) -> Gathered:
+    """The records of the file; without the records of deleted topics if ``segment`` may have been purged of them."""
+    rows = file_records(view, task)
+    if int(rows.sizes.sum()) == sum(stored.size for _, stored in segment.classes):
+        return rows
+    # A purge or retention has removed records, so a restore cannot make the file of the segment in any case.
+    is_kept = np.ones(len(rows.physical), np.bool_)
+    for queue in rows.queues:
+        of_queue = slice(queue.first, queue.end)
+        is_kept[of_queue] = rows.physical[of_queue] >= task.tombstones.get(queue.topic, 0)
+    starts = np.sort(rows.physical[is_kept]) - task.start
+    return replace(gather(view, task.start, task.class_of, [], starts), rest=rows.rest)
 
 
 def _saved_rest(bucket: Bucket, segment: Segment) -> Rest:

@@ -47,6 +47,10 @@ class UploadTask:
     crcs: Sequence[int]
     takes_damage: bool = False
 
+    def class_of(self, topic: str) -> int:
+        """The retention class of ``topic``."""
+        return self.classes.get(topic, 0)
+
 
 class Uploader(Protocol):
     """Makes the objects of files, and reads them back."""

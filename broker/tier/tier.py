@@ -176,7 +176,7 @@ class Tier(Part):
         # The tombstones that the purge which runs takes the bytes of, and those of which no object has bytes any more.
         # The broker knows a deletion as long as its own log has bytes of it, and tombstones are kept as long.
         self._purging: Collection[Tombstone] = ()
-        self._purged: Collection[Tombstone] = ()
+        self._purged: set[Tombstone] = set()
         # When each kind of work is due next, by the monotonic clock.
         self._tail_ms = self._copy_ms = self._retention_ms = self._leftovers_ms = self._sweep_ms = self._rest_ms = 0
         self._check_ms = 0
@@ -224,7 +224,7 @@ class Tier(Part):
         if before.is_master != now.is_master:
             self._is_stopped = self._is_compared = False
             self._owner = self._pending = self._purge_at = None
-            self._purged = ()
+            self._purged = set()
             self._retry_ms = 0
             self._step_scope.cancel()
             self._wake.set()
@@ -451,6 +451,8 @@ class Tier(Part):
 
     async def _repair_newest(self, owner: SetOwner, damage: DamagedIndex) -> None:
         """Make the newest segment again, whose index is damaged. Raises NotRepaired."""
+        # After a failure the next check waits: a try may read a gigabyte.
+        self._check_ms = self._clock.monotonic_ms() + int(COMPARE_AGAIN_S * 1000)
         await self._call(owner.check)
         segment, before = await self._call(owner.segment_after, owner.manifest.end - 1)
         while segment is not None:
@@ -484,7 +486,7 @@ class Tier(Part):
         segment, before = await self._call(owner.segment_after, self._purge_at)
         if segment is None or not owner.manifest.tombstones:
             end = self._purge_at
-            self._purged = [*self._purged, *[each for each in self._purging if each.physical_offset <= end]]
+            self._purged |= {each for each in self._purging if each.physical_offset <= end}
             self._purge_at = None
             await self._forget_purged(owner)
             return False
@@ -512,7 +514,7 @@ class Tier(Part):
         known = self._sources.deletions()
         if gone := [each for each in self._purged if each.topic not in known]:
             await self._call(owner.forget_purged, gone)
-        self._purged = [each for each in self._purged if each in owner.manifest.tombstones]
+        self._purged &= set(owner.manifest.tombstones)
 
     def _task(self, owner: SetOwner, start: int, size: int, before: StoredObject | None) -> UploadTask:
         manifest, sums = owner.manifest, self._store.log.sums
@@ -562,9 +564,6 @@ class Tier(Part):
             if removed:
                 logger.info("tier: %d objects that have expired or were replaced are removed", removed)
             self._leftovers_ms = now_ms + _LEFTOVERS_MS
-        if now_ms >= self._check_ms:
-            self._check_ms = now_ms + HOUR_MS
-            await self._check_newest(owner)
         if now_ms >= self._sweep_ms:
             orphans = await self._call(owner.sweep)
             if orphans:
@@ -572,6 +571,9 @@ class Tier(Part):
             self._sweep_ms = now_ms + _SWEEP_MS
         if owner.manifest != before:
             await self._took(owner)
+        if now_ms >= self._check_ms:
+            await self._check_newest(owner)
+            self._check_ms = now_ms + HOUR_MS
 
     # --- requests
 

@@ -18,7 +18,15 @@ from skylark.mqcommon.tier.gather import Gathered, gather
 from skylark.mqcommon.tier.index_builder import DisorderedQueue, IndexBuilder, SortedRecords
 from skylark.mqcommon.tier.layout import INDEX, KEYS, class_name, segment_folder
 from skylark.mqcommon.tier.manifest import Segment, StoredObject
-from skylark.mqcommon.tier.segment_index import HEAD_BYTES, IndexHead, QueueTable, SegmentIndex, Stretch, named
+from skylark.mqcommon.tier.segment_index import (
+    HEAD_BYTES,
+    IndexHead,
+    QueueRow,
+    QueueTable,
+    SegmentIndex,
+    Stretch,
+    named,
+)
 
 # Queues of which stretches of records are read back. `mqadmin tierVerify --full` reads all bytes.
 _STRETCHES_READ = 16
@@ -26,21 +34,29 @@ _STRETCHES_READ = 16
 
 def upload(bucket: Bucket, view: bytes | mmap.mmap, task: UploadTask) -> Segment:
     """Write the objects of the file whose bytes ``view`` are. Raises DamagedFile and BucketError."""
-    unproved = _unproved(view, task)
     try:
-        rows = gather(view, task.start, lambda topic: task.classes.get(topic, 0), unproved)
-        if not task.takes_damage and (blocks := _doubtful(view, rows, unproved, task)):
-            raise DamagedFile(f"bytes of the log are no sound messages, the first near offset {blocks[0]}", blocks)
-        return upload_rows(bucket, rows, task)
+        return upload_rows(bucket, file_records(view, task), task)
     except (TooDamaged, DisorderedQueue) as error:
         raise DamagedFile(str(error)) from error
 
 
-def upload_rows(bucket: Bucket, rows: Gathered, task: UploadTask) -> Segment:
-    """Write the objects of the records ``rows``, as `upload` does. Raises BucketError and DisorderedQueue."""
+def file_records(view: bytes | mmap.mmap, task: UploadTask) -> Gathered:
+    """The records of the file whose bytes ``view`` are. Raises DamagedFile, TooDamaged and DisorderedQueue."""
+    unproved = _unproved(view, task)
+    rows = gather(view, task.start, task.class_of, unproved)
+    if not task.takes_damage and (blocks := _doubtful(view, rows, unproved, task)):
+        raise DamagedFile(f"bytes of the log are no sound messages, the first near offset {blocks[0]}", blocks)
+    return rows
+
+
+def upload_rows(bucket: Bucket, rows: Gathered, task: UploadTask, removed: Sequence[QueueRow] = ()) -> Segment:
+    """Write the objects of the records ``rows``, as `upload` does. ``removed``: see `IndexBuilder`.
+
+    Raises BucketError and DisorderedQueue.
+    """
     folder = segment_folder(task.broker_set, task.start, task.epoch, task.unique)
     try:
-        return _uploaded(bucket, rows, task, folder)
+        return _uploaded(bucket, rows, task, folder, removed)
     except Exception:
         # The next try has another folder. Objects that stay in this folder are swept after days.
         names = [f"{folder}/{INDEX}", f"{folder}/{KEYS}", *(class_name(folder, number) for number in rows.classes)]
@@ -49,8 +65,8 @@ def upload_rows(bucket: Bucket, rows: Gathered, task: UploadTask) -> Segment:
         raise
 
 
-def _uploaded(bucket: Bucket, rows: Gathered, task: UploadTask, folder: str) -> Segment:
-    builder = _builder(bucket, rows, task)
+def _uploaded(bucket: Bucket, rows: Gathered, task: UploadTask, folder: str, removed: Sequence[QueueRow]) -> Segment:
+    builder = _builder(bucket, rows, task, removed)
     classes = []
     for number in rows.classes:
         crc, size = 0, 0
@@ -168,7 +184,7 @@ def table_of(bucket: Bucket, index: StoredObject) -> QueueTable:
         raise DamagedIndex(str(error)) from None
 
 
-def _builder(bucket: Bucket, rows: Gathered, task: UploadTask) -> IndexBuilder:
+def _builder(bucket: Bucket, rows: Gathered, task: UploadTask, removed: Sequence[QueueRow]) -> IndexBuilder:
     columns = SortedRecords(rows.physical, rows.sizes, rows.offsets, rows.stored_ms, rows.positions)
     return IndexBuilder(
         task.start,
@@ -176,6 +192,7 @@ def _builder(bucket: Bucket, rows: Gathered, task: UploadTask) -> IndexBuilder:
         columns,
         rows.queues,
         before=None if task.before is None else table_of(bucket, task.before),
+        removed=removed,
         tombstones=task.tombstones,
     )
 

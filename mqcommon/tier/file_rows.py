@@ -514,9 +514,8 @@ class _Places(NamedTuple):
 
 _PADDING = np.zeros(2 * WORD_BYTES, np.uint8)
 _MARK = 2  # what ends a value
-_SPACE, _TAB, _RETURN = np.frombuffer(
-    b" \t\r", np.uint8
-)  # the blanks of ASCII are a space, and from the tab to the return
+# The blanks of ASCII are the space, and all from the tab to the return.
+_SPACE, _TAB, _RETURN = np.frombuffer(b" \t\r", np.uint8)
 
 
 def _named(
@@ -545,7 +544,7 @@ def _have_blanks(data: NDArray[np.uint8], at: Ints, stops: Ints) -> NDArray[np.b
     """Which of the values have blanks, and so several words, or an empty one."""
     if not len(at):
         return np.zeros(0, np.bool_)
-    # A byte before the tab becomes a large one.
+    # The numbers wrap: a byte before the tab becomes a large number.
     is_blank = data - _TAB <= _RETURN - _TAB
     is_blank |= data == _SPACE
     blanks = np.flatnonzero(is_blank)

@@ -106,8 +106,10 @@ def page_range(pages: KeyPages, hash_: int) -> tuple[int, int] | None:
 
 
 class FoundPlaces(NamedTuple):
-    """The places of the keys with a hash in a page, in no order. ``more``: (start, bytes) of the page's
-    other rows, for `places_of_more`; None if they have no such key."""
+    """The places of the keys with a hash in a page, in no order.
+
+    ``more``: (start, bytes) of the page's other rows, for `places_of_more`; None if these rows have no such key.
+    """
 
     places: Columns
     more: tuple[int, int] | None

@@ -42,11 +42,13 @@ from skylark.mqcommon.tier.segment_index import (
 _FIRST_READ_BYTES: Final = 64 * 1024
 #: Spans whose segments are kept in memory: some 1 MB each.
 _SPANS_KEPT: Final = 16
-#: The most records that one query by key reads; the segments around the time in a unique key that it looks into.
+#: The most records that one query by key reads.
 MAX_RECORDS_OF_QUERY: Final = 500
+#: On either side of the time in a unique key the query looks into this many segments.
 MAX_SEGMENTS_OF_UNIQUE_KEY: Final = 64
 # The segments whose keys a query reads at a time, once it has looked into the first few.
 _KEY_THREADS: Final = 8
+_GO_ON: Final = "to go on ask for messages stored until"
 
 T = TypeVar("T")
 
@@ -270,7 +272,7 @@ class TierView:
         for number, places in self._places_in(segments, numbers, hash_):
             segment = segments.at(number)
             if is_over():
-                return KeyRecords(found, f"the time was over, after messages stored until {last_ms}")
+                return KeyRecords(found, f"the time was over; {_GO_ON} {last_ms}")
             last_ms = segment.first_ms
             try:
                 if isinstance(places, BucketError):
@@ -283,7 +285,7 @@ class TierView:
                     if len(found) == limit:
                         return KeyRecords(found)
                     if looked == MAX_RECORDS_OF_QUERY:
-                        return KeyRecords(found, f"{looked} messages were read, the last one stored at {store_ms}")
+                        return KeyRecords(found, f"{looked} messages were read; {_GO_ON} {store_ms}")
             except (DamagedObject, NoSuchObject):
                 damaged += 1
             if unique and found:

@@ -508,12 +508,17 @@ class Admin(AsyncOnly):
         matching = [message for message in found if key in (message.keys or "").split(" ")]
         return matching[:max_num]
 
-    async def query_by_unique_key(self, topic: str, key: str, *, strict: bool = False) -> list[MessageExt]:
+    async def query_by_unique_key(
+        self, topic: str, key: str, *, strict: bool = False, on_partial: Callable[[str], None] = lambda why: None
+    ) -> list[MessageExt]:
         """Messages of ``topic`` with the unique key ``key``, oldest first; more than one when a send was retried.
 
-        With ``strict``, raises the error of a broker that does not answer, even if others do.
+        With ``strict``, raises the error of a broker that does not answer, even if others do. ``on_partial``: see
+        `query_message_by_key`; brokers search a large bucket around the time in the key only.
         """
-        found = await self._query(topic, key, UNIQUE_KEY_MAX_NUM, 0, LONG_MAX, unique=True, strict=strict)
+        found = await self._query(
+            topic, key, UNIQUE_KEY_MAX_NUM, 0, LONG_MAX, unique=True, strict=strict, on_partial=on_partial
+        )
         return [message for message in found if message.msg_id == key]
 
     async def view_message(self, offset_msg_id: str) -> MessageExt:
@@ -1092,7 +1097,7 @@ class Admin(AsyncOnly):
         unique: bool = False,
         strict: bool = False,
         cluster: str | None = None,
-        on_partial: Callable[[str], None] = lambda why: None,
+        on_partial: Callable[[str], None],
     ) -> list[MessageExt]:
         names = await self._ask.readers_of(topic, cluster)
 

@@ -21,7 +21,6 @@ from skylark.mqcommon.disk.files import OsFiles
 from skylark.mqcommon.errors import BrokerError, InvalidArgument, RemotingError, RouteNotFound
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.mqcommon.names import GROUP_MAX_LENGTH, RETRY_PREFIX, can_have_retry_topic
-from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.requests.clients import SUB_ALL
 from skylark.sdk import broker_api
 from skylark.sdk.checked import (
@@ -495,7 +494,7 @@ class PushParts:
                 subscription = subscription_to(topic, expression)
                 await broker_api.check_subscription(self._client.at(addr), instance.client_id, group, subscription)
         except BrokerError as error:
-            if outcome_of(error) is not Outcome.NOTHING and error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            if outcome_of(error) is not Outcome.NOTHING and not error.is_unknown_request:
                 error.add_note(f"the subscription to {topic} is refused: {expression}")
                 raise
         except (RemotingError, RouteNotFound) as error:

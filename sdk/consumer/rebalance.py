@@ -15,7 +15,6 @@ import trio
 from skylark.mqcommon.errors import BrokerError, RemotingError, RouteNotFound, SkylarkError
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.mqcommon.signal import Signal
-from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.requests.groups import POP
 from skylark.sdk import broker_api
 from skylark.sdk.consumer.context import PushContext
@@ -175,7 +174,7 @@ class Rebalance:
             )
         except BrokerError as error:
             logger.debug("%s assigns no queues: %s", addr, error)
-            if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            if error.is_unknown_request:
                 self._assign_nothing[addr] = None
             # A broker that stays busy must not stop pulls.
             return None if is_transient(error) and _of_topic(self._popped, topic) else []

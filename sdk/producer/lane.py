@@ -179,7 +179,7 @@ class Lane:
                 # Sends that arrive from now on wake this task again.
                 self._awake = False
                 if not self._incoming and not self.pending:
-                    # No send has come since the send that was answered at once.
+                    # Nothing to send. If a send was answered at once, no other send has come since.
                     self._one_by_one, self._was_alone = self._one_by_one or self._was_alone, False
                     continue
                 self._admit()

@@ -77,6 +77,8 @@ class World:
     contested: dict[str, dict[int, str]] | None = None
     is_rocketmq: bool = False
     errors: dict[tuple[str, ...], SkylarkError] = field(default_factory=dict)
+    #: Why a broker does not search all messages for a key; "" if it does.
+    cut: str = ""
     calls: list[tuple[Any, ...]] = field(default_factory=list)
     opened: list[Settings] = field(default_factory=list)
 
@@ -103,6 +105,12 @@ def _group_config(world: World, addr: str, group: str) -> SubscriptionGroupConfi
     if group not in world.group_configs:
         raise BrokerError(26, "no such group", addr)
     return world.group_configs[group]
+
+
+def _searched(world: World, name: str, key: str, on_partial: Callable[[str], None]) -> list[Any]:
+    if world.cut:
+        on_partial(world.cut)
+    return [one for one in world.messages if getattr(one, name) == key]
 
 
 def _topic_route(world: World, topic: str) -> TopicRouteData:
@@ -188,8 +196,8 @@ ANSWERS: dict[str, Callable[..., Any]] = {
     "roll_back_offsets": lambda world, *_: [Rollback(mq, 9, 8, at, at) for mq, at in world.offsets.items()],
     "consume_time_spans": lambda world, *_: world.spans,
     "broker_consume_stats": _progress_of_all,
-    "query_message_by_key": lambda world, topic, key, *_: [one for one in world.messages if one.keys == key],
-    "query_by_unique_key": lambda world, topic, key, *_: [one for one in world.messages if one.msg_id == key],
+    "query_message_by_key": lambda world, topic, key, *more: _searched(world, "keys", key, more[-1]),
+    "query_by_unique_key": lambda world, topic, key, _, on_partial: _searched(world, "msg_id", key, on_partial),
     "view_messages": lambda world, found: [one for one in world.messages if one.offset_msg_id == found],
     "query_consume_queue": _entries,
     "consume_message_directly": lambda world, *_: ConsumeMessageDirectlyResult(

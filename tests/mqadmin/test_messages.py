@@ -135,6 +135,14 @@ def test_nothing_found(command: str) -> None:
     assert json.loads(document.stdout) == []
 
 
+@pytest.mark.parametrize(
+    "command", ["queryMsgByKey -t T -k k", f"queryMsgByUniqueKey -t T -i {UNIQUE}", f"queryMsgTraceById -i {UNIQUE}"]
+)
+def test_a_search_that_ended_early_says_so(command: str) -> None:
+    result = run(World(cut="broker-a: it ended early"), *command.split())
+    assert "not all messages were searched. broker-a: it ended early" in result.stderr
+
+
 def test_query_by_unique_key_shows_one_or_all(own_tmp: Path) -> None:
     world = World(messages=[message(), message(queue_offset=1)])
     arguments = ["queryMsgByUniqueKey", "-t", "AdminT", "-i", UNIQUE]

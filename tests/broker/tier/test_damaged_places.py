@@ -17,10 +17,12 @@ from skylark.mqcommon.tier import index_builder, segment_index
 from skylark.mqcommon.tier.bucket import DamagedObject
 from skylark.mqcommon.tier.manifest import Segment
 from tests.broker.delivery.later import Timers
+from tests.broker.store.support import open_store, put
 from tests.broker.tier.test_reads import LostBucket, filled
 from tests.broker.tier.test_waiting_messages import MINUTE_MS, leave
 from tests.broker.tier.uploaded import Uploaded, asked
 from tests.support.clock import ManualClock
+from tests.support.memory_files import MemoryFiles
 from tests.support.waiting import until
 
 HOLD_MS = 60_000
@@ -145,6 +147,27 @@ async def test_timed_messages_after_damaged_ones_are_delivered(caplog: pytest.Lo
     assert [record.levelno for record in caplog.records if "Readers skip them" in record.message] == [logging.ERROR]
 
 
+def test_readers_of_any_number_of_queues_wait_together_at_one_damaged_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(damaged_places, "MAX_OBJECTS", 2)
+    bucket, fs = LostBucket(), MemoryFiles()
+    store = open_store(fs)
+    queues = range(6)
+    for number in range(60):
+        put(store, "t", number % len(queues), b"%d" % number * 200)
+    uploaded = Uploaded(fs, store, bucket=bucket)
+    uploaded.clean()
+    uploaded.hold_ms = HOLD_MS
+    first, *_, last = uploaded.manifest.segments
+    bucket.delete([first.index.name])
+    assert first != last
+    for _ in range(2):
+        for queue in queues:
+            with pytest.raises(StoreError, match="missing or damaged"):
+                asked(partial(store.get, "t", queue, 0, 1, 1 << 20))
+    uploaded.clock.advance(HOLD_MS)
+    assert [asked(partial(store.get, "t", queue, 0, 1, 1 << 20)).count for queue in queues] == [1] * len(queues)
+
+
 def test_only_so_many_objects_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(damaged_places, "MAX_OBJECTS", 2)
     clock = ManualClock()
@@ -155,6 +178,15 @@ def test_only_so_many_objects_are_remembered(monkeypatch: pytest.MonkeyPatch) ->
     clock.advance(1)
     assert [places.may_pass((f"object {number}", 5), "it", 1, error) for number in (1, 2, 0)] == [True, True, False]
     assert places.skipped_messages == 2
+
+
+def test_of_the_places_of_an_object_only_so_many_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(damaged_places, "MAX_PLACES", 2)
+    places = DamagedPlaces(ManualClock(), lambda: 0)
+    for position in (0, 1, 2, 2, 0):
+        assert places.may_pass(("object", position), "it", 1, DamagedObject("CRC"))
+    assert [("object", position) in places for position in (0, 1, 2)] == [True, False, True]
+    assert places.skipped_messages == 4
 
 
 def test_the_time_of_an_object_is_waited_for_once_and_begins_anew_when_it_was_right(

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skylark.broker.tier.guard import queue_ends
 from skylark.broker.tier.owner import SetOwner
 from skylark.mqcommon.errors import RequestRefused
 from skylark.mqcommon.tier import manifest as manifest_module
@@ -52,6 +53,13 @@ def messages(bucket: MemoryBucket, topic: str, queue_id: int) -> list[bytes]:
         found += [data[each.at : each.at + each.size] for each in stored_records(data)]
         offset = located.row.next_offset
     return found
+
+
+def next_offsets(bucket: MemoryBucket) -> dict[tuple[str, int], int]:
+    """Where a store that is made of the bucket has each queue go on."""
+    view = TierView(bucket, SET, 1 << 20)
+    view.refresh()
+    return {(end.topic, end.queue_id): end.next_offset for end in queue_ends(view)}
 
 
 def holds(bucket: MemoryBucket, text: bytes) -> bool:
@@ -148,6 +156,24 @@ async def test_a_tombstone_stays_as_long_as_a_damaged_segment_may_have_bytes_of_
         manifest = ManifestLog(rig.bucket, SET).newest()
         assert manifest is not None and (not manifest.tombstones) == is_gone
         rig.bucket.objects[stored.name] = saved
+
+
+async def test_a_queue_whose_messages_retention_has_removed_goes_on_at_its_next_offset_after_a_purge() -> None:
+    rig = filled()
+    tier = rig.tier()
+    tier.classes["t"], tier.copies.now = 1, None
+    await tier.settle()
+    rig.pass_time(2 * HOUR_MS)
+    await tier.settle()
+    assert all(len(segment.classes) == 1 for segment in rig.segments())
+    before = next_offsets(rig.bucket)
+    assert before["t", 0] and before["t", 1]
+    tier.deletions["gone"] = rig.store.log.end
+    folders = {segment.folder for segment in rig.segments()}
+    await purged(rig, tier)
+    assert not folders & {segment.folder for segment in rig.segments()}
+    assert next_offsets(rig.bucket) == {queue: end for queue, end in before.items() if queue[0] != "gone"}
+    assert not messages(rig.bucket, "t", 0) and messages(rig.bucket, "again", 0)
 
 
 async def test_of_a_topic_that_was_made_again_the_later_messages_stay() -> None:

@@ -5,10 +5,11 @@ import pytest
 from skylark.mqcommon.tier.bucket import DamagedObject
 from skylark.mqcommon.tier.layout import MANIFESTS
 from skylark.mqcommon.tier.manifests import ManifestLog
+from skylark.mqcommon.tier.restore import NotWhole
 from skylark.mqcommon.tier.verify import verify_set
 from skylark.mqcommon.tier.view import TierView
 from tests.broker.store.cleaning import clean
-from tests.broker.tier.test_purge import filled, messages
+from tests.broker.tier.test_purge import filled, holds, messages, purged
 from tests.broker.tier.test_tier import HOUR_MS, Rig, restored
 from tests.support.inline_tier import SET
 
@@ -71,6 +72,44 @@ async def test_a_broker_without_new_messages_repairs_the_index_that_its_readers_
     rig.pass_time(HOUR_MS)
     await tier.settle()
     assert all_messages(rig) == before
+
+
+async def test_a_repair_of_a_purged_segment_from_the_log_brings_no_deleted_topic_back() -> None:
+    rig = filled()
+    tier = rig.tier()
+    await tier.settle()
+    tier.deletions["gone"] = rig.store.log.end
+    await purged(rig, tier)
+    before = all_messages(rig)
+    rig.pass_time(25 * HOUR_MS)
+    await tier.settle()
+    assert not holds(rig.bucket, b"gone 1")
+    damage(rig, rig.segments()[-1].index.name, "missing")
+    rig.pass_time(HOUR_MS)
+    await tier.settle()
+    assert not holds(rig.bucket, b"gone 1") and all_messages(rig) == before
+    assert verify_set(rig.bucket, SET, ManifestLog(rig.bucket, SET), full=True).is_sound
+    with pytest.raises(NotWhole, match="their topics were purged"):
+        restored(rig.bucket, rig.segments()[-1])
+
+
+async def test_without_new_messages_too_the_problem_lasts_until_the_index_is_back() -> None:
+    rig = filled()
+    tier = rig.tier()
+    await tier.settle()
+    newest = rig.segments()[-1]
+    assert clean(rig.fs, rig.store, 1_000)
+    saved = dict(rig.bucket.objects)
+    for name in (newest.index.name, *(stored.name for _, stored in newest.classes)):
+        damage(rig, name, "missing")
+    rig.pass_time(HOUR_MS)
+    for _ in range(3):
+        await tier.settle()
+        assert "cannot be made again" in tier.tier.problem
+        rig.pass_time(600_000)
+    rig.bucket.objects = saved
+    await tier.settle()
+    assert not tier.tier.problem
 
 
 async def test_an_index_that_cannot_be_made_again_is_an_error_with_the_way_on_until_it_is_back() -> None:

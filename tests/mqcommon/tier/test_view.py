@@ -262,7 +262,8 @@ def test_a_query_by_key_that_ends_early_says_why(
     left = iter(range(10))
     found = view.with_key("t", "word", 0, 2**62, 1000, is_over=lambda: next(left, None) is None)
     assert len(found.records) == 10
-    assert found.cut == f"the time was over, after messages stored until {START_MS + (count - 10) * 60_000}"
+    since_ms = START_MS + (count - 10) * 60_000
+    assert found.cut == f"the time was over; to go on ask for messages stored until {since_ms}"
     for name in (view.segment(3).keys.name, view.segment(5).index.name):
         del bucket.objects[name]
     view, _ = opened(bucket)

@@ -51,6 +51,8 @@ from skylark.remoting.protocol.requests.topics import (
     TopicStatsTable,
 )
 from skylark.sdk.admin.client import LIST_PART, LONG_MAX, Admin, rollback_of
+from skylark.sdk.admin.reports.messages import messages_by_unique_key
+from skylark.sdk.admin.reports.problems import ReportProblem
 from tests.broker.running import pull_request, running, send_request
 from tests.sdk.admin.two_brokers import cluster, ext, mq
 from tests.sdk.fakes import FakeBroker, FakeNamesrv, record, serving
@@ -424,6 +426,13 @@ async def test_messages_by_unique_key() -> None:
         assert [message.body for message in await it.admin.query_by_unique_key("t", "A1")] == [b"hit"]
         asked = ext(it.a.asked(12)[0])
         assert (asked["_UNIQUE_KEY_QUERY"], asked["endTimestamp"]) == ("true", str(LONG_MAX))
+        it.b.on(12, lambda request: request.respond(remark="only some files"))
+        problems: list[ReportProblem] = []
+        assert await messages_by_unique_key(it.admin, "t", "A1", on_problem=problems.append) and not problems
+        assert not await messages_by_unique_key(it.admin, "t", "B2", on_problem=problems.append)
+        partial, missing = [str(problem) for problem in problems[:2]]
+        assert "not all messages were searched. broker-b: only some files" in partial
+        assert "has the unique key B2" in missing
 
 
 async def test_a_message_by_its_offset_id() -> None:
