@@ -88,10 +88,21 @@ def counted(daemon: Daemon, drive: Callable[[], object]) -> int:
         drive()
     finally:
         stop([daemon])
-    found = re.search(r"^(?:totals|summary): (\d+)", out.read_text(), re.MULTILINE)
+    found = counted_in(out)
     if found is None:
         raise SystemExit(f"valgrind has counted nothing:\n{daemon.log_end()}")
-    return int(found[1])
+    return found
+
+
+def counted_in(out: Path) -> int | None:
+    """The instructions that valgrind has written to its file ``out``; None if it has not."""
+    found = re.search(r"^(?:totals|summary): (\d+)", out.read_text(), re.MULTILINE) if out.exists() else None
+    return int(found[1]) if found else None
+
+
+def require_valgrind() -> None:
+    if shutil.which("valgrind") is None:
+        raise SystemExit("valgrind is needed: apt-get install valgrind (Debian, Ubuntu)")
 
 
 def of_broker(tree: Path, options: list[str], in_flight: int, count: int) -> int:
@@ -155,8 +166,7 @@ def main() -> None:
     parser.add_argument("options", nargs="*", help="options of the broker, after --")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     arguments = parser.parse_args()
-    if shutil.which("valgrind") is None:
-        raise SystemExit("valgrind is needed: apt-get install valgrind (Debian, Ubuntu)")
+    require_valgrind()
     show(rows(arguments.tree.resolve(), arguments.options, arguments.in_flight, arguments.n), arguments.json)
 
 

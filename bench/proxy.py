@@ -189,19 +189,21 @@ def one_rows(at: Places, arguments: argparse.Namespace) -> Iterator[Row]:
     """One send in flight."""
     sends, rounds = max(arguments.sends // 10, 1), arguments.rounds
     few = max(sends // 4, 1)
-    grpc, remoting, empty, official, aio = turns(
+    grpc, remoting, empty, official, aio, least = turns(
         rounds,
         partial(load, "latency", at.near_grpc, sends),
         partial(load, "remoting", at.near.broker, sends),
         partial(load, "latency", at.own_limit, sends),
         partial(client, "official", at.near_grpc, few),
         partial(client, "remoting", at.near.nameserver, sends),
+        partial(client, "official", at.own_limit, few),
     )
     name = "a send, one in flight, median"
     yield row(f"{name}; limit: remoting [1/1.5]", "ms", grpc, remoting, sends, smaller_is_better=True)
     yield row("the same of an empty handler; limit: remoting", "ms", empty, remoting, sends, smaller_is_better=True)
     name = "a send of RocketMQ's Python client"
     yield row(f"{name}; limit: skylark.aio [1/1.6]", "ms", official, aio, few, smaller_is_better=True)
+    yield row("the same to an empty handler; limit: skylark.aio", "ms", least, aio, few, smaller_is_better=True)
 
 
 def receive_rows(at: Places, arguments: argparse.Namespace) -> Iterator[Row]:

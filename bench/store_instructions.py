@@ -4,23 +4,24 @@
 
 One process does in a fixed order what a broker does at 10,000 messages a second: puts, a step of the index each 20
 messages, a flush and a checkpoint, and the sealing of what is full, each 10,000. No clock and no event loop is in it,
-so two runs differ by some thousandths, however busy the machine is; those of bench/instructions.py, a whole broker,
-differ by a hundredth on a quiet one.
+so two runs differ by some thousandths, however busy the machine is. Two runs of bench/instructions.py, which counts a
+whole broker, differ by a hundredth on a quiet machine.
 `--tree` names another checkout, with a `.venv` of its own. The limit is the same without queues' sums, block sums and
 the checkpoint's sum, if the checkout has them. Needs valgrind.
 """
 
 import argparse
-import re
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from bench.harness import Row, row, show
+from bench.instructions import counted_in, require_valgrind
 from scripts.daemons import ROOT
 
+# Messages between two flushes.
+STEP = 10_000
 # 128 bytes of body, and the properties of a client's send.
 PROGRAM = """
 import gc, importlib, os, subprocess, sys
@@ -73,10 +74,10 @@ def counted(tree: Path, count: int, *, with_sums: bool) -> int:
         tool = ["env", "PYTHONHASHSEED=0", *callgrind]
         command = [*tool, *python, f"{home}/store", str(count), str(with_sums)]
         ran = subprocess.run(command, cwd=home, capture_output=True, text=True, check=False)
-        found = re.search(r"^(?:totals|summary): (\d+)", out.read_text(), re.MULTILINE) if out.exists() else None
+        found = counted_in(out)
         if ran.returncode or found is None:
             raise SystemExit(f"the store did not run in {tree}:\n{ran.stderr}")
-        return int(found[1])
+        return found
 
 
 def rows(tree: Path, n: int) -> Iterator[Row]:
@@ -86,12 +87,15 @@ def rows(tree: Path, n: int) -> Iterator[Row]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--n", type=int, default=10_000, help="messages that are counted; a multiple of 10,000")
+    parser.add_argument("--n", type=int, default=10_000, help=f"messages that are counted; a multiple of {STEP:,}")
     parser.add_argument("--tree", type=Path, default=ROOT, help="the checkout whose store is counted")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     arguments = parser.parse_args()
-    if shutil.which("valgrind") is None:
-        raise SystemExit("valgrind is needed: apt-get install valgrind (Debian, Ubuntu)")
+    if arguments.n <= 0 or arguments.n % STEP:
+        parser.error(
+            f"--n {arguments.n}: it must be a multiple of {STEP:,}, so that each flush and checkpoint is counted"
+        )
+    require_valgrind()
     show(rows(arguments.tree.resolve(), arguments.n), arguments.json)
 
 

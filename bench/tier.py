@@ -278,7 +278,7 @@ class Bench:
         small = trio.run(from_bucket, reads, SMALL, ends[SMALL])
         read = reads.cache.figures.downloaded_bytes / small
         yield row("one topic of 100", "bytes a byte", [read], [1.0], small, smaller_is_better=True)
-        # The last `OlderReads` set it; the event loop that answered has ended.
+        # The log would ask the last `OlderReads`, whose event loop has ended.
         self._store.log.older = None
 
 

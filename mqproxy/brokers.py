@@ -75,11 +75,6 @@ class Receipt(NamedTuple):
         """The broker's handle of the message, which names its ``offset`` in the queue."""
         return self.pop._replace(offset=self.offset)
 
-    @property
-    def visible_at_ms(self) -> int:
-        """When the message is shown again."""
-        return self.pop.pop_time + self.pop.invisible_time
-
     def __str__(self) -> str:
         return f"{self.pop_text} {self.offset} {self.physical_offset}"
 
@@ -103,16 +98,15 @@ class Receipt(NamedTuple):
         if pop.offset is not None:
             raise Refused(wire.INVALID_RECEIPT_HANDLE, "the receipt handle cannot be read: it has more than 9 parts")
         digits = offset + last
-        if not (
-            digits.isascii() and offset.isdigit() and last.isdigit() and max(len(offset), len(last)) <= _MAX_DIGITS
-        ):
+        if not (offset and last and digits.isascii() and digits.isdigit() and len(offset) <= _MAX_DIGITS >= len(last)):
             raise Refused(wire.INVALID_RECEIPT_HANDLE, "the receipt handle has no offset")
-        receipt = cls(pop_text, pop, int(offset), int(last))
-        if not 0 <= receipt.offset - pop.start_offset < _MAX_OFFSETS:
+        number = int(offset)
+        if not 0 <= number - pop.start_offset < _MAX_OFFSETS:
             raise Refused(wire.INVALID_RECEIPT_HANDLE, "the receipt handle has an offset that its pop cannot have")
-        if receipt.visible_at_ms <= now_ms:
+        # From then on the message is shown again.
+        if pop.pop_time + pop.invisible_time <= now_ms:
             raise Refused(wire.INVALID_RECEIPT_HANDLE, "receipt handle is expired")
-        return receipt
+        return cls(pop_text, pop, number, int(last))
 
 
 _parse_short = lru_cache(maxsize=4_096)(parse_handle)
@@ -244,7 +238,8 @@ class Brokers:
         """
         pop = receipts[0].pop
         for receipt in receipts:
-            if not _is_batched(receipt) or receipt.pop.broker_name != pop.broker_name:
+            own = receipt.pop
+            if receipt.offset - own.start_offset >= _MAX_BATCHED_OFFSETS or own.broker_name != pop.broker_name:
                 return False
 
         def answered(result: Command | SkylarkError) -> None:

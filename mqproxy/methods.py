@@ -5,6 +5,7 @@ A call with one answer needs no task of its own, as long as its caller is known 
 
 import logging
 from collections.abc import Awaitable, Callable
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 import trio
@@ -52,7 +53,7 @@ class Callers:
 
     def known(self, call: Call) -> Caller | None:
         """The caller of a call; None when that takes time, for `asked`. Refused as `of`."""
-        if self._rate is not None and not self._rate.take(limited_network(_host(call)), trio.current_time()):
+        if self._rate is not None and not self._rate.take(limited_network(_host(call.peer)), trio.current_time()):
             raise Refused(wire.TOO_MANY_REQUESTS, "flow limit")
         session = self._sessions.known(call.headers)
         return None if session is None else self._caller(call, session)
@@ -73,7 +74,7 @@ class Callers:
         client_id = call.headers.get("x-mq-client-id", "")
         if not client_id or client_id.isspace():
             raise Refused(wire.CLIENT_ID_REQUIRED, "client id cannot be empty")
-        return Caller(client_id, _host(call), call.peer, session, self.now_s())
+        return Caller(client_id, _host(call.peer), call.peer, session, self.now_s())
 
     def now_s(self) -> float:
         """The time by the clock of the meters; 0 without meters."""
@@ -211,8 +212,9 @@ class UnaryMethod:
             meters.count(self._name, code, began_s)
 
 
-def _host(call: Call) -> str:
-    return call.peer.rpartition(":")[0].strip("[]")
+@lru_cache(maxsize=1_024)
+def _host(peer: str) -> str:
+    return peer.rpartition(":")[0].strip("[]")
 
 
 async def request_of(call: Call, kind: type[A], timeout_s: float) -> A:

@@ -42,7 +42,7 @@ class Popping:
         self._brokers = brokers
         self._wanted = wanted
         self._tags = tags
-        self._result = SharedResult[list[Delivery]]()
+        self._result: SharedResult[list[Delivery]] = SharedResult()
         # The task that carries the pop out, if there is one.
         self._scope: trio.CancelScope | None = None
         # Ends the request to the broker, if it was sent without a task.

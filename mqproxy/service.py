@@ -713,9 +713,11 @@ class Calls:
                 return False
             _check_expected(expected, (kind,))
 
+        message_id = messages[0].system_properties.message_id
+
         def ended(ticket: Ticket) -> None:
             if ticket.error is None and (result := ticket.result()).status is SendStatus.SEND_OK:
-                reply.send_encoded(wire.OK, sent_one(result.msg_id, result.queue_offset, result.recall_handle))
+                reply.send_encoded(wire.OK, sent_one(message_id, result.queue_offset, result.recall_handle))
             else:
                 reply.send(answer_of([_entry_of(ticket)]))
 

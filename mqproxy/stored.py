@@ -84,10 +84,9 @@ class MessageEncoder:
 
     def popped(self, delivery: Delivery) -> bytes:
         """A ReceiveMessageResponse with a message that was popped, as `pulled`."""
-        receipt = (
-            f"{_RECEIPT_HANDLE}{text(str(delivery.receipt))}{_INVISIBLE_DURATION}{duration_of(delivery.invisible_ms)}"
-        )
-        return self._encoded(_POPPED, delivery.message, delivery.attempt, receipt)
+        message, receipt, attempt, invisible_ms = delivery
+        handle = f"{_RECEIPT_HANDLE}{text(str(receipt))}{_INVISIBLE_DURATION}{duration_of(invisible_ms)}"
+        return self._encoded(_POPPED, message, attempt, handle)
 
     def _encoded(self, answer: str, message: MessageExt, attempt: int, receipt: str) -> bytes:
         """``answer``: the tag of the message in the answer; ``receipt``: the system's fields about this delivery."""

@@ -215,7 +215,7 @@ make_spark_home() {
         return 0
     fi
     step "storing the classes that Spark loads in .venv" .venv/bin/python -m tests.support.spark_home && return 0
-    echo "they are not stored: tests with Spark take longer"
+    echo "the classes are not stored: tests with Spark take longer"
 }
 
 # Say how to get Java when it is missing; fails then.

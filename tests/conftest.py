@@ -87,6 +87,10 @@ LONGEST = (
     "tests/spark_connector/jobs/test_jobs.py",
     "tests/e2e/test_pipeline_kills.py",
     "tests/mqconsole/test_browser.py",
+    # With all known seeds these histories take 20 to 35 s of processor time.
+    "tests/sim/tier/test_tier.py",
+    "tests/sim/healing/test_healing.py",
+    "tests/sim/dledger/test_dledger.py",
     "tests/e2e/test_replication.py",
     "tests/e2e/test_controller.py",
     "tests/e2e/test_guide.py",
@@ -280,7 +284,7 @@ def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     home = tmp_path_factory.mktemp("seaweedfs")
     with seaweedfs_server(home) as server:
         yield server
-    # It may have gigabytes, and pytest keeps the directories of some runs.
+    # The server's directory may have gigabytes, and pytest keeps the directories of some runs.
     shutil.rmtree(home)
 
 

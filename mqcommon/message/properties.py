@@ -115,7 +115,7 @@ RESERVED = frozenset(
 
 def encode_properties(properties: Mapping[str, str]) -> str:
     """The properties string; every pair ends in ``\\x02``."""
-    return "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
+    return "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
 
 
 def decode_properties(text: str) -> dict[str, str]:

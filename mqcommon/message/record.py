@@ -30,7 +30,7 @@ _ENCODERS: dict[int, dict[int, tuple[Callable[..., bytes], int]]] = {}
 for _head in HEADS.values():
     _born_bytes, _store_bytes = _head.host_bytes
     _ENCODERS.setdefault(_born_bytes, {})[_store_bytes] = _head.all.pack, _head.size + PROPERTIES_LENGTH.size
-_SYS_FLAG = HEAD_V4.reader("sys_flag")
+_unpack_v4, _V4_BYTES = HEAD_V4.all.unpack_from, HEAD_V4.size
 _PHYSICAL_OFFSET = HEAD_V4.reader("physical_offset")
 # Bound methods of imported objects: Python 3.11 calls them faster when they are bound once.
 _unpack_size_magic = SIZE_MAGIC.unpack_from
@@ -61,6 +61,9 @@ class Record(NamedTuple):
     body: bytes
     topic: str
     properties: bytes
+
+
+_SYS_FLAG_PLACE = Record._fields.index("sys_flag")
 
 
 def topic_field(topic: str) -> tuple[int, bytes]:
@@ -165,9 +168,11 @@ def decode_record(data: bytes | memoryview, at: int = 0, *, check_crc: bool = Tr
             raise ProtocolError(f"magic {magic:#010x} is not a record's")
         if size < MIN_RECORD or at + size > len(data):
             raise ProtocolError(f"record of {size} bytes does not fit into {len(data) - at}")
-        head = _HEADS[_SYS_FLAG.unpack_from(data, at)[0] & HOSTS_V6]
-        fields = head.unpack_from(data, at)
-        body_at = at + head.size
+        # By far the most records have hosts of IPv4.
+        fields, body_at = _unpack_v4(data, at), at + _V4_BYTES
+        if hosts := fields[_SYS_FLAG_PLACE] & HOSTS_V6:
+            head = _HEADS[hosts]
+            fields, body_at = head.unpack_from(data, at), at + head.size
         body_length = fields[-1]
         end = at + size
         if body_length < 0 or body_at + body_length + TAIL_BYTES_V1 > end:

@@ -17,6 +17,8 @@ LAST_MS: Final = 253_402_300_799_999
 _LATIN_1: Final = "latin-1"
 # The varints of the smallest numbers.
 _SMALL: Final = tuple(map(chr, range(128)))
+# The parts of longer varints, but the last.
+_PARTS: Final = tuple(map(chr, range(128, 256)))
 _VARINT, _SIZED = 0, 2
 
 
@@ -38,7 +40,7 @@ def varint(number: int) -> str:
         number += 1 << 64
     made = ""
     while number > 127:
-        made += chr(number & 127 | 128)
+        made += _PARTS[number & 127]
         number >>= 7
     return made + _SMALL[number]
 
@@ -51,7 +53,8 @@ def text(value: str) -> str:
     """The value of a text field, with its length. Raises ValueError when it cannot be written in UTF-8."""
     if not value.isascii():
         value = value.encode().decode(_LATIN_1)
-    return cached_varint(len(value)) + value
+    size = len(value)
+    return (_SMALL[size] if size < 128 else cached_varint(size)) + value
 
 
 def sized(fields: str) -> str:

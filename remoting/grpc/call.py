@@ -185,7 +185,7 @@ class Call:
         if self.is_over:
             return
         http2, stream_id, gzip = self._link.http2, self._stream_id, self._gives_gzip
-        data = b"".join([framed(message, gzip=gzip) for message in messages])
+        data = framed(*messages, gzip=gzip)
         if self._has_head:
             http2.send_data(stream_id, data)
             http2.send_trailers(stream_id, heads.OK)
@@ -257,8 +257,7 @@ class Call:
         if not self._has_head:
             self._has_head = True
             http2.send_head(stream_id, heads.GZIP_HEAD if self._gives_gzip else heads.HEAD)
-        data = b"".join([framed(message, gzip=self._gives_gzip) for message in messages])
-        if not http2.send_data(stream_id, data):
+        if not http2.send_data(stream_id, framed(*messages, gzip=self._gives_gzip)):
             self.cut()
             link.wake()
             raise GrpcError(StatusCode.RESOURCE_EXHAUSTED, "the client does not take the messages of the call")

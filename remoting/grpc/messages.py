@@ -15,15 +15,20 @@ from skylark.remoting.grpc.statuses import GrpcError, StatusCode
 
 PREFIX: Final = struct.Struct(">BI")
 PREFIX_BYTES: Final = PREFIX.size
+# Bound once: Python 3.11 calls it faster.
+_pack_prefix = PREFIX.pack
 # zlib's code for the format of gzip.
 _GZIP: Final = 31
 
 
-def framed(message: bytes, *, gzip: bool = False) -> bytes:
-    """``message`` with its prefix; ``gzip``: compressed."""
+def framed(*messages: bytes, gzip: bool = False) -> bytes:
+    """``messages``, each with its prefix; ``gzip``: compressed."""
     if gzip:
-        message = zlib.compress(message, wbits=_GZIP)
-    return PREFIX.pack(gzip, len(message)) + message
+        messages = tuple([zlib.compress(message, wbits=_GZIP) for message in messages])
+    parts: list[bytes] = []
+    for message in messages:
+        parts += (_pack_prefix(gzip, len(message)), message)
+    return b"".join(parts)
 
 
 def whole_message(data: bytes, max_bytes: int) -> bytes | None:

@@ -371,11 +371,12 @@ class Channel:
 
     # --- requests to the peer
 
-    def submit(self, command: Command, timeout_ms: float, answered: Answered, *, wake: bool = True) -> None:
+    def submit(self, command: Command, timeout_ms: float, answered: Answered, *, wake: bool = True) -> float:
         """Queue a request; ``answered`` is called once, with the answer or with a RemotingError. ``wake``: see `queue`.
 
-        A server in this event loop may answer at once: ``answered`` is then called before this function returns.
-        Raises ConnectionLost or NotRocketMQ when the channel is closed, TooManyRequests at the limit, FrameTooLarge.
+        Returns when the request is due, in trio's time. A server in this event loop may answer at once: ``answered`` is
+        then called before this function returns, and the result is infinity. Raises ConnectionLost or NotRocketMQ when
+        the channel is closed, TooManyRequests at the limit, FrameTooLarge.
         """
         if self.closed_reason is not None:
             raise self._lost(self.closed_reason)
@@ -386,11 +387,12 @@ class Channel:
         if self._direct_calls is not None and self._may_hand_over(self._direct_calls, command):
             self._pending[opaque] = (deadline, timeout_ms, command.code, answered, len(command.body))
             if self._hand_over(self._direct_calls, command):
-                return
+                return deadline if opaque in self._pending else inf
             del self._pending[opaque]
         frame = encode(command, self.max_frame_bytes)
         self._pending[opaque] = (deadline, timeout_ms, command.code, answered, len(frame))
         self.queue(frame, wake=wake)
+        return deadline
 
     def withdraw(self, command: Command) -> bool:
         """Drop the answer to a request of `submit` when it comes, or its error; False when the request has ended."""

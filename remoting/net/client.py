@@ -147,7 +147,7 @@ class RemotingClient:
                 raise RequestTimeout(addr, command.code, timeout_ms)
             self._sign(peer, command)
             signatures = peer.signatures
-            self._end_in_time(left_ms)
+            self._wake_sweep(trio.current_time() + left_ms / 1000)
             answer = await channel.invoke(command, left_ms)
         except BaseException:
             self._withdraw_offer(peer, channel, command)
@@ -189,15 +189,15 @@ class RemotingClient:
         channel = None if peer is None else peer.open_channel
         if peer is None or channel is None:
             raise ConnectFailed(addr, "not connected")
-        self._end_in_time(timeout_ms)
         if command.ext and OFFER_FIELD in command.ext:
             answered = self._settling_offer(peer, channel, command, answered)
         self._sign(peer, command)
         try:
-            channel.submit(command, timeout_ms, answered, wake=False)
+            due = channel.submit(command, timeout_ms, answered, wake=False)
         except RemotingError:
             self._withdraw_offer(peer, channel, command)
             raise
+        self._wake_sweep(due)
         return channel
 
     def withdraw(self, addr: str, command: Command, channel: Channel) -> None:
@@ -430,9 +430,8 @@ class RemotingClient:
                 self._unanswered.log(channel.remote, request, response, trio.current_time())
             channel.reply(request, response)
 
-    def _end_in_time(self, timeout_ms: float) -> None:
-        """Let `sweep` run when a request that is sent now is due."""
-        due = trio.current_time() + timeout_ms / 1000
+    def _wake_sweep(self, due: float) -> None:
+        """Let `sweep` run at ``due``, in trio's time, when a request is late."""
         if due < self._sweeps_at:
             self._sweeps_at = due
             self._due.set()

@@ -109,7 +109,8 @@ class Backlog:
     def end(self, tickets: Sequence[Counted]) -> None:
         """Count out sends that have ended."""
         self._ended += len(tickets)
-        self._ended_bytes += sum([ticket.size for ticket in tickets])
+        for ticket in tickets:
+            self._ended_bytes += ticket.size
         # Only while a flush waits: otherwise all waiting sends are in one span, which needs no count of its own.
         for ticket in tickets if self._closed else ():
             span = ticket.span

@@ -58,14 +58,16 @@ class Faults:
         self._isolated_until: dict[str, float] = {}
         self._failures: dict[str, int] = {}  # in a row
         self._rests_until: dict[str, float] = {}
+        # The latest time in the two tables above.
+        self._all_until = 0.0
         #: Brokers that store messages with less safety than they should.
         self.weak = WeakBrokers(Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, random))
 
     def answered(self, addr: str, latency_ms: float, now_ms: float) -> None:
         """Avoid the broker for a while, if it took long to answer a send (``latency_ms``)."""
-        isolation = isolation_ms(latency_ms)
-        if isolation:
+        if isolation := isolation_ms(latency_ms):
             self._isolated_until[addr] = now_ms + isolation
+            self._all_until = max(self._all_until, now_ms + isolation)
 
     def stored(self, addr: str) -> bool:
         """Forget the failures of a broker that has stored a send; returns whether there were any."""
@@ -80,13 +82,18 @@ class Faults:
             # The failed send started before the broker began to rest: it does not count as another failure in a row.
             return
         failures = self._failures[addr] = self._failures.get(addr, 0) + 1
-        self._rests_until[addr] = now_ms + self._backoff.pause_s(failures) * 1000
+        self._rests_until[addr] = until_ms = now_ms + self._backoff.pause_s(failures) * 1000
+        self._all_until = max(self._all_until, until_ms)
 
     def cleared(self, addr: str) -> None:
         """Forget the failures of a broker that accepts sends again."""
         self._isolated_until.pop(addr, None)
         self._failures.pop(addr, None)
         self._rests_until.pop(addr, None)
+
+    def all_usable(self, now_ms: float) -> bool:
+        """Whether every broker is `usable`; False may also mean that a broker has recovered early."""
+        return self._all_until <= now_ms and not self._suspects and not self.weak
 
     def usable(self, addr: str, now_ms: float, *, weak_too: bool = False) -> bool:
         """Whether the broker is neither a suspect nor isolated nor resting, nor weak unless ``weak_too``."""

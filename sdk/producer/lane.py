@@ -135,11 +135,9 @@ class Lane:
             # A task that does not wait yet must not be woken by an answer. A ticket has no such task.
             and (send.span is not None or not self._owner.remoting.answers_at_once)
         ):
-            send.deadline += trio.current_time()
-            self._soonest = min(self._soonest, send.deadline)
-            self.pending.append(send)
-            if not self._sent_at_once():
-                self._wake.set()
+            send.deadline += (now := trio.current_time())
+            if not self._sent_at_once(send, now):
+                self._put_back([send])
             elif not self._targets.requests:
                 # A broker in this event loop has answered already. Sends that come before the lane's task runs are a
                 # burst, which must become a batch.
@@ -180,13 +178,18 @@ class Lane:
                 await self._wake.wait()
                 # Sends that arrive from now on wake this task again.
                 self._awake = False
+                if not self._incoming and not self.pending:
+                    # No send has come since the send that was answered at once.
+                    self._one_by_one, self._was_alone = self._one_by_one or self._was_alone, False
+                    continue
                 self._admit()
                 used: dict[str, None] = {}
                 self._drop_late()
                 self._targets.new_turn()
+                now = trio.current_time()
                 while self.pending:
                     try:
-                        target = self._targets.next(self.pending[0].failed)
+                        target = self._targets.next(self.pending[0].failed, now)
                     except Exception as error:
                         self.pending.popleft().fail(error)
                         continue
@@ -270,7 +273,7 @@ class Lane:
     @enable_ki_protection
     async def _connect_and_submit(self, addr: str, queue: MessageQueue, sends: list[PendingSend]) -> None:
         try:
-            await self._owner.remoting.channel(addr, self._try_ms(sends))
+            await self._owner.remoting.channel(addr, self._try_ms(sends, trio.current_time()))
         except RemotingError as error:
             self._release(addr)
             self._failed(addr, sends, error)
@@ -285,8 +288,8 @@ class Lane:
             self._submit(addr, queue, sends)
             self._owner.remoting.flush(addr)
 
-    def _sent_at_once(self) -> bool:
-        """Send the only queued send from its sender's task. False when the lane's task must send or fail it.
+    def _sent_at_once(self, send: PendingSend, now: float) -> bool:
+        """Send the only send of the lane from its sender's task. False when the lane's task must send or fail it.
 
         A failure cannot be delivered here, since the sender does not wait yet: the error occurs again in the lane's
         task.
@@ -294,32 +297,33 @@ class Lane:
         targets, remoting = self._targets, self._owner.remoting
         targets.new_turn()
         try:
-            target = targets.next(None)
+            target = targets.next(None, now)
         except Exception:
             return False
         if target is None:
             return False
         addr, queue = target
-        sends = [self.pending.popleft()]
+        sends = [send]
         # Before the request: a request that overflows the connection's buffer has ended when the call returns.
         targets.took(addr)
         if not remoting.connected(addr):
             self._nursery.start_soon(self._connect_and_submit, addr, queue, sends)
             return True
         try:
-            self._request(addr, queue, sends)
+            self._request(addr, queue, sends, now)
         except Exception:
             targets.released(addr)
-            self.pending.extendleft(sends)
             return False
-        remoting.flush(addr)
+        # A broker in this event loop may have answered already.
+        if targets.requests:
+            remoting.flush(addr)
         return True
 
-    def _try_ms(self, sends: list[PendingSend]) -> float:
+    def _try_ms(self, sends: list[PendingSend], now: float) -> float:
         """The timeout of a try: an equal share of the remaining time for each try that may still get no answer."""
         first = sends[0]
         unknown = 0 if first.failed is None else first.failed.unknown
-        left_ms = (first.deadline - trio.current_time()) * 1000
+        left_ms = (first.deadline - now) * 1000
         # A copy that is undone does not count against ``retries``, so there may be more tries than ``retries`` allows.
         return max(left_ms / max(self._owner.retries + 1 - unknown, 1), 1)
 
@@ -331,7 +335,7 @@ class Lane:
             self._put_back(sends)
             return
         try:
-            self._request(addr, queue, sends)
+            self._request(addr, queue, sends, trio.current_time())
         except RemotingError as error:
             self._release(addr)
             self._failed(addr, sends, error)
@@ -339,12 +343,11 @@ class Lane:
             self._release(addr)
             self._broken(sends, error)
 
-    def _request(self, addr: str, queue: MessageQueue, sends: list[PendingSend]) -> None:
+    def _request(self, addr: str, queue: MessageQueue, sends: list[PendingSend], now: float) -> None:
         owner, remoting = self._owner, self._owner.remoting
         # The address may belong to another broker since the route was read. Sent there, the message would be in the
         # wrong queue.
         check_broker_at(remoting, addr, queue.broker_name)
-        started = trio.current_time()
         # Rows get their unique keys now, and keep them over all tries: by its key a consumer recognizes a message that
         # was stored twice.
         rows = rows_of(sends, owner.new_keys)
@@ -356,14 +359,14 @@ class Lane:
             owner.now_ms(),
             sys_flag,
             has_deferred=has_deferred,
-            only_if_safe=self._targets.may_move(addr, sends[0].failed, started),
+            only_if_safe=self._targets.may_move(addr, sends[0].failed, now),
         )
 
-        request = _Request(self, addr, queue, sends, rows, started)
+        request = _Request(self, addr, queue, sends, rows, now)
         try:
             remoting.prepare(addr, command)
             # The next step of these sends is `_Request.ended`, called with the answer or a failure.
-            remoting.submit(addr, command, self._try_ms(sends), request.ended)
+            remoting.submit(addr, command, self._try_ms(sends, now), request.ended)
         except ConnectionLost as error:
             # The connection was closed before the request was queued.
             keep_rows(sends, rows)
@@ -644,7 +647,7 @@ class Targets:
         """Choose the usable brokers again, as some may have failed since the last turn."""
         self._open_at = {}
 
-    def next(self, failed: FailedTries | None) -> tuple[str, MessageQueue] | None:
+    def next(self, failed: FailedTries | None, now: float) -> tuple[str, MessageQueue] | None:
         """The address and queue for a send with these failed tries; None when every broker is busy or rests."""
         owner = self._owner
         faults = owner.brokers.faults
@@ -652,7 +655,6 @@ class Targets:
         if self._open_at and failed is None:
             return self._turns.next(self._open_at)
         route = owner.route_of(self._topic)
-        now = trio.current_time()
         if self._queue is not None:
             if (addr := None if route is None else route.master_of(self._queue)) is None:
                 self._wait_for_route(now)
@@ -666,6 +668,10 @@ class Targets:
             self._wait_for_route(now)
             return None
         self._asked = 0
+        if failed is None and not self.requests and self._level is None and faults.all_usable(now * 1000):
+            # The usual case: every broker is usable and has a free slot.
+            self._has_choice = len(route.writable_at) > 1
+            return self._turns.next(route.writable_at)
         if failed is not None and failed.weak is not None:
             if (target := self.elsewhere("", failed, now)) is None:
                 raise failed.error or failed.weak.error()

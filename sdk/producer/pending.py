@@ -323,7 +323,8 @@ def finish_all(sends: list[PendingSend], batch: StoredBatch, first: int = 0) -> 
         span.backlog.end(tickets)
     # All senders are woken before the first callback runs: a callback is user code, and must not delay other senders.
     for watch, _ in watched:
-        watch.wake()
+        if watch.wakes:
+            watch.wake()
     for watch, ticket in watched:
         if watch.on_delivery is not None:
             deliver(watch.on_delivery, ticket)
@@ -333,8 +334,11 @@ def rows_of(sends: list[PendingSend], new_keys: Callable[[int], list[bytes]]) ->
     """The rows of the sends. A retried message keeps its unique key: see `keep_rows`."""
     if sends[0].body is None:
         return sends[0].rows or []
+    if len(sends) == 1 and sends[0].rows:
+        return sends[0].rows
     fresh = [send for send in sends if send.rows is None]
-    made = fresh_rows(fresh, new_keys(len(fresh)))
+    # Messages that bring their keys, as the proxy's do, need no new keys.
+    made = fresh_rows(fresh, new_keys(len(fresh))) if fresh else []
     if len(fresh) == len(sends):
         return made
     rest = iter(made)

@@ -496,7 +496,7 @@ class Producer(AsyncOnly):
         if client.forks != FORKS.count:
             client.check_open()
         if (
-            type(message) is Message
+            ((kind := type(message)) is Message or kind is OwnKeyMessage)
             and queue is None
             and selector is None
             and timeout_ms is None
@@ -511,6 +511,8 @@ class Producer(AsyncOnly):
             # Count the send in before it is in the lane: a lane may end the send at once, and count it out.
             backlog.count_in(size)
             ticket = new_ticket(Ticket, message, body, self.timeout_s, watch, backlog.span, size)
+            if type(message) is OwnKeyMessage:
+                ticket.set_key(message.encoded_key)
             try:
                 lane.put(ticket)
             except SkylarkError:

@@ -140,9 +140,11 @@ class Turns:
         addrs = [addr for addr, queues in queues_at.items() if queues]
         if not addrs:
             return None
-        best = [addr for addr in addrs if addr not in avoid and usable(addr)]
-        candidates = best or [addr for addr in addrs if addr not in avoid] or addrs
-        addr = candidates[0] if len(candidates) == 1 else min(candidates, key=self._last_turn)
+        addr = addrs[0]
+        if len(addrs) > 1:
+            best = [addr for addr in addrs if addr not in avoid and usable(addr)]
+            candidates = best or [addr for addr in addrs if addr not in avoid] or addrs
+            addr = min(candidates, key=self._last_turn)
         queues = queues_at[addr]
         position = self._position.get(addr)
         position = self._random.randrange(len(queues)) if position is None else (position + 1) % len(queues)

@@ -86,7 +86,7 @@ async def test_a_json_client_gets_the_ids_of_a_batch_as_text() -> None:
         assert parse_offset_msg_id(first)[2] == 0 < parse_offset_msg_id(second)[2]
 
 
-# In this order: the first request finds no topic, and a later one makes it.
+# In this order: the first request finds no topic, and a later request makes the topic.
 REFUSALS = [
     (send_request("t", b"", c="nothing"), ResponseCode.TOPIC_NOT_EXIST, "topic[t] not exist, apply first please!"),
     (send_request("a b", b""), ResponseCode.INVALID_PARAMETER, "illegal characters"),

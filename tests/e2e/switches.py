@@ -33,7 +33,8 @@ FEW = 30
 # A try gets a third of it: so a send to a frozen broker is tried elsewhere after that.
 SEND_TIMEOUT_MS = 6_000
 PULL_WAIT_MS, PULL_TIMEOUT_MS = 1_000, 3_000
-# Of readers that found nothing, and of senders: without it the load would take the processor from what is tested.
+# The pause of senders, and of readers that found nothing. Without a pause the load would take the processor from the
+# daemons that are tested.
 PAUSE_S = 0.05
 # A silent master is replaced soon. A busy machine makes more switches than the test asked for, which is no harm.
 QUICK = (

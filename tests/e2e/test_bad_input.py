@@ -27,7 +27,7 @@ RECORDED = ("admin_5.3.3", "broker_namesrv", "cpp", "java_json", "java_rocketmq"
 
 @pytest.fixture(scope="module")
 def daemons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Daemon]]:
-    """Whatever they get, they serve on: so all tests have the same ones."""
+    """A NameServer and a broker for all tests, as daemons serve on whatever they get."""
     home = tmp_path_factory.mktemp("daemons")
     namesrv = namesrv_daemon(home)
     broker = broker_daemon(home, "broker-a", namesrv.addr, 0, *SMALL)
@@ -117,9 +117,11 @@ async def test_a_peer_that_asks_and_does_not_read(daemon: Daemon) -> None:
     requests = encode(Command(code)) * 1_000
     stream = await trio.open_tcp_stream(HOST, daemon.port)
     sent = 0
-    with trio.move_on_after(2):  # it does not take more than it can answer: we get stuck, or are dropped
+    # The daemon does not take more requests than it can answer: the peer gets stuck, or is dropped. All answers would
+    # take more memory than the daemon may use.
+    with trio.move_on_after(2):
         try:
-            while sent < 20_000:
+            while sent < 100_000:
                 await stream.send_all(requests)
                 sent += 1_000
         except trio.BrokenResourceError:
@@ -127,4 +129,4 @@ async def test_a_peer_that_asks_and_does_not_read(daemon: Daemon) -> None:
     assert await answers(daemon)
     assert daemon.rss_bytes() - before < 2 * GROWTH_BYTES
     await trio.aclose_forcefully(stream)
-    await until(lambda: daemon.rss_bytes() - before < 2 * GROWTH_BYTES, "its memory is bounded")
+    await until(lambda: daemon.rss_bytes() - before < 2 * GROWTH_BYTES, "the memory of the daemon is bounded")

@@ -7,6 +7,7 @@ comes again only when that is explained by an offset that was not committed.
 import sys
 import time
 from contextlib import AsyncExitStack
+from itertools import cycle
 from pathlib import Path
 from random import Random
 
@@ -49,6 +50,8 @@ class Chaos:
         self.failed: list[SendFailed] = []
         self.kills_ns: dict[str, list[int]] = {}
         self._random = random
+        # All kinds, whatever the seed.
+        self._kinds = cycle(("consumer", "broker", "consumer", "stop"))
         self._number = 0
 
     async def send(self, producer: Producer, count: int) -> None:
@@ -74,7 +77,7 @@ class Chaos:
         if down:
             await self.start(down[0])
             return
-        kind = random.choice(["consumer", "consumer", "stop", "broker"])
+        kind = next(self._kinds)
         if kind == "broker":
             self.kill(random.choice(self.cluster.brokers))
             return

@@ -25,9 +25,9 @@ from tests.support.waiting import until
 SEGMENT_BYTES = 64 * 1024
 LOCAL_FILES = 2
 SENDERS = 20
-# How long all that is left behind after many kills may take to be uploaded.
+# How long the uploads of what many kills have left behind may take.
 UPLOADED_S = 600
-# So few messages fill some files of the log.
+# Messages from the master in a round; they fill some files of the log.
 FEW, BODY_BYTES = 400, 400
 OPTIONS = (
     *("--mapped-file-size-commit-log", str(SEGMENT_BYTES), "--max-message-size", "10000"),
@@ -37,7 +37,7 @@ OPTIONS = (
 # The fixtures that give a new bucket.
 MOTO, SEAWEEDFS = "s3_url", "seaweedfs_url"
 NIGHTLY = [pytest.mark.nightly, pytest.mark.needs("SeaweedFS")]
-# CI kills the masters of two modes, and the nightly run those of all, very often, with a real object store.
+# CI kills masters in two modes; the nightly run kills masters in all modes, very often, with a real object store.
 CASES = [
     *((mode, 1, MOTO) for mode in (SINGLE, CONTROLLER)),
     *(pytest.param(mode, 25, SEAWEEDFS, marks=NIGHTLY) for mode in (SINGLE, SET, CONTROLLER, DLEDGER)),

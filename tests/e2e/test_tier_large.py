@@ -131,7 +131,7 @@ async def test_consumers_and_spark_read_much_more_than_the_disk_has(tmp_path: Pa
         read = {topic: await read_whole(cluster.nameserver, topic, uploaded_to) for topic in (TOPIC, RARE)}
         read_s = time.monotonic() - began
     assert {topic: each.total for topic, each in read.items()} == sent
-    # All files but the one that is open.
+    # The last file of the log is open, and all others are in the bucket.
     assert uploaded_to > wanted - SEGMENT_BYTES
     began = time.monotonic()
     counted = await count_by_spark(url)

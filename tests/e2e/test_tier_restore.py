@@ -71,13 +71,15 @@ async def run(*words: str) -> None:
 
 
 async def lose_all(at: ControllerSet, *, controllers: bool) -> None:
-    """All brokers are killed, and their disks are lost; with ``controllers`` those of the Controllers as well."""
+    """All brokers are killed, and their disks are lost; with ``controllers`` the disks of the Controllers, too."""
     for broker in at.brokers:
         broker.kill()
         at.lose_disk(broker)
-    for controller in at.controllers if controllers else ():
+    if not controllers:
+        return
+    for controller in at.controllers:
         controller.kill()
-    for controller in at.controllers if controllers else ():
+    for controller in at.controllers:
         shutil.rmtree(at.home / controller.name)
         controller.start()
 

@@ -32,6 +32,11 @@ def receipt_at(clock: ManualClock) -> Receipt:
     return Receipt.parse(f"0 {now_ms} {HIDDEN_MS} 0 0 broker-a 0 7 7", now_ms)
 
 
+def shown_ms(receipt: Receipt) -> int:
+    """When the message is shown again."""
+    return receipt.pop.pop_time + receipt.pop.invisible_time
+
+
 @pytest.fixture
 def clock() -> ManualClock:
     return ManualClock()
@@ -65,7 +70,7 @@ async def test_a_request_that_failed_is_made_again_with_the_same_handle(
             raise RequestTimeout("broker-a", 200_051, 1.0)
     await rounds(renewals, clock, HIDDEN_MS - 1_000)
     async with renewals.taken(str(first)) as again:
-        assert again.receipt.visible_at_ms > clock.now_ms() >= taken.receipt.visible_at_ms - HIDDEN_MS
+        assert shown_ms(again.receipt) > clock.now_ms() >= shown_ms(taken.receipt) - HIDDEN_MS
         again.is_settled = True
     assert len(renewals) == 0
     with pytest.raises(Refused, match="expired"):

@@ -109,8 +109,9 @@ def seaweedfs_server(home: Path) -> Iterator[S3Server]:
             process.wait(STOP_S)
 
 
-def _check_alive(process: subprocess.Popen[str], log: Path) -> None:
-    assert process.poll() is None, f"SeaweedFS has ended: {log.read_bytes()[-LOG_BYTES:].decode(errors='replace')}"
+def _check_alive(process: "subprocess.Popen[str]", log: Path) -> None:
+    said = log.read_bytes()[-LOG_BYTES:].decode(errors="replace")
+    assert process.poll() is None, f"SeaweedFS has ended: {said}"
 
 
 def _answers(server: S3Server) -> bool:

@@ -2,8 +2,8 @@
 
     python -m tests.support.spark_home [--is-made]
 
-makes it in .venv, with an archive of the classes that Spark loads, or says by its exit code whether it is there;
-scripts/venv.sh calls both. Tests with Spark run without it, too, and take longer.
+makes the installation in .venv, with an archive of the classes that Spark loads, or says by the exit code whether the
+installation is there; scripts/venv.sh calls both. Tests with Spark run without the archive, too, and take longer.
 """
 
 import os
@@ -15,7 +15,8 @@ from tempfile import TemporaryDirectory
 
 from tests.support.requirements import java_identity
 
-# Where the archive is looked for: the JVM takes it only while the paths of Spark's files are those of its making.
+# The folder of the installation, the same for making and for use: the JVM takes an archive only while Spark's files
+# have the paths that they had when the archive was made.
 MADE = Path(sys.prefix) / "spark-home"
 # What spark-submit and the JVM read of an installation. Of its Python only the packed copy is left out.
 PARTS = ("bin", "jars")

@@ -34,12 +34,15 @@ def test_an_archive_of_this_java_is_used(made: Path, tmp_path: Path, monkeypatch
     assert environment[spark_home.SUBMIT_OPTIONS].startswith(f"-XX:SharedArchiveFile={made / spark_home.ARCHIVE} ")
 
 
-@pytest.mark.parametrize("change", ["java", "archive"])
+@pytest.mark.parametrize("change", ["java", "Spark", "archive"])
 def test_an_archive_that_does_not_fit_is_left_alone(
     made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
     if change == "java":
         monkeypatch.setattr(spark_home, "java_identity", lambda: "another Java")
+    elif change == "Spark":
+        (made / "jars").unlink()
+        (made / "jars").symlink_to(tmp_path)
     else:
         (made / spark_home.ARCHIVE).unlink()
     assert used(tmp_path, monkeypatch) == {"SPARK_HOME": str(tmp_path / "spark")}

@@ -2,8 +2,8 @@
 
 A process of tests starts some hundred daemons, and two thirds of a start is the import of modules. A forked daemon has
 its own session, log, environment and process id as an executed daemon, and dies by signals as an executed daemon does.
-tests/e2e/test_start.py, and nightly the quickstart, run the commands themselves. The Python programs of the manual are
-forked, too.
+The commands themselves are run by test_warm_daemons.py beside this file, by test_start.py and test_machine_limits.py in
+tests/e2e, and nightly by the quickstart. The Python programs of the manual are forked, too.
 """
 
 import gc

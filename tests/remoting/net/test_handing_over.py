@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from math import inf
 
 import pytest
 import trio
@@ -86,6 +87,19 @@ async def test_a_request_is_answered_before_submit_returns() -> None:
         # As in a frame: fields without a value are left out.
         assert (asked.ext, asked.body, asked.codec) == ({"n": 1}, b"body", CBOR)
         assert at.turns == turns + 1, "what ends a turn has run before the answer"
+
+
+async def test_a_request_that_was_answered_at_once_is_never_due() -> None:
+    async with served() as at:
+        channel = await at.client.channel(ADDR, 60_000)
+
+        def due(code: int) -> float:
+            command = Command(code)
+            at.client.prepare(ADDR, command)
+            return channel.submit(command, 60_000, lambda _: None)
+
+        assert due(ECHO) == inf
+        assert trio.current_time() < due(LATER) < inf
 
 
 async def test_the_answer_to_a_request_that_was_withdrawn_is_dropped() -> None:

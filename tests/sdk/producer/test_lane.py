@@ -306,6 +306,30 @@ def test_slow_brokers_are_left_alone_for_a_while() -> None:
     assert faults.usable("b", 0)
 
 
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["slow", "failed", "weak", "cleared", "suspect"]))))
+def test_when_all_brokers_count_as_usable_each_of_them_is(events: list[tuple[str, str]]) -> None:
+    suspects: dict[str, None] = {}
+    faults = Faults(Backoff(0.05, 0.5, Random(0)), suspects, Random(0))
+    assert faults.all_usable(0)
+    for now_ms, (addr, event) in enumerate(events):
+        if event == "slow":
+            faults.answered(addr, 600, now_ms)
+        elif event == "failed":
+            faults.failed(addr, now_ms)
+        elif event == "weak":
+            faults.weak.answered_weakly(addr, now_ms)
+        elif event == "suspect":
+            suspects[addr] = None
+        else:
+            suspects.pop(addr, None)
+            faults.cleared(addr)
+            faults.weak.forget(addr)
+        for later_ms in (now_ms, now_ms + 100, now_ms + 10_000):
+            assert not faults.all_usable(later_ms) or all(faults.usable(each, later_ms) for each in "ab")
+    # Nothing is known for ever but suspects and weak brokers.
+    assert faults.all_usable(1e12) or suspects or faults.weak
+
+
 def test_a_suspect_is_unusable_until_it_answers() -> None:
     suspects = {"a": None}
     faults = Faults(Backoff(0.05, 0.5, Random(0)), suspects, Random(0))
