@@ -30,8 +30,9 @@ class TierFigures:
     reads: Callable[[], BucketReads]
 
 
-def tier_rows(status: TierStatus) -> dict[str, str]:
+def tier_rows(figures: TierFigures) -> dict[str, str]:
     """Rows for brokerStatus (28)."""
+    status, reads = figures.status(), figures.reads()
     return {
         "tierRole": status.role,
         "tierPath": status.url,
@@ -44,6 +45,7 @@ def tier_rows(status: TierStatus) -> dict[str, str]:
         "tierProblem": status.problem,
         "tierProblemSinceMs": str(status.problem_since_ms),
         "tierRetryInMs": str(status.retry_in_ms),
+        "tierSkippedMessages": str(reads.skipped_messages),
     }
 
 

@@ -30,7 +30,7 @@ def purge(bucket: Bucket, segment: Segment, task: UploadTask) -> Segment | None:
     """
     with named(segment.index.name):
         index = SegmentIndex.decode(bucket.get(segment.index.name))
-    rows = [row for row in index.queues() if row.records]
+    rows = index.queues()
     if not _may_have_some(rows, segment, task.tombstones):
         return None
     found = stored_file(bucket, segment, index.begins)
@@ -38,8 +38,8 @@ def purge(bucket: Bucket, segment: Segment, task: UploadTask) -> Segment | None:
     if len(kept.physical) == len(found.starts):
         return None
     there = dict(segment.classes)
-    removed = [row for row in rows if row.retention_class not in there]
-    return remade(segment, upload_rows(bucket, replace(kept, rest=tuple(index.rest)), task, removed))
+    former = [row for row in rows if not row.records or row.retention_class not in there]
+    return remade(segment, upload_rows(bucket, replace(kept, rest=tuple(index.rest)), task, former))
 
 
 def remade(segment: Segment, made: Segment) -> Segment:
@@ -100,6 +100,6 @@ def _may_have_some(rows: list[QueueRow], segment: Segment, tombstones: Mapping[s
 
     The index does not know the older records of a topic that was made again in the same file.
     """
-    return any(row.first_physical < tombstones.get(row.topic, 0) for row in rows) or any(
+    return any(row.records and row.first_physical < tombstones.get(row.topic, 0) for row in rows) or any(
         segment.start < offset <= segment.end for offset in tombstones.values()
     )

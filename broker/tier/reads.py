@@ -211,7 +211,9 @@ class OlderReads(Part):
         if kept[: len(self._kept)] != self._kept:
             # Something was removed: first offsets may have changed.
             for topic, queue_id in list(self._firsts):
-                self._find_first(topic, queue_id)
+                # Where an index is damaged the known first offset stays: it is not too high.
+                with suppress(DamagedObject, NoSuchObject):
+                    self._find_first(topic, queue_id)
         self._kept = kept
 
     def _find_first(self, topic: str, queue_id: int) -> int | None:

@@ -49,14 +49,14 @@ def file_records(view: bytes | mmap.mmap, task: UploadTask) -> Gathered:
     return rows
 
 
-def upload_rows(bucket: Bucket, rows: Gathered, task: UploadTask, removed: Sequence[QueueRow] = ()) -> Segment:
-    """Write the objects of the records ``rows``, as `upload` does. ``removed``: see `IndexBuilder`.
+def upload_rows(bucket: Bucket, rows: Gathered, task: UploadTask, former: Sequence[QueueRow] = ()) -> Segment:
+    """Write the objects of the records ``rows``, as `upload` does. ``former``: see `IndexBuilder`.
 
     Raises BucketError and DisorderedQueue.
     """
     folder = segment_folder(task.broker_set, task.start, task.epoch, task.unique)
     try:
-        return _uploaded(bucket, rows, task, folder, removed)
+        return _uploaded(bucket, rows, task, folder, former)
     except Exception:
         # The next try has another folder. Objects that stay in this folder are swept after days.
         names = [f"{folder}/{INDEX}", f"{folder}/{KEYS}", *(class_name(folder, number) for number in rows.classes)]
@@ -65,8 +65,8 @@ def upload_rows(bucket: Bucket, rows: Gathered, task: UploadTask, removed: Seque
         raise
 
 
-def _uploaded(bucket: Bucket, rows: Gathered, task: UploadTask, folder: str, removed: Sequence[QueueRow]) -> Segment:
-    builder = _builder(bucket, rows, task, removed)
+def _uploaded(bucket: Bucket, rows: Gathered, task: UploadTask, folder: str, former: Sequence[QueueRow]) -> Segment:
+    builder = _builder(bucket, rows, task, former)
     classes = []
     for number in rows.classes:
         crc, size = 0, 0
@@ -184,7 +184,7 @@ def table_of(bucket: Bucket, index: StoredObject) -> QueueTable:
         raise DamagedIndex(str(error)) from None
 
 
-def _builder(bucket: Bucket, rows: Gathered, task: UploadTask, removed: Sequence[QueueRow]) -> IndexBuilder:
+def _builder(bucket: Bucket, rows: Gathered, task: UploadTask, former: Sequence[QueueRow]) -> IndexBuilder:
     columns = SortedRecords(rows.physical, rows.sizes, rows.offsets, rows.stored_ms, rows.positions)
     return IndexBuilder(
         task.start,
@@ -192,7 +192,7 @@ def _builder(bucket: Bucket, rows: Gathered, task: UploadTask, removed: Sequence
         columns,
         rows.queues,
         before=None if task.before is None else table_of(bucket, task.before),
-        removed=removed,
+        former=former,
         tombstones=task.tombstones,
     )
 

@@ -27,4 +27,4 @@ class Tiered:
 
     def rows(self) -> dict[str, str]:
         """The rows of brokerStatus (28)."""
-        return tier_rows(self.figures.status()) if self.figures else {}
+        return tier_rows(self.figures) if self.figures else {}

@@ -404,6 +404,10 @@ def buckets_take_files(facts: Facts) -> Iterator[Finding]:
             sets.setdefault(broker.name, []).append(broker)
         if broker.info.get("tierProblem"):
             yield _bucket_problem(broker, facts.now_ms)
+        elif skipped := _number(broker.info.get("tierSkippedMessages")):
+            text = f"messages in its bucket that are damaged, and that readers have skipped since its start: {skipped}"
+            remedy = "run mqadmin tierVerify --full; bring the objects back from their versions or a copy of the bucket"
+            yield Finding(WARN, broker.where, text, remedy)
         elif broker.info.get("tierRole"):
             behind = (_number(broker.info.get("tierBehindBytes")) or 0) // MIB
             stored = (_number(broker.info.get("tierStoredBytes")) or 0) // MIB

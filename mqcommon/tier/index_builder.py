@@ -67,10 +67,10 @@ class IndexBuilder:
     """Makes the index of the bytes ``start`` to ``end`` of the log.
 
     ``queues``: all that have rows in ``records``, in the order of the rows. ``before``: the table of the segment
-    before. ``removed``: the rows, in a former index of these bytes, of queues whose records here retention has
-    removed. The queues of both are carried on: a store that is made of the bucket goes on at their next offsets. Left
-    out are queues whose records are all before the physical offset that ``tombstones`` has for their topic. Then feed
-    the bytes of each class's object to `feed`, in pieces. Raises DisorderedQueue.
+    before. ``former``: rows of a former index of these bytes, of queues without rows in ``records``: retention has
+    removed their records, or they had none. The queues of both are carried on: a store that is made of the bucket goes
+    on at their next offsets. Left out are queues whose records are all before the physical offset that ``tombstones``
+    has for their topic. Then feed the bytes of each class's object to `feed`, in pieces. Raises DisorderedQueue.
     """
 
     def __init__(
@@ -81,13 +81,13 @@ class IndexBuilder:
         queues: Sequence[QueueRecords],
         *,
         before: QueueTable | None = None,
-        removed: Sequence[QueueRow] = (),
+        former: Sequence[QueueRow] = (),
         tombstones: Mapping[str, int] | None = None,
     ) -> None:
         self._start, self._end = start, end
         self._records = records
         self._queues = _in_name_order([queue for queue in queues if not queue.hidden])
-        carried = _carried([*(before.queues() if before else ()), *removed], tombstones or {})
+        carried = _carried([*(before.queues() if before else ()), *former], tombstones or {})
         self._sums: dict[int, _Sums] = {}
         by_class: dict[int, list[tuple[int, Columns, Columns]]] = {}
         rows: list[Columns] = []

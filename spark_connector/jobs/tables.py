@@ -1,5 +1,4 @@
-"""The tables to which a topic is exported. A table knows the offset in each broker's log up to which it is filled: its
-position.
+"""The tables to which a topic is exported. A table's position: the offset in a broker's log up to which the table goes.
 
 Rows and position come to a table together: whoever runs an export again, at any point, gets no row twice.
 Neighbours: export_topic.py (the job).

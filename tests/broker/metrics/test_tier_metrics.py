@@ -13,7 +13,9 @@ STATUS = TierStatus(
 
 
 def test_tools_read_from_the_rows_what_the_broker_says() -> None:
-    assert bucket_of(tier_rows(STATUS)) == BucketUse(OWNER, 39, 3, 1_000, "no answer", 8)
+    rows = tier_rows(TierFigures(lambda: STATUS, lambda: BucketReads(skipped_messages=17)))
+    assert bucket_of(rows) == BucketUse(OWNER, 39, 3, 1_000, "no answer", 8)
+    assert rows["tierSkippedMessages"] == "17"
 
 
 def test_each_metric_of_the_tier_has_its_value() -> None:

@@ -168,6 +168,19 @@ def test_readers_of_any_number_of_queues_wait_together_at_one_damaged_index(monk
     assert [asked(partial(store.get, "t", queue, 0, 1, 1 << 20)).count for queue in queues] == [1] * len(queues)
 
 
+def test_a_damaged_index_keeps_no_reader_from_the_newest_manifest() -> None:
+    bucket = LostBucket()
+    _, uploaded = filled(bucket)
+    assert uploaded.reads._try_refresh([]) and uploaded.reads.first_offset("t", 0, 60) == 0
+    oldest, second, *rest = uploaded.manifest.segments
+    later = uploaded.manifest.successor(1).with_segments_changed([second, *rest], [class_of(oldest)])
+    uploaded.manifests.append(later)
+    bucket.delete([second.index.name])
+    for _ in range(2):
+        assert uploaded.reads._try_refresh([]) and uploaded.view.manifest == later
+    assert uploaded.reads.known_first("t", 0) == 0
+
+
 def test_only_so_many_objects_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(damaged_places, "MAX_OBJECTS", 2)
     clock = ManualClock()

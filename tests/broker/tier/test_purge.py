@@ -168,12 +168,14 @@ async def test_a_queue_whose_messages_retention_has_removed_goes_on_at_its_next_
     assert all(len(segment.classes) == 1 for segment in rig.segments())
     before = next_offsets(rig.bucket)
     assert before["t", 0] and before["t", 1]
-    tier.deletions["gone"] = rig.store.log.end
-    folders = {segment.folder for segment in rig.segments()}
-    await purged(rig, tier)
-    assert not folders & {segment.folder for segment in rig.segments()}
-    assert next_offsets(rig.bucket) == {queue: end for queue, end in before.items() if queue[0] != "gone"}
-    assert not messages(rig.bucket, "t", 0) and messages(rig.bucket, "again", 0)
+    # The second purge finds an index that has the queues of t without messages.
+    for topic in ("gone", "again"):
+        tier.deletions[topic] = rig.store.log.end
+        folders = {segment.folder for segment in rig.segments()}
+        await purged(rig, tier)
+        assert not folders & {segment.folder for segment in rig.segments()}
+        before = {queue: end for queue, end in before.items() if queue[0] != topic}
+        assert next_offsets(rig.bucket) == before
 
 
 async def test_of_a_topic_that_was_made_again_the_later_messages_stay() -> None:

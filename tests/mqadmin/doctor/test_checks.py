@@ -264,9 +264,11 @@ def test_damage_of_the_disk_is_named(info: dict[str, str], config: dict[str, str
             "nothing goes to its bucket for 0 minutes: no right",
         ),
         ({"tierProblem": "two owners", "tierRole": "STOPPED"}, FAIL, "nothing goes to its bucket"),
+        ({"tierSkippedMessages": "7"}, WARN, "messages in its bucket that are damaged"),
+        ({"tierSkippedMessages": "0"}, OK, "its bucket has 3 MiB"),
     ],
 )
-def test_a_bucket_that_takes_nothing_is_named(info: dict[str, str], state: str, text: str) -> None:
+def test_a_bucket_that_takes_nothing_or_is_damaged_is_named(info: dict[str, str], state: str, text: str) -> None:
     usual = {
         "tierRole": "OWNER",
         "tierPath": "s3://b",
