@@ -30,7 +30,7 @@ ASK_TIMEOUT_MS = 3_000
 # Pause after an entry that no member could give.
 RETRY_S = 1.0
 # How often the others are asked again for an entry that the scrub, or the start, has found.
-RETRY_LEFT_S = 10.0
+RETRY_UNMENDED_S = 10.0
 # More are found again, when they are needed again.
 MAX_DAMAGED = 1_000
 
@@ -58,10 +58,11 @@ class Mending:
         self._damaged: dict[int, None] = {}
         self._stepped_aside: set[int] = set()
         self._found = Signal()
-        # Why the entry that a member needs is not whole yet; and what others have found, by entry, with the reason.
+        # Why the entry that a member needs is not whole yet.
         self._blocking = ""
-        self._left: dict[int, str] = {}
-        self._has_left = Signal()
+        # Entries that the scrub or the start has found damaged, and why they are not whole yet.
+        self._unmended: dict[int, str] = {}
+        self._has_unmended = Signal()
         # Held while entries are mended: two at a time would ask twice.
         self._mending = trio.Lock()
         disk.on_damaged = self.found
@@ -70,7 +71,7 @@ class Mending:
     @property
     def problem(self) -> str:
         """A text about damaged entries that could not be mended yet; "" if there are none."""
-        return self._blocking or next(iter(self._left.values()), "")
+        return self._blocking or next(iter(self._unmended.values()), "")
 
     def found(self, index: int) -> None:
         """Have `run` mend entry ``index``, which is damaged here."""
@@ -82,7 +83,7 @@ class Mending:
         """Mend the damaged entries that are found, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._mend_needed)
-            nursery.start_soon(self._mend_left)
+            nursery.start_soon(self._retry_unmended)
 
     async def mend_all(self, indexes: Iterable[int]) -> str:
         """Mend these entries, which no member waits for; returns why one is not whole, "" when all are.
@@ -98,24 +99,24 @@ class Mending:
                     reason, alike = await self._mend_with_those_around(index)
             if reason:
                 first_reason = first_reason or reason
-                if len(self._left) < MAX_DAMAGED:
-                    self._left[index] = reason
+                if len(self._unmended) < MAX_DAMAGED:
+                    self._unmended[index] = reason
             else:
-                self._left.pop(index, None)
+                self._unmended.pop(index, None)
         unsynced = await self._disk.sync_entries()
         return first_reason or unsynced
 
     def _found_at_start(self, indexes: Sequence[int]) -> None:
         for index in indexes[:MAX_DAMAGED]:
-            self._left[index] = f"the disk has changed the bytes of entry {index} since the last checkpoint"
-        logger.error("%s%s", self._left[indexes[0]], f", and of {len(indexes) - 1} more" if len(indexes) > 1 else "")
-        self._has_left.set()
+            self._unmended[index] = f"the disk has changed the bytes of entry {index} since the last checkpoint"
+        logger.error("%s%s", self._unmended[indexes[0]], f", and of {len(indexes) - 1} more" if len(indexes) > 1 else "")
+        self._has_unmended.set()
 
-    async def _mend_left(self) -> None:
+    async def _retry_unmended(self) -> None:
         while True:
-            with trio.move_on_after(RETRY_LEFT_S):
-                await self._has_left.wait()
-            if self._left and (reason := await self.mend_all(sorted(self._left))) and not self._is_logged(reason):
+            with trio.move_on_after(RETRY_UNMENDED_S):
+                await self._has_unmended.wait()
+            if self._unmended and (reason := await self.mend_all(sorted(self._unmended))) and not self._is_logged(reason):
                 logger.error("entries were mended, but %s", reason)
 
     async def _mend_needed(self) -> None:
@@ -156,7 +157,7 @@ class Mending:
 
     def _is_logged(self, text: str) -> bool:
         """Whether ``text`` is part of a known problem: a reason is logged once, however often mending is tried."""
-        return any(text in known for known in (self._blocking, *self._left.values()))
+        return any(text in known for known in (self._blocking, *self._unmended.values()))
 
     async def _mend_slots(self, damaged: range) -> str:
         text = f"the slots of entries {damaged[0]} to {damaged[-1]} are damaged"

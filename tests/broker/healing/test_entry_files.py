@@ -251,7 +251,7 @@ async def test_the_others_are_asked_once_for_a_lost_sector_that_no_member_has(
         return await ask(made, addr, index)
 
     monkeypatch.setattr(mending.Mending, "_ask", noted)
-    monkeypatch.setattr(mending, "RETRY_LEFT_S", math.inf)
+    monkeypatch.setattr(mending, "RETRY_UNMENDED_S", math.inf)
     async with started() as made:
         leader = await made.leader()
         await leader.send("topic", *BODIES)
@@ -267,7 +267,7 @@ async def test_the_others_are_asked_once_for_a_lost_sector_that_no_member_has(
 async def test_a_member_says_what_no_member_can_mend_and_mends_it_later(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(mending, "RETRY_LEFT_S", 0.02)
+    monkeypatch.setattr(mending, "RETRY_UNMENDED_S", 0.02)
     async with started() as made:
         leader = await made.leader()
         await leader.send("topic", *BODIES)
