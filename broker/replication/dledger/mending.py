@@ -142,7 +142,7 @@ class Mending:
     async def _mend_with_those_around(self, index: int) -> tuple[str, range]:
         """Mend the entry, and entries around it whose slots are damaged.
 
-        Returns why the entry is not whole, "" when it is, and the entries that are not whole for this reason.
+        Returns why the entry is not whole, "" when it is, and the entries of which the same is known.
         """
         if not self._disk.entries.base < index <= self._disk.index.last:
             return "", range(0)  # not here any more
@@ -153,7 +153,7 @@ class Mending:
         for each in dict.fromkeys([*damaged, index]):
             if reason := await self._mend(each):
                 return reason, range(each, each + 1)
-        return "", range(0)
+        return "", damaged
 
     def _is_logged(self, text: str) -> bool:
         """Whether ``text`` is part of a known problem: a reason is logged once, however often mending is tried."""
