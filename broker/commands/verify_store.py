@@ -140,6 +140,6 @@ def _say_metadata(fs: FileSystem, directory: str, say: Callable[[str], None]) ->
     except OSError as error:
         if error.errno not in LOST_ERRNOS:
             raise
-        say(f"metadata: {error.filename}: the disk cannot read it ({error.strerror}): it is failing")
+        say(f"metadata: {error.filename}: the disk cannot read this file ({error.strerror}): the disk is failing")
         return False
     return sound

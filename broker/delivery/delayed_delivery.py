@@ -81,7 +81,7 @@ class LevelProgress:
 
 # The pause between two polls of idle levels, so the longest delay of a due message; RocketMQ's value.
 POLL_S = 0.1
-# The pause while nothing waits; half of the shortest delay at most, so that no message is late for it.
+# The pause while no message waits, but at most half of the shortest delay: so this pause makes no message late.
 IDLE_S = 0.5
 SAVE_S = 1.0
 # Messages delivered in one turn of the event loop: some 2 ms.

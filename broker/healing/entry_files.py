@@ -19,7 +19,7 @@ from skylark.broker.replication.dledger.entry_index import EntryFile, EntrySpan
 from skylark.broker.replication.dledger.log_disk import LogDisk
 from skylark.mqcommon.disk.files import FileSystem, MappedFile
 from skylark.mqcommon.disk.loading import load
-from skylark.mqcommon.errors import FileClosed, SkylarkError
+from skylark.mqcommon.errors import FileClosed, OutOfDescriptors, SkylarkError
 
 logger = logging.getLogger(__name__)
 
@@ -69,38 +69,35 @@ class EntryFiles:
                 return CheckedFile(file.path, size)  # cut, or removed
             size = (span.last + 1 - span.first) * ENTRY_COSTS_BYTES
             look = await trio.to_thread.run_sync(self._look, file, span)
-            if look is None or index.cuts != span.cuts:
+            if look is None or index.cuts != span.cuts or file not in index.files:
                 continue
             if not look.problem:
                 if problem:
                     logger.warning("%s: entries %d to %d: %s: mended", file.path, span.first, span.last, problem)
                 return CheckedFile(file.path, size, problem, is_mended=bool(problem))
             problem = problem or look.problem
-            try:
-                reason = await self._put_right(file, span, look)
-            except (OSError, SkylarkError) as error:
-                reason = str(error)
-            if reason:
+            if reason := await self._put_right(file, span, look):
                 return CheckedFile(file.path, size, f"entries {span.first} to {span.last}: {problem}: {reason}")
         return CheckedFile(file.path, size, problem)
 
     async def _put_right(self, file: EntryFile, span: EntrySpan, look: _Look) -> str:
         """Write what is known to be right; returns why that is not all, "" if it is."""
         index = self._disk.index
-        if look.is_missing:
-            copy = await trio.to_thread.run_sync(self._new_file, file)
-            if not index.use_copy(file, copy):
-                copy.close()
-        elif look.right is not None:
-            # In the event loop, which alone cuts entries: at most 64 KiB into pages that are in memory.
-            index.write_again(file, span, look.right)
-        await self._disk.sync_entries()
-        return await self._mend(look.damaged) if look.damaged else ""
+        try:
+            if look.is_missing:
+                index.use_copy(file, await trio.to_thread.run_sync(self._new_file, file))
+            elif look.right is not None:
+                # In the event loop, which alone cuts entries: at most 64 KiB into pages that are in memory.
+                index.write_again(file, span, look.right)
+        except (OSError, SkylarkError) as error:
+            return str(error)
+        reason = await self._disk.sync_entries()
+        return reason or (await self._mend(look.damaged) if look.damaged else "")
 
     # --- in threads
 
     def _look(self, file: EntryFile, span: EntrySpan) -> _Look | None:
-        """None if the file was removed meanwhile."""
+        """None if the file was removed meanwhile, or no descriptor is left: the next cycle looks again."""
         index = self._disk.index
         try:
             memory = index.readable(file, span)
@@ -111,6 +108,8 @@ class EntryFiles:
             medium = self._fs.read_direct(file.path, span.at, span.size)
         except FileNotFoundError:
             return _Look("the file is missing", is_missing=True)
+        except OutOfDescriptors:
+            return None
         except OSError:
             is_readable = False
         if len(medium) < span.size and is_readable:

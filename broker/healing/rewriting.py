@@ -16,6 +16,7 @@ from skylark.broker.store.sums.block_sums import Block
 from skylark.mqcommon.disk.atomic import write_atomic
 from skylark.mqcommon.disk.files import FileSystem
 from skylark.mqcommon.disk.loading import LOST_ERRNOS
+from skylark.mqcommon.disk.write_again import sync_apart
 from skylark.mqcommon.errors import DiskFull
 
 logger = logging.getLogger(__name__)
@@ -143,7 +144,7 @@ class LogBlocks:
             for start, size in spans:
                 at = start - block.start
                 file.pwrite(start - segment.base, memoryview(right)[at : at + size])
-            file.sync()
+            sync_apart(self._fs, segment.path)
             return self._fs.read_direct(segment.path, block.start - segment.base, block.size) == right
         except OSError as error:
             if error.errno not in LOST_ERRNOS:

@@ -42,7 +42,7 @@ MAX_INDEX_BEHIND_BYTES = 256 * 1024 * 1024
 MAX_SLAVE_INDEX_BEHIND_BYTES = 4 * 1024 * 1024 * 1024
 INDEX_PAUSE_BUSY_S = 0.002
 INDEX_PAUSE_DONE_S = 0.05
-# The pause when nothing came during some pauses: it becomes twice as long each time, up to this one.
+# While nothing comes, each pause is twice as long as the pause before, up to this.
 INDEX_PAUSE_IDLE_S = 0.2
 # The pause when the disk is full.
 PAUSE_FULL_S = 10.0
@@ -301,7 +301,7 @@ class Flusher(Part):
         return True
 
     async def _watch(self) -> None:
-        """See at intervals what needs no thread; one timer for all of it wakes an idle broker less often."""
+        """Look at intervals at what needs no thread: one timer for all of this wakes an idle broker less often."""
         while True:
             await trio.sleep(WATCH_INTERVAL_S)
             self._bound_entries()
@@ -339,7 +339,7 @@ class Flusher(Part):
                 # Sends go on until the current file is full.
                 logger.warning("the next file of the commit log cannot be made yet: %s", error)
                 await trio.sleep(PAUSE_FULL_S)
-            # Set again during this work, it would ask for one file too many.
+            # A signal that was set again during this work would ask for one file too many.
             self._wants_file.clear()
 
     async def _build_index(self) -> None:

@@ -11,9 +11,9 @@ Action = Callable[[], object]
 
 
 class Ticks:
-    """Calls actions, those with the same interval one after the other.
+    """Calls actions at their intervals; actions with the same interval are called one after the other, by one task.
 
-    One task does it for each interval: a task and a timer for each action would wake an idle broker more often.
+    A task and a timer for each action would wake an idle broker more often.
     """
 
     def __init__(self, nursery: trio.Nursery) -> None:
@@ -33,7 +33,7 @@ class Ticks:
     async def _call_often(self, interval_ms: float) -> None:
         while True:
             await trio.sleep(interval_ms / 1000)
-            for action in list(self._actions[interval_ms]):
+            for action in self._actions[interval_ms]:
                 try:
                     action()
                 except Exception:

@@ -65,7 +65,7 @@ class Link:
     entries_of: EntriesOf = no_entries
     #: Files of this kind of set that the scrub checks.
     small_files: Callable[[], list[SmallFile]] = list
-    #: The checks of its larger files.
+    #: The scrub's checks of larger files of this kind of set.
     file_kinds: Sequence[FileKind] = ()
     #: In which term, or epoch, this broker was elected; None where nobody is elected.
     term: Callable[[], int | None] = lambda: None

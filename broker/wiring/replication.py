@@ -65,6 +65,7 @@ class Replicated:
     is_following: Callable[[], bool]
     #: Files of this kind of set that the scrub checks.
     small_files: Callable[[], list[SmallFile]]
+    #: The scrub's checks of larger files of this kind of set.
     file_kinds: Sequence[FileKind]
     #: Called before a master registers.
     prepare: Callable[[RemotingClient], Awaitable[None]] | None

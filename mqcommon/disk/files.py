@@ -290,7 +290,10 @@ class OsFiles:
 
     def read(self, path: str) -> bytes:
         with open(self._descriptors.open(path, os.O_RDONLY), "rb") as file:
-            return file.read()
+            try:
+                return file.read()
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, path) from error  # Python does not name the file here
 
     def read_part(self, path: str, at: int, size: int) -> bytes:
         fd = self._descriptors.open(path, os.O_RDONLY, must=False)

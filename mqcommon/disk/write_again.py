@@ -4,7 +4,7 @@ Linux reports the failure once, and counts the pages as written from then on. Th
 process of this boot reads them as if nothing had happened, and its syncs succeed without them.
 """
 
-from skylark.mqcommon.disk.files import MappedFile
+from skylark.mqcommon.disk.files import FileSystem, MappedFile
 
 _STEP_BYTES = 1024 * 1024
 
@@ -18,3 +18,16 @@ def write_again(file: MappedFile, start: int, end: int) -> None:
     for at in range(start, end, _STEP_BYTES):
         # A copy: the kernel must not read from the pages that it writes.
         file.pwrite(at, memoryview(bytes(file.view[at : min(at + _STEP_BYTES, end)])))
+
+
+def sync_apart(fs: FileSystem, path: str) -> None:
+    """Make all bytes written to the file ``path`` survive a power loss, for a repair that goes on after an error.
+
+    Linux reports an error of the disk once to each descriptor. This sync has a descriptor of its own, so the owner of
+    the file, which must not go on, gets the error from the owner's next sync, too. Blocks.
+    """
+    file = fs.open_map(path, create=False)
+    try:
+        file.sync()
+    finally:
+        file.close()

@@ -35,7 +35,7 @@ from skylark.remoting.protocol.codes import ResponseCode
 logger = logging.getLogger(__name__)
 
 POLL_S = 0.1
-# The pause while nothing is popped; a shorter invisible time than this may then last as long.
+# The pause while no popped message is hidden: the first message popped after that may be hidden for as long as this.
 IDLE_S = 0.5
 SAVE_S = 1.0
 # In one of this many rounds the start of the revive log is saved, too, which needs an fsync of the metadata.

@@ -25,8 +25,8 @@ from zlib import crc32
 from skylark.broker.store.log.valid_record import may_lack_sectors
 from skylark.mqcommon.disk.files import FileSystem, MappedFile
 from skylark.mqcommon.disk.loading import LOST_ERRNOS, load
-from skylark.mqcommon.disk.write_again import write_again
-from skylark.mqcommon.errors import FileClosed, StoreCorrupt
+from skylark.mqcommon.disk.write_again import sync_apart, write_again
+from skylark.mqcommon.errors import FileClosed, OutOfDescriptors, StoreCorrupt, StoreError
 
 MAGIC = b"SKYRAFT1"
 HEAD = Struct(">8sQQQII")
@@ -76,7 +76,10 @@ class EntryFile:
         # Indexes of the INLINE entries, and for each the number of data slots up to its end.
         self.inline: list[int] = []
         self.extra: list[int] = []
+        #: Whether entries were added or removed since the last `EntryIndex.sync`.
         self.is_dirty = False
+        #: Whether entries were written once more since the last `EntryIndex.sync_rewritten`.
+        self.is_rewritten = False
 
     @property
     def last(self) -> int:
@@ -373,7 +376,7 @@ class EntryIndex:
             if entry.place == INLINE:
                 file.file.view[at + SLOT_BYTES : at + SLOT_BYTES + entry.size] = data
             SLOT.pack_into(file.file.view, at, *entry)
-            file.is_dirty = True
+            file.is_rewritten = True
         return True
 
     def forget_after(self, index: int) -> None:
@@ -387,7 +390,8 @@ class EntryIndex:
             file = self._files.pop()
             self._firsts.pop()
             file.file.close()
-            self._fs.remove(file.path)
+            with suppress(FileNotFoundError):  # somebody has removed the file, and no scrub has made it again
+                self._fs.remove(file.path)
             self._renamed = True
         file = self._files[-1]
         file.forget_after(index)
@@ -410,7 +414,7 @@ class EntryIndex:
         return b"".join(_read_or_zeros(file.file, at, to - at) for at, to in pairwise(starts))
 
     def write_again(self, file: EntryFile, span: EntrySpan, data: bytes) -> bool:
-        """Write ``data`` as the bytes of ``span``, for the next `sync`; returns whether the span is as it was taken.
+        """Write ``data`` as the bytes of ``span``, for `sync_rewritten`; returns whether the span is as it was taken.
 
         OSError if the file cannot be read or written. The pages of ``span`` should be in memory.
         """
@@ -426,15 +430,20 @@ class EntryIndex:
             pages += bytes(size) if is_inside else _read_or_zeros(file.file, at, size)
         pages[span.at - start : span.at - start + span.size] = data
         file.file.pwrite(start, memoryview(pages))
-        file.is_dirty = True
+        file.is_rewritten = True
         return True
 
     def use_copy(self, file: EntryFile, copy: MappedFile) -> bool:
         """Go on in ``copy``, a new file at the path of ``file``, whose name was removed; returns whether it is used.
 
-        All pages of ``file`` should be in memory.
+        All pages of ``file`` should be in memory. A copy that is not used is closed, and removed.
         """
         if file not in self._files:
+            copy.close()
+            # The entries were forgotten meanwhile. Others may have a file of the same name by now.
+            if all(each.path != file.path for each in self._files):
+                with suppress(FileNotFoundError):
+                    self._fs.remove(file.path)
             return False
         copy.view[:] = file.file.view[:]
         file.file.close()
@@ -443,15 +452,45 @@ class EntryIndex:
         return True
 
     def sync(self) -> None:
-        """Make all entries survive power loss. Blocks; for any thread, one at a time."""
+        """Make all entries survive power loss. Blocks; for any thread, one at a time.
+
+        After OutOfDescriptors the next call does the same.
+        """
         for file in self._files[:]:
             if file.is_dirty:
                 file.is_dirty = False
-                with suppress(FileClosed):  # its entries are gone, or began anew
+                try:
                     file.file.sync()
+                except FileClosed:
+                    continue  # its entries are gone, or began anew
+                except OutOfDescriptors:
+                    file.is_dirty = True
+                    raise
         if self._renamed:
             self._renamed = False
-            self._fs.fsync_dir(self._directory)
+            try:
+                self._fs.fsync_dir(self._directory)
+            except OutOfDescriptors:
+                self._renamed = True
+                raise
+
+    def sync_rewritten(self) -> str:
+        """Make what was written once more survive power loss; returns why it may not, "" if it does. As `sync`."""
+        problem = ""
+        for file in self._files[:]:
+            if not file.is_rewritten:
+                continue
+            file.is_rewritten = False
+            try:
+                sync_apart(self._fs, file.path)
+            except FileNotFoundError:
+                continue  # the entries are gone; a name that somebody has removed is missed by the scrub
+            except OutOfDescriptors:
+                file.is_rewritten = True
+                raise
+            except (OSError, StoreError) as error:
+                problem = f"{file.path} cannot be written: {error}"
+        return problem
 
     def close(self) -> None:
         for file in self._files:

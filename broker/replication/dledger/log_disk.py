@@ -14,6 +14,7 @@ import logging
 import math
 import zlib
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from struct import Struct
 from zlib import crc32
@@ -40,7 +41,8 @@ from skylark.broker.store.sums.block_sums import Block
 from skylark.mqcommon.disk.atomic import read_with_crc, without_crc, write_with_crc
 from skylark.mqcommon.disk.files import FileSystem
 from skylark.mqcommon.disk.small_file import SmallFile
-from skylark.mqcommon.errors import DiskFull, NewerVersion, OutOfDescriptors, StoreCorrupt, StoreError
+from skylark.mqcommon.disk.write_again import sync_apart
+from skylark.mqcommon.errors import DiskFull, FileClosed, NewerVersion, OutOfDescriptors, StoreCorrupt, StoreError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.raft.log import RaftLog
 from skylark.mqcommon.raft.membership import Members
@@ -518,7 +520,8 @@ class LogDisk:
             return
         # A start continues from the snapshot, so later entries stay.
         for path in self.index.forget_before(min(self.entries.base, self._snapshot.index)):
-            await trio.to_thread.run_sync(self._fs.remove, path)
+            with suppress(FileNotFoundError):  # somebody has removed the file, and no scrub has made it again
+                await trio.to_thread.run_sync(self._fs.remove, path)
 
     async def finish(self) -> None:
         """Flush all, and close. If it cannot be flushed, the mark claims less than is there, as after a kill."""
@@ -595,14 +598,15 @@ class LogDisk:
         index = self.index
         found: list[int] = []
         for number in range(max(index.last_lost(self._log.bodies_only_from) + 1, index.first), flushed + 1):
-            entry = index.entry(number)
-            if entry.place == IN_LOG:
+            # First the slot, which `EntryIndex.load` need not have read: a damaged slot may name any bytes.
+            is_right, entry = index.is_sound(number), index.entry(number)
+            if is_right and entry.place == IN_LOG:
                 try:
                     is_right = crc32(self._read_file(entry.start, entry.size)) == entry.crc
                 except OSError:
                     is_right = False
-                if not is_right:
-                    found.append(number)
+            if not is_right:
+                found.append(number)
         return found
 
     def _last_whole(self, flushed: int) -> tuple[int, str]:
@@ -662,15 +666,16 @@ class LogDisk:
     async def mend(self, index: int, entry: IndexedEntry, data: bytes) -> bool:
         """Rewrite entry ``index`` as another member has it; returns whether it is the original entry, and whole now.
 
-        The chain of entries proves that it is the original entry.
+        The chain of entries proves that it is the original entry. OSError if the log cannot be written.
         """
         if not self.entries.base < index <= self.index.last or crc32(data) != entry.crc or len(data) != entry.size:
             return False
         if not self.index.mend(index, [(entry, data)]):
             return False
         if entry.place == IN_LOG and (segment := self._log.chain.at(entry.start)) is not None:
-            await trio.to_thread.run_sync(segment.file.pwrite, entry.start - segment.base, memoryview(data))
-            await trio.to_thread.run_sync(segment.sync)
+            with suppress(FileClosed, FileNotFoundError):  # the file of the log was removed
+                await trio.to_thread.run_sync(segment.file.pwrite, entry.start - segment.base, memoryview(data))
+                await trio.to_thread.run_sync(sync_apart, self._fs, segment.path)
             self._log.blocks.repaired(self._log.sums.blocks(entry.start, entry.end))
             await self.on_mended(Block(entry.start, entry.size))
         return not await self.damage_of(index)
@@ -679,10 +684,14 @@ class LogDisk:
         """Rewrite the slots of the entries from ``first`` on, a lost sector of them, as `EntryIndex.mend`."""
         return self.entries.base < first and self.index.mend(first, found)
 
-    async def sync_entries(self) -> None:
-        """Make what was rewritten in the files of entries durable."""
+    async def sync_entries(self) -> str:
+        """Make what was rewritten in the files of entries durable; returns why it may not be, "" if it is."""
         async with self._marking:
-            await trio.to_thread.run_sync(self.index.sync)
+            try:
+                await trio.to_thread.run_sync(self.index.sync)
+                return await trio.to_thread.run_sync(self.index.sync_rewritten)
+            except OutOfDescriptors as error:
+                return f"what was written is not on disk yet: {error}"
 
     # --- what the scrub checks
 

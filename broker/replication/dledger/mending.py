@@ -30,7 +30,7 @@ ASK_TIMEOUT_MS = 3_000
 # Pause after an entry that no member could give.
 RETRY_S = 1.0
 # How often the others are asked again for an entry that the scrub, or the start, has found.
-RETRY_LEFT_S = 10.0
+RETRY_UNMENDED_S = 10.0
 # More are found again, when they are needed again.
 MAX_DAMAGED = 1_000
 
@@ -58,10 +58,11 @@ class Mending:
         self._damaged: dict[int, None] = {}
         self._stepped_aside: set[int] = set()
         self._found = Signal()
-        # Why the entry that a member needs is not whole yet; and what others have found, by entry, with the reason.
+        # Why the entry that a member needs is not whole yet.
         self._blocking = ""
-        self._left: dict[int, str] = {}
-        self._has_left = Signal()
+        # Entries that the scrub or the start has found damaged, and why they are not whole yet.
+        self._unmended: dict[int, str] = {}
+        self._has_unmended = Signal()
         # Held while entries are mended: two at a time would ask twice.
         self._mending = trio.Lock()
         disk.on_damaged = self.found
@@ -70,7 +71,7 @@ class Mending:
     @property
     def problem(self) -> str:
         """A text about damaged entries that could not be mended yet; "" if there are none."""
-        return self._blocking or next(iter(self._left.values()), "")
+        return self._blocking or next(iter(self._unmended.values()), "")
 
     def found(self, index: int) -> None:
         """Have `run` mend entry ``index``, which is damaged here."""
@@ -82,43 +83,41 @@ class Mending:
         """Mend the damaged entries that are found, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._mend_needed)
-            nursery.start_soon(self._mend_left)
+            nursery.start_soon(self._retry_unmended)
 
     async def mend_all(self, indexes: Iterable[int]) -> str:
         """Mend these entries, which no member waits for; returns why one is not whole, "" when all are.
 
-        Those that are not are tried again until they are whole.
+        ``indexes`` ascend. Entries that stay damaged are tried again until they are whole.
         """
-        first_reason = ""
-        async with self._mending:
-            for index in indexes:
-                if reason := await self._mend_with_those_around(index):
-                    first_reason = first_reason or reason
-                    if len(self._left) < MAX_DAMAGED:
-                        self._left[index] = reason
-                else:
-                    self._left.pop(index, None)
-        await self._disk.sync_entries()
-        return first_reason
+        first_reason, reason, alike = "", "", range(0)
+        for index in indexes:
+            # Damaged slots in a row are mended together, or none of them is: the other members are asked once.
+            if index not in alike:
+                # The lock is free between two entries, for an entry that a member needs.
+                async with self._mending:
+                    reason, alike = await self._mend_with_those_around(index)
+            if reason:
+                first_reason = first_reason or reason
+                if len(self._unmended) < MAX_DAMAGED:
+                    self._unmended[index] = reason
+            else:
+                self._unmended.pop(index, None)
+        unsynced = await self._disk.sync_entries()
+        return first_reason or unsynced
 
     def _found_at_start(self, indexes: Sequence[int]) -> None:
         for index in indexes[:MAX_DAMAGED]:
-            self._left[index] = f"the disk has changed the bytes of entry {index} since the last checkpoint"
-        logger.error("%s%s", self._left[indexes[0]], f", and of {len(indexes) - 1} more" if len(indexes) > 1 else "")
-        self._has_left.set()
+            self._unmended[index] = f"the disk has changed the bytes of entry {index} since the last checkpoint"
+        logger.error("%s%s", self._unmended[indexes[0]], f", and of {len(indexes) - 1} more" if len(indexes) > 1 else "")
+        self._has_unmended.set()
 
-    async def _mend_left(self) -> None:
+    async def _retry_unmended(self) -> None:
         while True:
-            with trio.move_on_after(RETRY_LEFT_S):
-                await self._has_left.wait()
-            if self._left:
-                await self._try_left()
-
-    async def _try_left(self) -> None:
-        try:
-            await self.mend_all([*self._left])
-        except OSError as error:
-            logger.error("entries that were mended are not on disk yet: %s", error)
+            with trio.move_on_after(RETRY_UNMENDED_S):
+                await self._has_unmended.wait()
+            if self._unmended and (reason := await self.mend_all(sorted(self._unmended))) and not self._is_logged(reason):
+                logger.error("entries were mended, but %s", reason)
 
     async def _mend_needed(self) -> None:
         while True:
@@ -126,7 +125,8 @@ class Mending:
             while self._damaged:
                 index = next(iter(self._damaged))
                 async with self._mending:
-                    reason = await self._mend_with_those_around(index)
+                    reason, _ = await self._mend_with_those_around(index)
+                reason = reason or await self._disk.sync_entries()
                 if reason:
                     if reason != self._blocking:
                         logger.error("%s", reason)
@@ -139,22 +139,29 @@ class Mending:
                     self._blocking = ""
                 del self._damaged[index]  # found again if it is needed again
 
-    async def _mend_with_those_around(self, index: int) -> str:
-        """Mend the entry, and those around it whose slots are damaged; returns why it is not whole, "" when it is."""
+    async def _mend_with_those_around(self, index: int) -> tuple[str, range]:
+        """Mend the entry, and entries around it whose slots are damaged.
+
+        Returns why the entry is not whole, "" when it is, and the entries of which the same is known.
+        """
         if not self._disk.entries.base < index <= self._disk.index.last:
-            return ""  # not here any more
+            return "", range(0)  # not here any more
         # A slot is judged by the chain of the slot before it: what a lost sector had is proven, and written, at once.
         damaged = self._disk.index.damaged_around(index)
         if len(damaged) > 1 and (reason := await self._mend_slots(damaged)):
-            return reason
+            return reason, damaged
         for each in dict.fromkeys([*damaged, index]):
             if reason := await self._mend(each):
-                return reason
-        return ""
+                return reason, range(each, each + 1)
+        return "", damaged
+
+    def _is_logged(self, text: str) -> bool:
+        """Whether ``text`` is part of a known problem: a reason is logged once, however often mending is tried."""
+        return any(text in known for known in (self._blocking, *self._unmended.values()))
 
     async def _mend_slots(self, damaged: range) -> str:
         text = f"the slots of entries {damaged[0]} to {damaged[-1]} are damaged"
-        if text not in self.problem:
+        if not self._is_logged(text):
             logger.error("%s: the other members are asked for them", text)
         for name, addr in self._others().items():
             found: list[tuple[IndexedEntry, bytes]] = []
@@ -177,7 +184,7 @@ class Mending:
         reason = await self._disk.damage_of(index)
         if not reason:
             return ""
-        if reason not in self.problem:  # log a reason once, however often mending is tried
+        if not self._is_logged(reason):
             logger.error("%s: the other members are asked for it", reason)
         for name, addr in self._others().items():
             try:
@@ -185,7 +192,11 @@ class Mending:
             except (RemotingError, BrokerError, ProtocolError) as error:
                 logger.info("%s does not give entry %d: %s", name, index, error)
                 continue
-            if await self._disk.mend(index, entry, data):
+            try:
+                is_whole = await self._disk.mend(index, entry, data)
+            except OSError as error:
+                return f"{reason}, and the disk cannot write them again: {error}"
+            if is_whole:
                 logger.warning("entry %d is whole again: it was written again as %s has it", index, name)
                 return ""
             logger.warning("entry %d of %s is not the original entry", index, name)

@@ -321,7 +321,7 @@ class _Queue(_QueueFiles):
         super().__init__(fs, directory)
         self._on_map = on_map
         self._on_lost = on_lost
-        self._maps: dict[int, tuple[LossyMap, Loader]] = {}
+        self._maps: dict[int, LossyMap] = {}
 
     def compare(self, record: Record, tags_code: int | None, log: LogFiles) -> None:
         """Check that the queue has ``record`` at its offset. ``tags_code``: None, if any is right."""
@@ -350,11 +350,10 @@ class _Queue(_QueueFiles):
             return 0, 0, 0
         if base not in self._maps:
             self._on_map(self)
-            file = LossyMap(self._fs.open_map(path, self.sizes[base], create=False), partial(self._on_lost, path))
-            self._maps[base] = file, Loader(file, 0, file.size)
-        file, loader = self._maps[base]
-        loader.load_to(at + ENTRY_BYTES)
-        return ENTRY.unpack_from(file.view, at)
+            file = self._fs.open_map(path, self.sizes[base], create=False)
+            self._maps[base] = LossyMap(file, partial(self._on_lost, path))
+        # Not through the map, which would have to be loaded from its start each time that the file is mapped again.
+        return ENTRY.unpack(self._maps[base].pread(at, ENTRY_BYTES))
 
     def _place(self, offset: int) -> tuple[str, int]:
         """(path, position of its first byte) of the file for message ``offset``."""
@@ -366,7 +365,7 @@ class _Queue(_QueueFiles):
         self._note_wrong(path, offset * ENTRY_BYTES - base, reason)
 
     def close(self) -> None:
-        for file, _ in self._maps.values():
+        for file in self._maps.values():
             file.close()
         self._maps.clear()
 
@@ -418,23 +417,24 @@ class BatchFiles(_QueueFiles):
         """((path, offset in it), entry) of all entries."""
         for base, size in self.sizes.items():
             path, at = file_path(self.directory, base), 0
-            if size < BATCH_ENTRY_BYTES:
-                continue
-            file = LossyMap(self._fs.open_map(path, size, create=False), partial(self._on_lost, path))
-            try:
-                while at + BATCH_ENTRY_BYTES <= size:
-                    many = min(_READ, (size - at) // BATCH_ENTRY_BYTES)
-                    raw = file.pread(at, many * BATCH_ENTRY_BYTES)
-                    for entry in map(BatchAt._make, BATCH_ENTRY.iter_unpack(raw)):
-                        if not entry.is_entry:
-                            break
-                        yield (path, at), entry
-                        at += BATCH_ENTRY_BYTES
-                    else:
-                        continue
-                    break
-            finally:
-                file.close()
+            while at + BATCH_ENTRY_BYTES <= size:
+                raw = self._part(path, at, min(_READ, (size - at) // BATCH_ENTRY_BYTES) * BATCH_ENTRY_BYTES)
+                for entry in map(BatchAt._make, BATCH_ENTRY.iter_unpack(raw)):
+                    if not entry.is_entry:
+                        break
+                    yield (path, at), entry
+                    at += BATCH_ENTRY_BYTES
+                else:
+                    continue
+                break
+
+    def _part(self, path: str, at: int, size: int) -> bytes:
+        # The file is open only meanwhile: a store may have more queues than a process may have descriptors.
+        file = LossyMap(self._fs.open_map(path, create=False), partial(self._on_lost, path))
+        try:
+            return file.pread(at, size)
+        finally:
+            file.close()
 
 
 class QueueCheck:

@@ -1,5 +1,7 @@
 """Damaged files of a DLedger member's entries: one round of checks finds the damage, and mends it."""
 
+import errno
+import math
 from collections.abc import Callable, Sequence
 from random import Random
 from zlib import crc32
@@ -10,7 +12,14 @@ from skylark.broker.healing import entry_files
 from skylark.broker.healing.entry_files import EntryFiles
 from skylark.broker.healing.other_files import CheckedFile
 from skylark.broker.replication.dledger import log_disk, mending
-from skylark.broker.replication.dledger.entry_index import HEAD, HEAD_SLOTS, INLINE, SLOT_BYTES, EntryIndex
+from skylark.broker.replication.dledger.entry_index import (
+    HEAD,
+    HEAD_SLOTS,
+    INLINE,
+    SLOT_BYTES,
+    EntryIndex,
+    IndexedEntry,
+)
 from skylark.broker.replication.stats import GROUP_PROBLEM
 from skylark.mqcommon.raft.messages import APPLICATION
 from skylark.remoting.net.call import Remote, call
@@ -150,6 +159,31 @@ async def test_an_entry_that_no_member_has_is_no_lie() -> None:
     assert made.fs.read(FILE) == left
 
 
+async def test_a_full_file_that_the_disk_refuses_to_write_is_reported_and_ends_nothing() -> None:
+    made = await checked()
+    made.fs.damage(FILE, 9 * SLOT_BYTES, b"x", in_memory=False, on_disk=True)
+    made.fs.faults.fail("sync", path_part=FILE)
+    (found,) = await made.round()
+    assert not found.is_mended and f"{FILE} cannot be written" in found.problem
+    assert await made.round() == [] == made.asked
+
+
+async def test_a_check_does_not_hide_that_the_disk_refuses_to_write_new_entries() -> None:
+    made = await checked()
+    last = made.index.files[-1].path
+    made.fs.damage(last, HEAD_SLOTS * SLOT_BYTES, b"x", in_memory=False, on_disk=True)
+    made.index.append(1, APPLICATION, INLINE, 0, 0)
+    made.fs.faults.fail("sync", path_part=last)
+    with pytest.raises(OSError, match="injected"):
+        await made.round()
+
+
+async def test_without_a_descriptor_nothing_is_called_damaged() -> None:
+    made = await checked()
+    made.fs.faults.fail("read_direct", times=1_000, code=errno.EMFILE)
+    assert await made.round() == [] == made.asked
+
+
 async def test_entries_that_are_cut_while_they_are_read_are_no_problem() -> None:
     made = await checked()
 
@@ -206,10 +240,34 @@ async def test_a_scrub_of_a_member_mends_its_entries(
         assert made.members and "steps aside" not in caplog.text
 
 
+async def test_the_others_are_asked_once_for_a_lost_sector_that_no_member_has(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked: list[int] = []
+    ask = mending.Mending._ask
+
+    async def noted(made: mending.Mending, addr: str, index: int) -> tuple[IndexedEntry, bytes]:
+        asked.append(index)
+        return await ask(made, addr, index)
+
+    monkeypatch.setattr(mending.Mending, "_ask", noted)
+    monkeypatch.setattr(mending, "RETRY_UNMENDED_S", math.inf)
+    async with started() as made:
+        leader = await made.leader()
+        await leader.send("topic", *BODIES)
+        await made.until_equal()
+        for member in made.members.values():
+            lose_sector(member.fs)
+        status = await scrubbed(leader)
+        assert (status.problem_count, status.mended_count) == (1, 0)
+        assert len(asked) == len(made.others(leader)) and len(set(asked)) == 1
+        assert caplog.text.count("are asked for them") == 1
+
+
 async def test_a_member_says_what_no_member_can_mend_and_mends_it_later(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(mending, "RETRY_LEFT_S", 0.02)
+    monkeypatch.setattr(mending, "RETRY_UNMENDED_S", 0.02)
     async with started() as made:
         leader = await made.leader()
         await leader.send("topic", *BODIES)

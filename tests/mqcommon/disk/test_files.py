@@ -58,6 +58,12 @@ def test_directories_and_names(fs: OsFiles, tmp_path: Path) -> None:
     assert fs.listdir(str(tmp_path)) == ["x"] and fs.listdir(str(tmp_path / "x")) == ["y"]
 
 
+def test_a_read_that_fails_names_the_file(fs: OsFiles) -> None:
+    with pytest.raises(OSError) as caught:
+        fs.read("/proc/self/mem")
+    assert (caught.value.errno, caught.value.filename) == (errno.EIO, "/proc/self/mem")
+
+
 def test_disk_usage(fs: OsFiles, tmp_path: Path) -> None:
     usage = fs.disk_usage(str(tmp_path))
     assert usage.total >= usage.used > 0

@@ -200,7 +200,7 @@ async def test_a_property_that_has_changed_since_the_last_checkpoint_is_mended_b
 ) -> None:
     """No CRC of RocketMQ covers it; the entry's does. Its block is not full, so no sums of blocks are compared."""
     monkeypatch.setattr(flush, "CHECKPOINT_INTERVAL_S", math.inf)
-    monkeypatch.setattr(mending, "RETRY_LEFT_S", 0.02)
+    monkeypatch.setattr(mending, "RETRY_UNMENDED_S", 0.02)
     async with started(flush_interval_commit_log=20) as made:
         leader = await made.leader()
         await leader.send("topic", *BODIES)

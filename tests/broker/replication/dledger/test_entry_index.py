@@ -1,5 +1,6 @@
 """The side file: what was synced is there after each kind of crash, and nothing that never was an entry."""
 
+import errno
 from random import Random
 from zlib import crc32
 
@@ -15,7 +16,7 @@ from skylark.broker.replication.dledger.entry_index import (
     EntryIndex,
     IndexedEntry,
 )
-from skylark.mqcommon.errors import StoreCorrupt
+from skylark.mqcommon.errors import OutOfDescriptors, StoreCorrupt
 from tests.support.memory_files import MemoryFiles
 
 SLOTS = 8
@@ -126,6 +127,32 @@ def test_what_a_killed_process_wrote_is_on_disk_after_the_next_sync() -> None:
     again = loaded(left)
     again.sync()
     assert all_of(loaded(left.crash(Random(0)))) == all_of(index)
+
+
+@pytest.mark.parametrize("operation", ["sync", "fsync_dir"])
+def test_entries_that_no_descriptor_was_left_to_sync_are_synced_the_next_time(operation: str) -> None:
+    fs = MemoryFiles()
+    index = new(fs)
+    for number in range(20):
+        add(index, (0, number))
+    fs.faults.fail(operation, code=errno.EMFILE)
+    with pytest.raises(OutOfDescriptors):
+        index.sync()
+    index.sync()
+    for seed in range(5):
+        assert all_of(loaded(fs.crash(Random(seed)))) == all_of(index)
+
+
+def test_an_unused_copy_of_a_file_leaves_no_file() -> None:
+    fs = MemoryFiles()
+    index = new(fs)
+    for number in range(20):
+        add(index, (0, number))
+    oldest = index.files[0]
+    (path,) = index.forget_before(oldest.last + 1)
+    fs.remove(path)
+    assert not index.use_copy(oldest, fs.open_map(path, oldest.file.size, create=True))
+    assert not fs.exists(path)
 
 
 def test_logs_with_the_same_chain_have_the_same_entries() -> None:

@@ -3,6 +3,7 @@
 import errno
 import zlib
 from dataclasses import replace
+from itertools import pairwise
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,7 @@ import trio.testing
 from skylark.broker.options import BrokerOptions
 from skylark.broker.replication.copying import CopiedLog, QueueBuilding
 from skylark.broker.replication.dledger import log_disk
-from skylark.broker.replication.dledger.entry_index import EntryIndex
+from skylark.broker.replication.dledger.entry_index import HEAD_SLOTS, SLOT_BYTES, EntryIndex
 from skylark.broker.replication.dledger.log_disk import CopyingTo, GroupLog, LogDisk
 from skylark.broker.replication.dledger.log_entries import Reference
 from skylark.broker.replication.dledger.member import GroupMember, LeadershipEffects
@@ -231,6 +232,27 @@ async def test_a_member_that_is_killed_after_it_forgot_a_tail_has_lost_nothing_t
     for fs in [*left, member.fs.killed()]:
         await Member(fs).start()  # no LostDisk
     assert left
+
+
+async def test_a_start_finds_a_damaged_slot_of_a_full_file_among_the_entries_since_the_checkpoint() -> None:
+    store = leader(*(b"%d" % number for number in range(70)))
+    entries = [RaftEntry(1, 1, EMPTY, b"")]
+    starts = [store.queues.get("t", 0).entry(offset)[0] for offset in range(70)]
+    for start, end in pairwise([*starts, store.log.end]):
+        data = log_bytes(store, start, end)
+        found = Reference(start, len(data), crc32(data)).pack() + data
+        entries.append(RaftEntry(entries[-1].index + 1, 1, APPLICATION, found))
+    member = await Member(MemoryFiles()).start()
+    assert await member.take(AppendRequest("n1", "n0", 1, 0, 0, tuple(entries), 0))
+    await member.disk.flush()
+    assert [file.count for file in member.disk.index.files] == [62, 9]
+    left = member.fs.killed()
+    left.flip(f"/store/dledger/entries/{1:020d}", (HEAD_SLOTS + 4) * SLOT_BYTES)
+    again = Member(left)
+    damaged: list[int] = []
+    again.disk.on_damaged_at_start = damaged.extend
+    await again.start()
+    assert damaged == [5]
 
 
 async def test_the_state_of_a_newer_version_is_refused_with_the_reason() -> None:

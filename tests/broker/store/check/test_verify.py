@@ -423,5 +423,5 @@ def test_metadata_that_the_disk_cannot_read_is_named_after_all_else() -> None:
     fs.overwrite(path, bytes(10))
     fs.faults.fail("read", code=errno.EIO, path_part="metadata")
     is_sound, lines = verified(fs)
-    assert not is_sound and any(line.startswith("metadata: ") and "the disk cannot read it" in line for line in lines)
+    assert not is_sound and any(line.startswith(f"metadata: {path}: the disk cannot read this file") for line in lines)
     assert "no damage" in lines[-1]
