@@ -109,14 +109,16 @@ class Mending:
     def _found_at_start(self, indexes: Sequence[int]) -> None:
         for index in indexes[:MAX_DAMAGED]:
             self._unmended[index] = f"the disk has changed the bytes of entry {index} since the last checkpoint"
-        logger.error("%s%s", self._unmended[indexes[0]], f", and of {len(indexes) - 1} more" if len(indexes) > 1 else "")
+        more = f", and of {len(indexes) - 1} more" if len(indexes) > 1 else ""
+        logger.error("%s%s", self._unmended[indexes[0]], more)
         self._has_unmended.set()
 
     async def _retry_unmended(self) -> None:
         while True:
             with trio.move_on_after(RETRY_UNMENDED_S):
                 await self._has_unmended.wait()
-            if self._unmended and (reason := await self.mend_all(sorted(self._unmended))) and not self._is_logged(reason):
+            reason = await self.mend_all(sorted(self._unmended)) if self._unmended else ""
+            if reason and not self._is_logged(reason):
                 logger.error("entries were mended, but %s", reason)
 
     async def _mend_needed(self) -> None:
