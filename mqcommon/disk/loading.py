@@ -88,7 +88,7 @@ def _refuse_other(error: OSError) -> None:
 
 
 class LossyMap:
-    """A mapped file for a reader that goes on behind what the disk has lost, where it sees zeros.
+    """A mapped file for a reader that goes on after what the disk has lost, where it sees zeros.
 
     ``on_lost`` gets (at, size) of all such places of the file, when the first one is met. From then on the file is in
     memory as a whole: `view` is another one.
