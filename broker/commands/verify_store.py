@@ -36,7 +36,7 @@ def verify_store(store_dir: str, conf: str | None, repair: bool) -> None:
     """Read a whole store and report each damage: file, offset, reason.
 
     STORE_DIR is the broker's storePathRootDir; the broker must be stopped (a broker that serves: mqadmin scrub --now).
-    After a place that the disk cannot read, the check goes on. Exit code 1: there is damage, or the disk cannot read all.
+    After what the disk cannot read, the check goes on. Exit code 1: there is damage, or the disk cannot read all.
     """
     with errors_on_one_line(store_dir):
         options = load_conf(BrokerOptions, conf, {"store_path_root_dir": absolute(store_dir)})
