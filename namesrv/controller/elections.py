@@ -67,12 +67,15 @@ class Elections:
 
     async def run(self) -> None:
         """Elect until cancelled."""
-        try:
-            async with trio.open_nursery() as self._nursery:
-                self._nursery.start_soon(self._scan)
-                self._nursery.start_soon(self._check_all_masters_often)
-        finally:
-            self._nursery = None  # from now on connections close because this Controller stops
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            nursery.start_soon(self._check_all_masters_often)
+            try:
+                await self._scan()
+            finally:
+                # From now on connections close because this Controller stops. A nursery that has closed takes no task,
+                # and the group may tell of a new leader until this Controller has stopped.
+                self._nursery = None
 
     def take_heartbeat(self, heard: LiveReplica[Channel]) -> None:
         """Record a broker's heartbeat; `check_master` of its set if the broker was not alive before."""
