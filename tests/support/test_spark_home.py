@@ -1,5 +1,6 @@
 """An archive of Spark's classes is used while it fits this Java and this Spark, and otherwise left alone."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -21,11 +22,12 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """What is put into an empty environment."""
-    environment: dict[str, str] = {}
+    """The variables that are set in an environment without any variable of Spark; Java is found as before."""
+    before = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")}
+    environment = dict(before)
     monkeypatch.setattr(spark_home.os, "environ", environment)
     spark_home.use_quick_spark(tmp_path / "spark")
-    return environment
+    return {name: value for name, value in environment.items() if name not in before}
 
 
 def test_an_archive_of_this_java_is_used(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
