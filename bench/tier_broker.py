@@ -4,9 +4,10 @@
 
 A store with messages of 1,000 bytes in files of 1 GiB is made. Without a bucket all is read by a consumer, dropped from
 the page cache before, and sends come at a fixed rate; what a send takes counts from when it is due. Then the broker
-gets a bucket and keeps one file: the same sends while it uploads, then the consumer again. "limit" of uploads and of
-the way back are obstore's own calls on the same server, of the same bytes; of reads the disk, or those calls, and of
-sends those without a bucket. The loop's share is the processor time of the broker's main thread, while sends come.
+gets a bucket and keeps one file: the same sends while the broker uploads, then the consumer again. The limits of
+uploads and of files made again are obstore's own calls on the same server, with the same bytes. The limits of reads are
+the disk and obstore's own calls; the limits of sends are the sends without a bucket. The loop's share is the processor
+time of the broker's main thread, while sends come.
 """
 
 import argparse

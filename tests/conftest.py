@@ -195,7 +195,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 
 def _group_of(nodeid: str) -> str:
-    """A file of tests is a group; those with the shared Spark session count as one file, and those in tests/tidy."""
+    """A file is a group; files with the shared Spark session are one group, files in tests/tidy are another group."""
     if nodeid.startswith(SPARK_SESSION):
         return "spark"
     return "tidy" if nodeid.startswith(TIDY) else nodeid.partition("::")[0]

@@ -30,7 +30,7 @@ QUEUES = 2
 SENDERS = 8
 # Sends that are acknowledged before and after each fault.
 FEW = 30
-# A try gets a third of it: so a send to a frozen broker is tried elsewhere after that.
+# A try gets a third of the timeout: a send to a frozen broker is tried elsewhere after this third.
 SEND_TIMEOUT_MS = 6_000
 PULL_WAIT_MS, PULL_TIMEOUT_MS = 1_000, 3_000
 # The pause of senders, and of readers that found nothing. Without a pause the load would take the processor from the

@@ -226,7 +226,7 @@ class Strangers:
         await trio.sleep(STRANGERS_PAUSE_S)
 
 
-# --- all of them die
+# --- all replicas die
 
 
 @pytest.mark.fault("kills", "all brokers and Controllers are killed while a slave lags", "controller")

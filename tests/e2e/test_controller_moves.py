@@ -91,7 +91,7 @@ async def test_a_set_moves_to_controllers_and_back(tmp_path: Path) -> None:
                 await at.until_in_sync(admin)
                 # Back: the slaves first, as they have nothing that the master lacks.
                 slaves = [broker for broker in at.brokers if broker is not master]
-                # They keep their ids: another one may be the master's until it is restarted.
+                # Slaves keep their ids: any other id may be the id of the master until the master is restarted.
                 for broker in [*slaves, master]:
                     await mover.stop(broker)
                     broker_id = 0 if broker is master else at.id_of(broker)

@@ -87,7 +87,7 @@ async def test_one_of_two_masters_frozen_costs_no_send_and_gets_none_until_it_an
             await load.more_from(victim.name, 100)
             victim.freeze()
             try:
-                # Those in flight to the frozen one time out there and are stored elsewhere; all others go on.
+                # Sends in flight to the frozen broker time out there and are stored elsewhere; all others go on.
                 await until(lambda: load.producer.retried > 0, "sends to the frozen broker are tried elsewhere")
                 await load.more_from_each_sender()
                 before, probes = asked[victim.name], unanswered.count(victim.addr)

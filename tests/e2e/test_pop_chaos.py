@@ -1,7 +1,7 @@
 """Simple consumers and brokers are killed with -9 at random, again and again.
 
-Every acknowledged send is delivered, those that a consumer forgets come again, and one whose acknowledgement was
-answered in time does not.
+Every acknowledged send is delivered; messages that a consumer forgets come again, and a message whose
+acknowledgement was answered in time does not.
 """
 
 from pathlib import Path
@@ -31,7 +31,7 @@ class Poppers(Programs):
         return [line for data in self.written() for line in parse(data)]
 
     def delivered(self) -> set[str]:
-        """Messages that came, and those that are forgotten only if they came again."""
+        """Messages that came; a forgotten message counts only if it came again."""
         found = [line for line in self.lines() if line.kind != "done"]
         return {line.body for line in found if line.kind == "again" or not is_forgotten(line.body)}
 

@@ -62,7 +62,7 @@ def filled(directory: str, wanted_bytes: int) -> dict[str, int]:
 
 
 class Read(NamedTuple):
-    """The messages of a topic: all, and those whose records are before an offset of the log."""
+    """How many messages of a topic were read: all, and the messages whose records are before an offset of the log."""
 
     total: int
     before: int

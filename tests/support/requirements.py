@@ -24,7 +24,7 @@ def java() -> Path | None:
 
 
 def java_identity() -> str:
-    """Another text once Java was upgraded or removed."""
+    """A text that differs once Java was upgraded or removed."""
     path = java()
     if path is None:
         return "none"

@@ -97,7 +97,7 @@ def make_archive(scratch: Path) -> None:
 
 
 def identity() -> str:
-    """Another text once Java, Spark or the place of the archive is another one."""
+    """A text that differs once Java, Spark or the place of the archive has changed."""
     jars = (MADE / "jars").resolve()
     return f"{java_identity()}\n{MADE}\n{jars} {jars.stat().st_mtime_ns if jars.exists() else None}\n"
 

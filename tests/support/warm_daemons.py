@@ -73,8 +73,9 @@ class Forked:
 
 
 class WarmDaemons:
-    """Starts daemons. Its process begins with the first of them at the latest, and ends with the process of the tests.
+    """Starts daemons by forks of a process that has imported their modules.
 
+    The process begins with the first daemon at the latest, and ends with the process of the tests.
     With ``imported``, names of modules, it starts Python programs instead, which find these modules imported.
     """
 

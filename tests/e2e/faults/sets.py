@@ -83,7 +83,7 @@ Now = Switching[ControllerSet]
 
 async def open_links(at: ControllerSet, nursery: trio.Nursery) -> None:
     """Open the links of a set of `MADE`, before its brokers start."""
-    openable: Openable = at  # type: ignore[assignment]  # all of MADE are; there is no type for a set that is Openable
+    openable: Openable = at  # type: ignore[assignment]  # all sets of MADE are Openable; no type says both
     await openable.open(nursery)
 
 
