@@ -1,4 +1,4 @@
-"""An installation of Spark whose JVM and Python processes start in a third of the time.
+"""An installation of Spark whose JVM starts in less than half of the time, and its Python processes in a third.
 
     python -m tests.support.spark_home [--is-made]
 
