@@ -13,7 +13,6 @@ its limit is 150 MB.
 """
 
 import argparse
-import os
 import subprocess
 import sys
 import tempfile
@@ -25,7 +24,7 @@ from time import perf_counter
 import httpx
 import trio
 
-from bench.harness import Row, row, show, turns
+from bench.harness import Row, cpu_s, row, show, turns
 from scripts.daemons import Daemon, broker_daemon, namesrv_daemon, reserve, serving
 from skylark import Admin, Message, Producer, PullConsumer
 from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
@@ -40,13 +39,6 @@ SENDERS = 64
 LAGGING = "t-00000"
 PAGES = {"overview": "/", "list of topics": "/topics"}
 BROKER_OPTIONS = ("--mapped-file-size-commit-log", str(256 * 1024 * 1024), "--max-index-num", "1000000")
-TICKS = os.sysconf("SC_CLK_TCK")
-
-
-def processor_s(pid: int) -> float:
-    """The processor time that a process has had."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def console_daemon(home: Path, nameserver: str) -> Daemon:
@@ -132,9 +124,9 @@ async def sends_a_processor_second(nameserver: str, pid: int, seconds: float) ->
             nursery.start_soon(send, producer)
         # The windows are open by then, too.
         await trio.sleep(2)
-        before, busy = sent, processor_s(pid)
+        before, busy = sent, cpu_s(pid)
         await trio.sleep(seconds)
-        found = (sent - before) / (processor_s(pid) - busy)
+        found = (sent - before) / (cpu_s(pid) - busy)
         nursery.cancel_scope.cancel()
     return found
 
@@ -165,9 +157,9 @@ def measure(rounds: int, topics: int, groups: int, people: int, seconds: float) 
 
             def percent_of_a_core() -> float:
                 trio.run(trio.sleep, SETTLE_S)
-                busy = processor_s(broker.pid)
+                busy = cpu_s(broker.pid)
                 trio.run(trio.sleep, 2 * seconds)
-                return (processor_s(broker.pid) - busy) / (2 * seconds) * 100
+                return (cpu_s(broker.pid) - busy) / (2 * seconds) * 100
 
             idle: list[float] = []
             cost: list[float] = []

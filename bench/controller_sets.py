@@ -6,7 +6,6 @@ resident memory. Part of bench/controller.py.
 """
 
 import argparse
-import os
 import tempfile
 import time
 from collections.abc import Iterator
@@ -14,9 +13,8 @@ from pathlib import Path
 
 import trio
 
-from bench.harness import Row, row
+from bench.harness import Row, cpu_s, row
 from scripts.controller_set import ControllerSet
-from scripts.daemons import Daemon
 from skylark import Admin
 from skylark.mqcommon.addresses import split_address
 from skylark.remoting.net.call import Remote, call
@@ -97,12 +95,6 @@ class Beats:
             data = data[at:]
 
 
-def cpu_s(daemon: Daemon) -> float:
-    """The processor seconds of the process so far."""
-    fields = Path(f"/proc/{daemon.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 async def measure(at: ControllerSet, sets: int) -> tuple[float, float, float]:
     """The leader's processor seconds a second, its MB, and the heartbeats that it answered a second."""
     async with Admin(at.nameserver) as admin, open_client() as client:
@@ -128,10 +120,14 @@ async def measure(at: ControllerSet, sets: int) -> tuple[float, float, float]:
                 )
                 beating.start_soon(beats.run, leader.addr, frames, each / CONNECTIONS)
             await trio.sleep(WARM_UP_S)
-            before, answered, started = cpu_s(leader), beats.answered, time.perf_counter()
+            before, answered, started = cpu_s(leader.pid), beats.answered, time.perf_counter()
             await trio.sleep(SPAN_S)
             took_s = time.perf_counter() - started
-            found = (cpu_s(leader) - before) / took_s, leader.rss_bytes() / 1e6, (beats.answered - answered) / took_s
+            found = (
+                (cpu_s(leader.pid) - before) / took_s,
+                leader.rss_bytes() / 1e6,
+                (beats.answered - answered) / took_s,
+            )
             beating.cancel_scope.cancel()
     if beats.refused:
         raise SystemExit(f"{beats.refused} heartbeats were refused")

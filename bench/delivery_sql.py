@@ -8,14 +8,13 @@ else. The limits are targets.
 """
 
 import argparse
-import os
 import sys
 import time
 from collections.abc import Iterator
 
 import trio
 
-from bench.harness import Cluster, Row, cluster, row, show
+from bench.harness import Cluster, Row, cluster, cpu_s, row, show
 from bench.traffic import make_topic
 from skylark import Producer, PullConsumer, Sql
 from skylark.mqcommon.message.message import Message
@@ -55,19 +54,13 @@ async def examine(nameserver: str, pid: int) -> tuple[float, float]:
         (mq,) = await consumer.message_queues(TOPIC)
         end = at = await consumer.max_offset(mq)
         found, at = 0, 0
-        cpu, started = _cpu_s(pid), time.perf_counter()
+        cpu, started = cpu_s(pid), time.perf_counter()
         while at < end:
             got = await consumer.pull(mq, at, max_count=10_000, expression=WANTED)
             found, at = found + len(got.messages), got.next_offset
         if found != end // 1_000:
             sys.exit(f"{found} messages matched instead of {end // 1_000}")
-        return end / (time.perf_counter() - started), end / (_cpu_s(pid) - cpu)
-
-
-def _cpu_s(pid: int) -> float:
-    with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
-        fields = file.read().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return end / (time.perf_counter() - started), end / (cpu_s(pid) - cpu)
 
 
 def rows(messages: int, rounds: int) -> Iterator[Row]:

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -74,6 +75,13 @@ def store_command(about: str, mib: int, rounds: int, rows: Callable[[str, int, i
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=given.dir) as directory:
         show(rows(directory, given.mib, given.rounds), given.json)
+
+
+def cpu_s(pid: int, *, only_main_thread: bool = False) -> float:
+    """Processor time of a process so far, or of its main thread, which runs the event loop of a daemon; in seconds."""
+    folder = Path(f"/proc/{pid}/task/{pid}" if only_main_thread else f"/proc/{pid}")
+    fields = (folder / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def processor_s(work: Callable[[], object]) -> float:

@@ -23,7 +23,7 @@ import trio
 
 from bench.backup import Sends, fill
 from bench.cold_read import read_queue, share
-from bench.harness import BROKER, Cluster, Row, cluster_at, row, show
+from bench.harness import BROKER, Cluster, Row, cluster_at, cpu_s, row, show
 from bench.recovery import GIB
 from bench.tier import PIECE_BYTES, RANGE_BYTES, READERS, Sides, opened
 from skylark import Admin, Producer, PullConsumer
@@ -57,22 +57,16 @@ async def sends_for(at: Cluster, rate: int, seconds: float, until_uploaded_to: i
     ):
         sends = Sends(producer, rate)
         nursery.start_soon(sends.run)
-        began, loop_began = trio.current_time(), loop_s(at.broker_pid)
+        began, loop_began = trio.current_time(), cpu_s(at.broker_pid, only_main_thread=True)
         if not until_uploaded_to:
             await trio.sleep(seconds)
         else:
             with trio.fail_after(MOST_S):
                 while (await admin.tier_status(at.broker)).uploaded_to < until_uploaded_to:  # noqa: ASYNC110 - in another process
                     await trio.sleep(POLL_S)
-        took, loop_took = trio.current_time() - began, loop_s(at.broker_pid) - loop_began
+        took, loop_took = trio.current_time() - began, cpu_s(at.broker_pid, only_main_thread=True) - loop_began
         nursery.cancel_scope.cancel()
     return Sent(sends.take(), took, 100 * loop_took / took)
-
-
-def loop_s(pid: int) -> float:
-    """Processor time of the process's main thread, which runs its event loop."""
-    fields = Path(f"/proc/{pid}/task/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def until_cleaned(at: Cluster, directory: Path) -> None:
