@@ -1,6 +1,6 @@
 """Masters of a set with a bucket are killed again and again, while files go to an S3 server and leave their disks.
 
-Afterwards consumers read all that was acknowledged, from the first message on; most of it only the bucket has. A
+Afterwards consumers read all acknowledged messages, from the first message on; most messages are in the bucket only. A
 failure prints its seed.
 """
 
@@ -65,7 +65,7 @@ async def one_round(at: AnySet, admin: Admin, load: Load, random: Random, mode: 
 
 
 async def until_uploading(at: AnySet, admin: Admin) -> Daemon:
-    """Wait until the master has uploaded a file since its start: the set is its own, and it goes on. Returns it."""
+    """Wait until the master has uploaded a file since the master started, so owns the set; returns the master."""
     masters: list[Daemon] = []
 
     async def does() -> bool:

@@ -1,4 +1,4 @@
-"""Much more in the bucket than on the disk: consumers read from the first message on, and Spark counts all of it.
+"""Much more in the bucket than on the disk: consumers read from the first message on, and Spark counts the messages.
 
 20 GB with 1 GB on the disk, or as many GiB as TIER_GIB in the environment says. Both numbers are printed.
 """
@@ -32,7 +32,7 @@ from tests.tidy.tree import ROOT
 GIB = 1 << 30
 SEGMENT_BYTES = 256 << 20
 LOCAL_BYTES = GIB
-# A topic with most of the messages, and one with a hundredth of them.
+# A topic with most of the messages, and a topic with a hundredth of the messages.
 TOPIC, RARE, QUEUES = "large", "rare", 4
 BODY_BYTES, AT_ONCE = 1_000, 500
 PULL_BYTES = 1 << 20
@@ -43,7 +43,7 @@ OPTIONS = (
 
 
 def filled(directory: str, wanted_bytes: int) -> dict[str, int]:
-    """A store with messages of both topics, as a broker stores batches of them; returns how many of each."""
+    """Make a store with batches of messages of both topics; returns the number of messages of each topic."""
     options = StoreOptions(directory, SEGMENT_BYTES, index_slots=1_000_000, index_capacity=5_000_000)
     store = MessageStore(OsFiles(), options, SystemClock(), HOST)
     store.open()
