@@ -301,13 +301,19 @@ class OlderReads(Part):
         return self._call(lambda: self._record_at(physical_offset))
 
     def _record_at(self, physical_offset: int) -> bytes | None:
+        segment = None
         try:
-            return self._view.record_at(physical_offset)
+            segment = self._view.segment_at(physical_offset)
+            record = self._view.record_at(physical_offset)
         except (DamagedObject, NoSuchObject) as error:
+            name = str(error) if segment is None else segment.folder
             what = f"the message at offset {physical_offset} of the log"
-            if not self.damaged.may_pass(("the log", physical_offset), what, 1, error):
+            if not self.damaged.may_pass((name, physical_offset), what, 1, error):
                 raise
             return None
+        if segment is not None:
+            self.damaged.was_read((segment.folder, physical_offset))
+        return record
 
     def with_key(self, query: OlderQuery) -> OlderFound:
         end_ms = self._clock.monotonic_ms() + KEY_SEARCH_MS

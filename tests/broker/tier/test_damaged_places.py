@@ -127,6 +127,26 @@ def test_a_message_by_its_place_in_the_log_is_gone_after_the_time() -> None:
     assert asked(partial(store.record_at, physical)) is None
 
 
+def test_a_message_by_its_place_in_the_log_is_waited_for_in_each_object_that_is_damaged() -> None:
+    bucket = LostBucket()
+    store, uploaded = filled(bucket)
+    uploaded.hold_ms = HOLD_MS
+    segments = uploaded.manifest.segments[:2]
+    saved = dict(bucket.objects)
+    rows = [uploaded.view.table(segment).find("t", 0) for segment in segments]
+    places = [row.first_physical for row in rows if row is not None]
+    records = [asked(partial(store.record_at, place)) for place in places]
+    for segment, place in [*zip(segments, places, strict=True), (segments[0], places[0])]:
+        # Neither earlier damage of another object counts, nor of this object if its bytes were right since.
+        bucket.delete([class_of(segment)])
+        with pytest.raises(StoreError, match="missing or damaged"):
+            asked(partial(store.record_at, place))
+        uploaded.clock.advance(HOLD_MS)
+        assert asked(partial(store.record_at, place)) is None
+        bucket.objects = dict(saved)
+        assert [asked(partial(store.record_at, each)) for each in places] == records
+
+
 async def test_timed_messages_after_damaged_ones_are_delivered(caplog: pytest.LogCaptureFixture) -> None:
     timers, bucket = Timers(), LostBucket()
     async with timers.running():
