@@ -13,6 +13,7 @@ from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import chain, islice
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -174,10 +175,14 @@ class TierView:
                 return Located(segments.at(number), row)
             hint = segments.next_with_class(number + 1, row.retention_class)
             if newest.class_since > row.class_since:
-                change = self._first_with(segments, newest, _class_since, row.class_since + 1, number + 1)
+                change = self._first_with(
+                    segments, newest, _class_since, row.class_since + 1, number + 1, passes_damage=passes_damage
+                )
                 hint = min(hint, change)
             if hint == len(segments):
                 return None
+            if passes_damage:
+                hint = self._readable_from(segments, hint)
             offset = max(offset + 1, self._row(segments, hint, newest).first_offset)
         return None
 
@@ -367,6 +372,15 @@ class TierView:
             return None
         row = self.table(segments.at(len(segments) - 1)).find(topic, queue_id)
         return None if row is None or segments.is_deleted(row) else row
+
+    def _readable_from(self, segments: "_Segments", number: int) -> int:
+        """The number of the first segment from ``number`` on whose index can be read; the newest if there is none."""
+        newest = len(segments) - 1
+        for each in range(number, newest):
+            with suppress(DamagedObject, NoSuchObject):
+                self.table(segments.at(each))
+                return each
+        return newest
 
     def _row(self, segments: "_Segments", number: int, queue: QueueRow) -> QueueRow:
         """The row of a queue in a segment in which the queue has one."""
