@@ -179,7 +179,7 @@ class OlderReads(Part):
         self.cache.close()
 
     async def _unknown_queues(self) -> list[QueueName]:
-        """Some of the queues whose first offsets are not known, of those that have lost messages in the store."""
+        """Some of the queues that have lost messages in the store, and whose first offsets are not known."""
         found: list[QueueName] = []
         for queues in slices(list(self._store.queues), QUEUES_AT_ONCE):
             for queue in queues:
@@ -394,12 +394,12 @@ class OlderReads(Part):
                 raise
             return located, True
 
-    def _may_pass(self, queue: QueueName, damage: "_Damage") -> bool:
+    def _may_pass(self, queue: QueueName, damage: _Damage) -> bool:
         first, end = damage.first_offset, damage.next_offset
         what = f"{end - first} messages of queue {queue[1]} of {queue[0]}, from offset {first} to {end - 1},"
         return self.damaged.may_pass(damage.place, what, end - first, damage.error)
 
-    def _next_bytes(self, located: Located, offset: int, stop: int, size: int, part_bytes: int) -> "_NextBytes":
+    def _next_bytes(self, located: Located, offset: int, stop: int, size: int, part_bytes: int) -> _NextBytes:
         """The messages from ``offset`` on, of some ``size`` bytes, up to the first damage."""
         try:
             group, after = self._next_stretches(located, offset, stop, size)
