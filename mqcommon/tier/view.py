@@ -49,7 +49,6 @@ MAX_RECORDS_OF_QUERY: Final = 500
 MAX_SEGMENTS_OF_UNIQUE_KEY: Final = 64
 # The segments whose keys a query reads at a time, once it has looked into the first few.
 _KEY_THREADS: Final = 8
-_GO_ON: Final = "to go on ask for messages stored until"
 
 T = TypeVar("T")
 
@@ -274,10 +273,12 @@ class TierView:
             numbers = segments.nearest_first(made_ms, begin_ms, end_ms, before)
         found: list[bytes] = []
         looked, last_ms, damaged = 0, end_ms, 0
+        # Newest first, an earlier end of the time goes on with the search; nearest first, it would not.
+        go_on = "to go on ask for messages stored until {}" if made_ms is None else "ask again"
         for number, places in self._places_in(segments, numbers, hash_):
             segment = segments.at(number)
             if is_over():
-                return KeyRecords(found, f"the time was over; {_GO_ON} {last_ms}")
+                return KeyRecords(found, f"the time was over; {go_on.format(last_ms)}")
             last_ms = segment.first_ms
             try:
                 if isinstance(places, BucketError):
@@ -290,7 +291,7 @@ class TierView:
                     if len(found) == limit:
                         return KeyRecords(found)
                     if looked == MAX_RECORDS_OF_QUERY:
-                        return KeyRecords(found, f"{looked} messages were read; {_GO_ON} {store_ms}")
+                        return KeyRecords(found, f"{looked} messages were read; {go_on.format(store_ms)}")
             except (DamagedObject, NoSuchObject):
                 damaged += 1
             if unique and found:

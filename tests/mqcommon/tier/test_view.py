@@ -264,6 +264,9 @@ def test_a_query_by_key_that_ends_early_says_why(
     assert len(found.records) == 10
     since_ms = START_MS + (count - 10) * 60_000
     assert found.cut == f"the time was over; to go on ask for messages stored until {since_ms}"
+    # The segments around the time in a unique key are not searched from the newest on.
+    found = view.with_key("t", minutes[1][0], 0, 2**62, 1, unique=True, now_ms=START_MS, is_over=lambda: True)
+    assert found == ([], "the time was over; ask again")
     for name in (view.segment(3).keys.name, view.segment(5).index.name):
         del bucket.objects[name]
     view, _ = opened(bucket)
