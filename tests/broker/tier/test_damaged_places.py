@@ -201,7 +201,7 @@ def test_a_damaged_index_keeps_no_reader_from_the_newest_manifest() -> None:
     assert uploaded.reads.known_first("t", 0) == 0
 
 
-def test_only_so_many_objects_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_beyond_the_most_objects_the_first_object_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(damaged_places, "MAX_OBJECTS", 2)
     clock = ManualClock()
     places = DamagedPlaces(clock, lambda: 1)
@@ -213,7 +213,7 @@ def test_only_so_many_objects_are_remembered(monkeypatch: pytest.MonkeyPatch) ->
     assert places.skipped_messages == 2
 
 
-def test_of_the_places_of_an_object_only_so_many_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_beyond_the_most_places_of_an_object_the_first_place_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(damaged_places, "MAX_PLACES", 2)
     places = DamagedPlaces(ManualClock(), lambda: 0)
     for position in (0, 1, 2, 2, 0):
