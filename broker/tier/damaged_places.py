@@ -1,9 +1,9 @@
-"""Damage of the bucket that readers have met: how long they wait there, and when they pass it by.
+"""Damage of the bucket that readers have met: how long readers wait at damage, and when they skip it.
 
 As on a disk (damage_hold.py): for ``damagedHoldMs`` from the first attempt on readers wait, since an administrator may
-bring the object back. After that they skip the damaged messages until these can be read again (``damagedPolicy=skip``),
-or wait for ever (``damagedPolicy=hold``). The time is that of the object: an object may be damaged in thousands of
-places. Each attempt reads the bytes anew. For any thread.
+bring the object back. After this time readers skip the damaged messages until the messages can be read again
+(``damagedPolicy=skip``), or wait for ever (``damagedPolicy=hold``). Each object has one such time for all its damaged
+places, of which there may be thousands. Each attempt reads the bytes anew. For any thread.
 Neighbours: reads.py.
 """
 
@@ -17,9 +17,9 @@ from skylark.mqcommon.tier.bucket import NoSuchObject
 
 logger = logging.getLogger(__name__)
 
-#: Of more objects the object that was met first is forgotten: its next reader waits anew.
+#: With more objects the object that was met first is forgotten: its next reader waits anew.
 MAX_OBJECTS = 256
-#: Of more places of an object the place that was met first is forgotten: its messages count once more when skipped.
+#: With more places of an object the place that was met first is forgotten: its messages count again when skipped.
 MAX_PLACES = 20_000
 
 #: What tells an object from others, and a position in it; for an index a queue, and for its messages an offset.

@@ -66,7 +66,7 @@ class StoredFile(NamedTuple):
     classes: Ints
 
     def gathered(self, tombstones: Mapping[str, int]) -> Gathered:
-        """The records, sorted, without those that ``tombstones`` cover. Topics stay in their retention classes."""
+        """The records, sorted, without records that ``tombstones`` cover. Topics stay in their retention classes."""
         rows = file_rows(self.file, self.start, [], self.starts)
         ends = np.array([tombstones.get(queue.topic, 0) for queue in rows.queues], np.int64)
         is_kept = rows.starts + self.start >= ends[rows.queue]

@@ -179,7 +179,7 @@ class OlderReads(Part):
         self.cache.close()
 
     async def _unknown_queues(self) -> list[QueueName]:
-        """Some of the queues whose first offsets are not known, of those that have lost messages in the store."""
+        """Some of the queues that have lost messages in the store, and whose first offsets are not known."""
         found: list[QueueName] = []
         for queues in slices(list(self._store.queues), QUEUES_AT_ONCE):
             for queue in queues:
@@ -301,13 +301,19 @@ class OlderReads(Part):
         return self._call(lambda: self._record_at(physical_offset))
 
     def _record_at(self, physical_offset: int) -> bytes | None:
+        segment = None
         try:
-            return self._view.record_at(physical_offset)
+            segment = self._view.segment_at(physical_offset)
+            record = self._view.record_at(physical_offset)
         except (DamagedObject, NoSuchObject) as error:
+            name = str(error) if segment is None else segment.folder
             what = f"the message at offset {physical_offset} of the log"
-            if not self.damaged.may_pass(("the log", physical_offset), what, 1, error):
+            if not self.damaged.may_pass((name, physical_offset), what, 1, error):
                 raise
             return None
+        if segment is not None:
+            self.damaged.was_read((segment.folder, physical_offset))
+        return record
 
     def with_key(self, query: OlderQuery) -> OlderFound:
         end_ms = self._clock.monotonic_ms() + KEY_SEARCH_MS
@@ -388,12 +394,12 @@ class OlderReads(Part):
                 raise
             return located, True
 
-    def _may_pass(self, queue: QueueName, damage: "_Damage") -> bool:
+    def _may_pass(self, queue: QueueName, damage: _Damage) -> bool:
         first, end = damage.first_offset, damage.next_offset
         what = f"{end - first} messages of queue {queue[1]} of {queue[0]}, from offset {first} to {end - 1},"
         return self.damaged.may_pass(damage.place, what, end - first, damage.error)
 
-    def _next_bytes(self, located: Located, offset: int, stop: int, size: int, part_bytes: int) -> "_NextBytes":
+    def _next_bytes(self, located: Located, offset: int, stop: int, size: int, part_bytes: int) -> _NextBytes:
         """The messages from ``offset`` on, of some ``size`` bytes, up to the first damage."""
         try:
             group, after = self._next_stretches(located, offset, stop, size)

@@ -1,6 +1,6 @@
-"""Makes a segment again whose index is damaged or missing: of its file, or of the records in the bucket.
+"""Makes a segment again whose index is damaged or missing: from its file, or from the records in the bucket.
 
-Each index carries on the queues of the index before it, so without the newest one nothing more can be uploaded.
+Each index carries on the queues of the index before it, so without the newest index nothing more can be uploaded.
 Blocks, and needs the memory of a file of the log: it runs in worker.py.
 Neighbours: upload.py (finds the damage), purge.py (makes a segment again, too).
 """
@@ -39,7 +39,7 @@ def repair(bucket: Bucket, segment: Segment, view: bytes | mmap.mmap | None, tas
     with suppress(DamagedIndex):
         table_of(bucket, segment.index)
         return None
-    # The file, or hundreds of MB of the bucket, are not read in vain.
+    # A damaged index before this one is found before the file, or hundreds of MB of the bucket, are read in vain.
     if task.before is not None:
         table_of(bucket, task.before)
     if view is not None and large_crc32(view) == segment.crc:
@@ -76,7 +76,7 @@ def _of_file(view: bytes | mmap.mmap, segment: Segment, task: UploadTask) -> Gat
 
 
 def _saved_rest(bucket: Bucket, segment: Segment) -> Rest:
-    """What is in no record, if that part of the index is sound."""
+    """The bytes of the file that are in no record, if this part of the index is sound."""
     with suppress(DamagedObject, NoSuchObject):
         return tuple(decode_rest(bucket.get(segment.index.name)))
     return ()

@@ -52,7 +52,7 @@ T = TypeVar("T")
 LOOK_S, FOLLOW_S = 1.0, 30.0
 # The pause after a failure: the first, and the longest.
 FIRST_RETRY_S, MAX_RETRY_S = 1.0, 60.0
-# The pause when the log is not the one in the bucket: to compare them takes a second for a gigabyte.
+# The pause when the log differs from the log in the bucket: to compare both takes a second for a gigabyte.
 COMPARE_AGAIN_S = 600.0
 # A failure that an administrator has to end is logged again after this time; a failure of another kind at once.
 _LOG_AGAIN_MS = 600_000
@@ -124,7 +124,7 @@ async def in_thread(call: Callable[..., Any], *args: Any) -> Any:
 
 
 class NotRepaired(SkylarkError):
-    """The index of the newest segment is damaged, and so is what it could be made of."""
+    """The index of the newest segment is damaged, and so is every source from which it could be made again."""
 
 
 class Tier(Part):
@@ -157,8 +157,8 @@ class Tier(Part):
         self._run_sync = run_sync
         #: Files of the log that end at or before this offset are in the bucket and were read back.
         self.uploaded_to = 0
-        #: Why the log on this disk is not the one in the bucket; "" if it is, or was not compared yet. Until both agree
-        #: no message of the bucket may be read as one of this log.
+        #: How the log on this disk differs from the log in the bucket; "" if both agree, or were not compared yet.
+        #: While the logs differ, no message of the bucket may be read as a message of this log.
         self.disagreement = ""
         self.manifest: Manifest | None = None
         self._owner: SetOwner | None = None
@@ -173,8 +173,8 @@ class Tier(Part):
         self._takes_over = False
         # Segments from this offset on are not purged yet; None: no purge was asked for.
         self._purge_at: int | None = None
-        # The tombstones that the purge which runs takes the bytes of, and those of which no object has bytes any more.
-        # The broker knows a deletion as long as its own log has bytes of it, and tombstones are kept as long.
+        # The tombstones whose bytes the running purge removes, and tombstones of which no object has bytes any more.
+        # The broker knows a deletion as long as its own log has bytes of the topic, and tombstones are kept as long.
         self._purging: Collection[Tombstone] = ()
         self._purged: set[Tombstone] = set()
         # When each kind of work is due next, by the monotonic clock.
@@ -237,7 +237,7 @@ class Tier(Part):
             wait_s = await self._step()
         except Deposed as error:
             self._owner = self._pending = None
-            self.disagreement = ""  # an owner, or who would be the owner, has compared the log before
+            self.disagreement = ""  # the log was compared before the claim or the commit that has failed
             self._is_stopped, self._stopped_term = True, self._sources.term()
             if self._stopped_term is None:
                 text = f"{error}: two masters are called {self.broker_set}: stop the other one, then restart this one"

@@ -54,7 +54,7 @@ def _first_lost(file: Loadable, at: int, size: int) -> int:
 
 
 def lost_places(file: Loadable, size: int) -> list[tuple[int, int]]:
-    """Each (at, size) of the ``size`` bytes of ``file`` that the disk has lost. Blocks: reads all."""
+    """(at, size) of each place in the ``size`` bytes of ``file`` that the disk has lost. Blocks: reads them all."""
     found: list[tuple[int, int]] = []
     for start in range(0, size, PIECE_BYTES):
         end = min(start + PIECE_BYTES, size)
@@ -88,10 +88,10 @@ def _refuse_other(error: OSError) -> None:
 
 
 class LossyMap:
-    """A mapped file for a reader that goes on after what the disk has lost, where it sees zeros.
+    """A mapped file for a reader that goes on where the disk has lost bytes: the reader sees zeros in their place.
 
-    ``on_lost`` gets (at, size) of all such places of the file, when the first one is met. From then on the file is in
-    memory as a whole: `view` is another one.
+    When the first lost place is met, ``on_lost`` gets (at, size) of each lost place of the file. From then on the whole
+    file is in memory, and `view` is another object: take it anew after each `pread`.
     """
 
     def __init__(self, file: ReadableMap, on_lost: Callable[[int, int], None]) -> None:

@@ -39,6 +39,7 @@ def key_hashes(
     """
     import numpy as np
 
+    # As `record_places.overlapping`, whose module is not pure: it knows mmap.
     words = np.ndarray(len(data) - WORD_BYTES + 1, "<u8", data, strides=(1,))
     found = seeds.copy()
     most = int(lengths.max(initial=0))

@@ -258,8 +258,9 @@ class Manifest:
         return replace(self, tombstones=tuple([each for each in self.tombstones if each.physical_offset > self.start]))
 
     def without_purged_tombstones(self, purged: Collection[Tombstone]) -> "Manifest":
-        """Forget those of ``purged``, of which no object has bytes any more, that hide nothing in the newest index.
+        """Forget the tombstones ``purged``, but for tombstones that still hide queues of the newest index.
 
+        ``purged``: tombstones of which no object has bytes any more.
         An index carries the queues of a deleted topic on until the first segment that begins after the deletion.
         """
         newest_start = self.segments[-1].start if self.segments else -1

@@ -98,11 +98,11 @@ class ManifestLog:
         raise AssertionError
 
     def newest_or_stand_in(self) -> Manifest | None:
-        """As `newest`; for a damaged manifest the sound one before it, with the number of the damaged one.
+        """As `newest`; for a damaged manifest the last sound manifest before it, with the damaged manifest's number.
 
-        Only for who is about to own the set. The last change of the set is lost, and the caller does it again: mostly
-        that was a segment whose file is still in the log, or a copy of metadata. Raises DamagedObject when no manifest
-        is sound.
+        Only for a caller that is about to own the set. The last change of the set is lost, and the caller makes the
+        change again: mostly a segment whose file is still in the log, or a copy of metadata. Raises DamagedObject when
+        no manifest is sound.
         """
         try:
             return self.newest()

@@ -13,6 +13,7 @@ from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import chain, islice
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -48,7 +49,6 @@ MAX_RECORDS_OF_QUERY: Final = 500
 MAX_SEGMENTS_OF_UNIQUE_KEY: Final = 64
 # The segments whose keys a query reads at a time, once it has looked into the first few.
 _KEY_THREADS: Final = 8
-_GO_ON: Final = "to go on ask for messages stored until"
 
 T = TypeVar("T")
 
@@ -174,10 +174,14 @@ class TierView:
                 return Located(segments.at(number), row)
             hint = segments.next_with_class(number + 1, row.retention_class)
             if newest.class_since > row.class_since:
-                change = self._first_with(segments, newest, _class_since, row.class_since + 1, number + 1)
+                change = self._first_with(
+                    segments, newest, _class_since, row.class_since + 1, number + 1, passes_damage=passes_damage
+                )
                 hint = min(hint, change)
             if hint == len(segments):
                 return None
+            if passes_damage:
+                hint = self._readable_from(segments, hint)
             offset = max(offset + 1, self._row(segments, hint, newest).first_offset)
         return None
 
@@ -269,10 +273,12 @@ class TierView:
             numbers = segments.nearest_first(made_ms, begin_ms, end_ms, before)
         found: list[bytes] = []
         looked, last_ms, damaged = 0, end_ms, 0
+        # Newest first, an earlier end of the time goes on with the search; nearest first, it would not.
+        go_on = "to go on ask for messages stored until {}" if made_ms is None else "ask again"
         for number, places in self._places_in(segments, numbers, hash_):
             segment = segments.at(number)
             if is_over():
-                return KeyRecords(found, f"the time was over; {_GO_ON} {last_ms}")
+                return KeyRecords(found, f"the time was over; {go_on.format(last_ms)}")
             last_ms = segment.first_ms
             try:
                 if isinstance(places, BucketError):
@@ -285,7 +291,7 @@ class TierView:
                     if len(found) == limit:
                         return KeyRecords(found)
                     if looked == MAX_RECORDS_OF_QUERY:
-                        return KeyRecords(found, f"{looked} messages were read; {_GO_ON} {store_ms}")
+                        return KeyRecords(found, f"{looked} messages were read; {go_on.format(store_ms)}")
             except (DamagedObject, NoSuchObject):
                 damaged += 1
             if unique and found:
@@ -367,6 +373,15 @@ class TierView:
             return None
         row = self.table(segments.at(len(segments) - 1)).find(topic, queue_id)
         return None if row is None or segments.is_deleted(row) else row
+
+    def _readable_from(self, segments: "_Segments", number: int) -> int:
+        """The number of the first segment from ``number`` on whose index can be read; the newest if there is none."""
+        newest = len(segments) - 1
+        for each in range(number, newest):
+            with suppress(DamagedObject, NoSuchObject):
+                self.table(segments.at(each))
+                return each
+        return newest
 
     def _row(self, segments: "_Segments", number: int, queue: QueueRow) -> QueueRow:
         """The row of a queue in a segment in which the queue has one."""

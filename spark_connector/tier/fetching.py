@@ -1,7 +1,7 @@
 """Reads the messages of a task from a bucket: which bytes of which objects, by several requests at a time, checked.
 
-The records of a topic are side by side in an object, those of one queue after those of another. So one request often
-has the messages of many queues. Messages that the bucket lacks, or has with wrong bytes, are reported to ``on_lost``.
+The records of a topic are side by side in an object, sorted by queue. So one request often has the messages of many
+queues. Messages that the bucket lacks, or has with wrong bytes, are reported to ``on_lost``.
 Neighbours: reader.py (caller), mqcommon/tier/segment_index.py (what stands where).
 """
 

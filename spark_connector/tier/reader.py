@@ -1,6 +1,6 @@
 """The readers of a bucket: they plan on the driver as readers of brokers do, and read objects in tasks.
 
-A bucket is opened where it is used, with the credentials of the process: those of the driver are not sent to workers.
+A bucket is opened where it is used, with the credentials of the process: workers do not get the driver's.
 Neighbours: directory.py (planning), fetching.py (reading), reading/batch_reader.py (decoding).
 """
 
@@ -86,7 +86,7 @@ class PushDownTierReader(TierReader):
 def tier_stream_reader(
     kind: type[RocketMQStreamReader], options: ReadOptions, schema: StructType, idle_s: float = IDLE_S
 ) -> RocketMQStreamReader:
-    """A stream reader of the bucket of ``options``. Its offsets are those of queues, as brokers have them.
+    """A stream reader of the bucket of ``options``. Its offsets are offsets of queues, as brokers have them.
 
     ``kind``: what this version of PySpark can do.
     """

@@ -13,7 +13,7 @@ from tests.conftest import CLIENTS_GOT
 from tests.support.proxies import NODE, PYTHON, Proxy, official, proxy
 
 EVERY_SECOND = GroupRetryPolicy("CUSTOMIZED", None, CustomizedRetryPolicy([1_000]))
-# Of a test in which both official clients ask the proxy for the same: the Node client does it in a nightly run.
+# For tests in which both official clients make the same requests: the Node client makes them in nightly runs only.
 NODE_AT_NIGHT = pytest.mark.parametrize(
     "language",
     [PYTHON, pytest.param(NODE, marks=[pytest.mark.needs("Node"), pytest.mark.nightly])],

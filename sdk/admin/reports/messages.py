@@ -166,10 +166,7 @@ async def messages_by_key(
     on_problem: OnProblem,
 ) -> "list[MessageExt]":
     """At most ``most`` messages of ``topic`` with a key. Finding none is a problem, as are brokers that are away."""
-
-    def on_partial(why: str) -> None:
-        on_problem(_not_all_searched(why))
-
+    on_partial = _reports_partial(on_problem)
     found = await admin.query_message_by_key(topic, key, most, begin_ms, end_ms, cluster, on_partial=on_partial)
     if not found:
         on_problem(ReportProblem("", UserError(f"no message of topic {topic} has key {key}; check key and time range")))
@@ -184,14 +181,15 @@ async def messages_by_unique_key(admin: "Admin", topic: str, key: str, *, on_pro
     found = await admin.query_by_unique_key(topic, key, on_partial=partial.append)
     if not found:
         for why in partial:
-            on_problem(_not_all_searched(why))
+            _reports_partial(on_problem)(why)
         on_problem(ReportProblem("", UserError(f"no message of topic {topic} has the unique key {key}; check both")))
         await report_absent_queues(admin, [topic], on_problem)
     return found
 
 
-def _not_all_searched(why: str) -> ReportProblem:
-    return ReportProblem(f"not all messages were searched. {why}")
+def _reports_partial(on_problem: OnProblem) -> Callable[[str], None]:
+    """For ``on_partial`` of queries: reports why a broker has not searched all messages."""
+    return lambda why: on_problem(ReportProblem(f"not all messages were searched. {why}"))
 
 
 async def consume_directly(admin: "Admin", message: "MessageExt", group: str, client_id: str) -> DirectResult:
@@ -227,9 +225,7 @@ async def message_trace(
     """
     from skylark.sdk.traces.records import decode_records, timeline
 
-    def on_partial(why: str) -> None:
-        on_problem(_not_all_searched(why))
-
+    on_partial = _reports_partial(on_problem)
     found = await admin.query_message_by_key(trace_topic, msg_id, most, begin_ms, end_ms, on_partial=on_partial)
     records = [
         (record, message.born_host.rpartition(":")[0])

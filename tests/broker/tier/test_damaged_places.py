@@ -127,6 +127,26 @@ def test_a_message_by_its_place_in_the_log_is_gone_after_the_time() -> None:
     assert asked(partial(store.record_at, physical)) is None
 
 
+def test_a_message_by_its_place_in_the_log_is_waited_for_in_each_object_that_is_damaged() -> None:
+    bucket = LostBucket()
+    store, uploaded = filled(bucket)
+    uploaded.hold_ms = HOLD_MS
+    segments = uploaded.manifest.segments[:2]
+    saved = dict(bucket.objects)
+    rows = [uploaded.view.table(segment).find("t", 0) for segment in segments]
+    places = [row.first_physical for row in rows if row is not None]
+    records = [asked(partial(store.record_at, place)) for place in places]
+    for segment, place in [*zip(segments, places, strict=True), (segments[0], places[0])]:
+        # Neither earlier damage of another object counts, nor of this object if its bytes were right since.
+        bucket.delete([class_of(segment)])
+        with pytest.raises(StoreError, match="missing or damaged"):
+            asked(partial(store.record_at, place))
+        uploaded.clock.advance(HOLD_MS)
+        assert asked(partial(store.record_at, place)) is None
+        bucket.objects = dict(saved)
+        assert [asked(partial(store.record_at, each)) for each in places] == records
+
+
 async def test_timed_messages_after_damaged_ones_are_delivered(caplog: pytest.LogCaptureFixture) -> None:
     timers, bucket = Timers(), LostBucket()
     async with timers.running():
@@ -181,7 +201,7 @@ def test_a_damaged_index_keeps_no_reader_from_the_newest_manifest() -> None:
     assert uploaded.reads.known_first("t", 0) == 0
 
 
-def test_only_so_many_objects_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_beyond_the_most_objects_the_first_object_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(damaged_places, "MAX_OBJECTS", 2)
     clock = ManualClock()
     places = DamagedPlaces(clock, lambda: 1)
@@ -193,7 +213,7 @@ def test_only_so_many_objects_are_remembered(monkeypatch: pytest.MonkeyPatch) ->
     assert places.skipped_messages == 2
 
 
-def test_of_the_places_of_an_object_only_so_many_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_beyond_the_most_places_of_an_object_the_first_place_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(damaged_places, "MAX_PLACES", 2)
     places = DamagedPlaces(ManualClock(), lambda: 0)
     for position in (0, 1, 2, 2, 0):

@@ -145,7 +145,7 @@ def test_a_damaged_directory_or_block_is_refused(data: st.DataObject) -> None:
 def test_the_order_of_keys_is_ascending_however_few_bits_are_left_for_their_places(
     pages: int, numbers: list[tuple[int, int]]
 ) -> None:
-    # Tails that differ in their last bits only are those that are sorted last.
+    # Many tails differ in their last bits only, which are sorted in a second step.
     wanted = np.array([(page % pages) << 32 | tail & ~0xF00 for page, tail in numbers], np.uint64)
     order = keys_module._ascending(wanted, pages)
     assert sorted(order.tolist()) == list(range(len(numbers)))

@@ -1,4 +1,4 @@
-"""Places of records: those that one finds from record to record, whatever beginnings are known."""
+"""Places of records are the same as a walk from record to record finds, whatever beginnings are known."""
 
 import numpy as np
 from hypothesis import given

@@ -264,6 +264,9 @@ def test_a_query_by_key_that_ends_early_says_why(
     assert len(found.records) == 10
     since_ms = START_MS + (count - 10) * 60_000
     assert found.cut == f"the time was over; to go on ask for messages stored until {since_ms}"
+    # The segments around the time in a unique key are not searched from the newest on.
+    found = view.with_key("t", minutes[1][0], 0, 2**62, 1, unique=True, now_ms=START_MS, is_over=lambda: True)
+    assert found == ([], "the time was over; ask again")
     for name in (view.segment(3).keys.name, view.segment(5).index.name):
         del bucket.objects[name]
     view, _ = opened(bucket)
@@ -354,6 +357,26 @@ def test_damaged_indexes_hide_their_own_segments_only(damaged: list[int]) -> Non
             view.bounds("t", 0)
     else:
         assert view.bounds("t", 0) == (0, 9)
+
+
+def test_damage_is_passed_by_after_segments_whose_records_retention_has_removed() -> None:
+    bucket, classes = MemoryBucket(), {"t": 24}
+    writer = TierWriter(bucket, lambda topic: classes.get(topic, 0))
+    for minute in range(6):
+        if minute == 4:
+            classes["t"] = 72
+        writer.add([Sent(topic, 0, minute, b"body", START_MS + minute * 60_000) for topic in ("stays", "t")])
+    segments = writer.manifest.segments
+    kept, gone = expired(segments, {24: START_MS + 2 * 60_000}, is_oldest=True)
+    writer.change(writer.manifest.successor(2_000).with_segments_changed(kept, gone))
+    for damaged, first in (([2], 3), ([2, 3], 4), ([2, 3, 4], 5)):
+        for number in damaged:
+            bucket.objects[segments[number].index.name] = b"x" * 1_000, 0
+        view = TierView(bucket, SET, CACHE)
+        view.refresh()
+        with pytest.raises(DamagedObject):
+            view.bounds("t", 0)
+        assert view.bounds("t", 0, passes_damage=True) == (first, 6)
 
 
 def test_an_index_of_other_bytes_is_refused() -> None:
