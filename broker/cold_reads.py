@@ -320,8 +320,8 @@ def reading(read: Callable[[], T]) -> Steps[T]:
     return read()
 
 
-# Threads of the reads that the broker makes of its own accord. A bucket that hangs takes no thread that others use:
-# neither those of trio's default limiter, nor those that read the disk.
+# Threads of the reads that the broker makes of its own accord. A bucket that hangs takes neither a thread of trio's
+# default limiter nor a thread that reads the disk.
 _own_disk_reads: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("own_disk_reads")
 _own_bucket_reads: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("own_bucket_reads")
 

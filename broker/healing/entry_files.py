@@ -1,7 +1,8 @@
 """Checks the files of a DLedger member's entries on the medium, and mends them from memory or from another member.
 
-Each slot has a CRC that goes on from the slot before it, so the bytes prove themselves. Where memory or the medium has
-them right, the other one is written again. Where neither has, the other members of the group are asked for the entries.
+Each slot has a CRC that goes on from the slot before it, so the bytes prove themselves. Bytes that are right in memory
+are written to the medium again, and bytes that are right on the medium to memory. For bytes that are wrong in both, the
+other members of the group are asked.
 Entries' bytes in the log are blocks of the log: the scrub of the log checks them.
 Neighbours: replication/dledger/entry_index.py (the files), mending.py beside it (asks); other_files.py (calls this).
 """

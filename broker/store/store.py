@@ -284,10 +284,9 @@ class MessageStore:
             remove_since(fs, directory)
         # Finish an interrupted truncation before anything is read: until then log and queues do not agree.
         self.index.load()
-        resume_truncation(fs, directory, self._checkpoint, self.log, self.queues, self.index)
+        resume_truncation(fs, directory, self._checkpoint, self.log, self.sum_files, self.queues, self.index)
         state = self._checkpoint.state
         self.log.chain.load(state.log_durable_to)
-        self.inventory = Inventory(fs, directory)
         if not state.used_by_rocketmq:
             self._refuse_lost_files(self.inventory.log_start)
         if self.log.chain.segments:

@@ -413,13 +413,13 @@ class EntryIndex:
         starts = [span.at, *range(span.at // PAGE_BYTES * PAGE_BYTES + PAGE_BYTES, end, PAGE_BYTES), end]
         return b"".join(_read_or_zeros(file.file, at, to - at) for at, to in pairwise(starts))
 
-    def write_again(self, file: EntryFile, span: EntrySpan, data: bytes) -> bool:
-        """Write ``data`` as the bytes of ``span``, for `sync_rewritten`; returns whether the span is as it was taken.
+    def write_again(self, file: EntryFile, span: EntrySpan, data: bytes) -> None:
+        """Write ``data`` as the bytes of ``span``, for `sync_rewritten`, unless entries were cut since `span`.
 
         OSError if the file cannot be read or written. The pages of ``span`` should be in memory.
         """
         if self.cuts != span.cuts or file not in self._files:
-            return False
+            return
         # Whole pages: the kernel would first read the rest of a page that is written in part, and may be unable to.
         start = span.at // PAGE_BYTES * PAGE_BYTES
         end = min(-(-(span.at + span.size) // PAGE_BYTES) * PAGE_BYTES, file.file.size)
@@ -431,7 +431,6 @@ class EntryIndex:
         pages[span.at - start : span.at - start + span.size] = data
         file.file.pwrite(start, memoryview(pages))
         file.is_rewritten = True
-        return True
 
     def use_copy(self, file: EntryFile, copy: MappedFile) -> bool:
         """Go on in ``copy``, a new file at the path of ``file``, whose name was removed; returns whether it is used.

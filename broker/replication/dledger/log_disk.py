@@ -593,7 +593,7 @@ class LogDisk:
     def _changed_since_checkpoint(self, flushed: int) -> list[int]:
         """The entries up to ``flushed`` whose bytes are not as they were, as far as the start of the log has not seen.
 
-        `_last_whole` looks at later ones.
+        `_last_whole` looks at later entries.
         """
         index = self.index
         found: list[int] = []

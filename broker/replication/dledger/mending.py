@@ -4,8 +4,8 @@ The leader finds one when a member needs it: its slot does not fit into the chai
 their CRC. Such an entry is not sent. Another member that has it whole is asked for it; the chain proves that it is the
 same entry. If none answers with it, this leader steps aside once, since another member may have it.
 The scrub finds damaged slots on any member (healing/entry_files.py), and a start the bytes that have changed since the
-last checkpoint. No member need have the entry at once then, so nobody steps aside, and the others are asked again and
-again.
+last checkpoint. No member need have the entry at once then, so nobody steps aside, and the other members
+are asked again and again.
 """
 
 import logging
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 ASK_TIMEOUT_MS = 3_000
 # Pause after an entry that no member could give.
 RETRY_S = 1.0
-# How often the others are asked again for an entry that the scrub, or the start, has found.
+# How often the other members are asked again for an entry that the scrub, or the start, has found.
 RETRY_UNMENDED_S = 10.0
 # More are found again, when they are needed again.
 MAX_DAMAGED = 1_000

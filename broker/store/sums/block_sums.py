@@ -98,7 +98,7 @@ class BlockSums:
         return [base for base in self._files if base not in self._changed]
 
     def lacks(self, base: int) -> bool:
-        """Whether a block has no sum, of those of the log file at ``base`` that nobody will seal as appended ones."""
+        """Whether a block of the log file at ``base`` has no sum, and only a scrub will make the sum."""
         end = min(base + self._segment_bytes, self.next_to_seal)
         return base < end and self.next_unsealed(base).start < end
 

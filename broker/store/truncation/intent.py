@@ -21,7 +21,6 @@ import cbor2
 
 from skylark.broker.store.checkpoint import CheckpointMark, StoreCheckpoint, rocketmq_times
 from skylark.broker.store.index.index import Index
-from skylark.broker.store.inventory import Inventory
 from skylark.broker.store.log.commitlog import CommitLog
 from skylark.broker.store.log.segment import file_names
 from skylark.broker.store.queue.ends import QueueEnds, read_queue_ends, write_queue_ends
@@ -182,7 +181,13 @@ def _sync(files: list[MappedFile]) -> None:
 
 
 def resume_truncation(
-    fs: FileSystem, directory: str, checkpoint: StoreCheckpoint, log: CommitLog, queues: Queues, index: Index
+    fs: FileSystem,
+    directory: str,
+    checkpoint: StoreCheckpoint,
+    log: CommitLog,
+    sum_files: SumFiles,
+    queues: Queues,
+    index: Index,
 ) -> None:
     """End the cut that has begun, if there is one. ``index`` is loaded, log and queues are not. Blocks."""
     intent = read_intent(fs, directory)
@@ -191,8 +196,7 @@ def resume_truncation(
     # A kill may have come before the name was on disk; a power loss could then still undo the intent, but not the cut.
     # All steps are done again, as it is not known which of them were done. Each gives the same result a second time.
     fs.fsync_dir(directory)
-    forget = Inventory(fs, directory).forget_sums
-    SumFiles(fs, directory, log.sums, log.chain.segment_bytes, forget).cut(intent.start)
+    sum_files.cut(intent.start)
     truncate_log(fs, log.chain.directory, intent.start, intent.end)
     truncate_queues(fs, queues, intent.queues)
     for file in index.retire_after(intent.start):

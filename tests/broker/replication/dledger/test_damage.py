@@ -209,7 +209,7 @@ async def test_a_property_that_has_changed_since_the_last_checkpoint_is_mended_b
         (name,) = [name for name, member in made.members.items() if member is damaged]
         left = damaged.kill()
         right = left.read(LOG)
-        # The last byte of the message that is the first in the log.
+        # A byte of the properties, which end the first message of the log.
         size = int.from_bytes(right[:4], "big")
         left.flip(LOG, size - 2)
         again = await made.start(name, left)
