@@ -92,9 +92,7 @@ async def fill_blanks(store: MessageStore, records: Sequence[Record], is_current
             await trio.lowlevel.checkpoint()
     for queue, offsets in filled.items():
         await _sync(queue, offsets)
-        text = (
-            "%d messages of queue %s/%d, from offset %d on, were in a repaired block: readers find the messages again"
-        )
+        text = "readers find messages of a repaired block again: %d of queue %s/%d, from offset %d on"
         logger.warning(text, len(offsets), queue.topic, queue.queue_id, offsets[0])
     return sum(map(len, filled.values()))
 

@@ -63,7 +63,7 @@ async def test_a_blank_entry_is_filled_with_the_record_that_belongs_there(caplog
     assert decode_record(store.get("t", 0, MISSING, 1, 1000).records).body == b"message %d" % MISSING
     assert await fill(store, records(fs, store)) == 0
     assert [each.getMessage() for each in caplog.records] == [
-        "1 messages of queue t/0, from offset 4 on, were in a repaired block: readers find the messages again"
+        "readers find messages of a repaired block again: 1 of queue t/0, from offset 4 on"
     ]
 
 
