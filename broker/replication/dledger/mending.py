@@ -4,9 +4,9 @@ The leader finds a damaged entry when a member needs the entry: its slot does no
 bytes do not match their CRC. Such an entry is not sent. Another member that has the entry whole is asked for it; the
 chain proves that it is the same entry. If no member answers with the entry, this leader steps aside once, since another
 member may have it.
-The scrub finds damaged slots on any member (healing/entry_files.py), and a start finds bytes that have changed since the
-last checkpoint. No member need have the entry at once then, so nobody steps aside, and the other members are asked again
-and again.
+The scrub finds damaged slots on any member (healing/entry_files.py), and a start finds bytes that have changed since
+the last checkpoint. No member need have the entry at once then, so nobody steps aside, and the other members are asked
+again and again.
 """
 
 import logging
