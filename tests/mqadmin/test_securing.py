@@ -6,6 +6,7 @@ import shlex
 import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,7 @@ async def cluster_of(folder: Path) -> AsyncIterator[str]:
     conf = load_conf(NamesrvOptions, folder / "namesrv.conf", environ=variables(folder / "namesrv.env"))
     more = {key: str(value) for key, value in SMALL.items() if key not in ("broker_name", "bind_address")}
     options = load_conf(BrokerOptions, folder / "broker.conf", more, environ=variables(folder / "broker.env"))
+    conf = replace(conf, kv_config_path=f"{folder}/kvConfig.json")
     namesrv, broker = Namesrv(conf), Broker(options, fs=MemoryFiles())
     async with trio.open_nursery() as nursery:
         await nursery.start(namesrv.run)

@@ -89,7 +89,8 @@ def seaweedfs_server(home: Path) -> Iterator[S3Server]:
     """SeaweedFS with its files in ``home``; takes 900 MB of memory. For tests that need the group ``SeaweedFS``."""
     names = ("master.port", "master.port.grpc", "volume.port", "volume.port.grpc", "filer.port", "filer.port.grpc")
     ports = {name: reserve() for name in (*names, "s3.port", "s3.port.grpc")}
-    command = [str(seaweedfs_program()), "server", f"-dir={home}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3"]
+    command = [str(seaweedfs_program()), f"-logdir={home}", "server", f"-dir={home}"]
+    command += ["-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3"]
     command += [f"-{name}={port.number}" for name, port in ports.items()]
     # By default catalogs listen at fixed ports, so that a second server ends, and the master sends statistics away.
     command += ["-s3.port.iceberg=0", "-s3.port.lance=0", "-master.telemetry=false"]
@@ -107,6 +108,10 @@ def seaweedfs_server(home: Path) -> Iterator[S3Server]:
         finally:
             process.terminate()
             process.wait(STOP_S)
+            for port in ports.values():
+                # Whatever directory it is told; the server leaves them when it ends.
+                for socket in Path("/tmp").glob(f"seaweedfs-*-{port.number}.sock"):
+                    socket.unlink()
 
 
 def _check_alive(process: "subprocess.Popen[str]", log: Path) -> None:

@@ -77,7 +77,7 @@ class Reader:
     """Types blocks in a folder, one after the other; ends what still runs when the ``with`` block ends.
 
     ``start`` starts a process. ``replaced`` are texts of the blocks, such as addresses, with what stands for them in
-    the test. ``prime`` sends a message for a handler that runs until Ctrl-C: such a program is interrupted once it has
+    the test; the folder stands for ``/tmp``. ``prime`` sends a message for a handler that runs until Ctrl-C: such a program is interrupted once it has
     printed what it has to. What a shell block has started runs until the end of the page. ``environment`` is added to
     the environment of the programs.
     """
@@ -92,7 +92,7 @@ class Reader:
     ) -> None:
         self._folder = folder
         self._start = start
-        self._replaced = replaced
+        self._replaced = {"/tmp/": f"{folder}/", **replaced}
         self._prime = prime
         self._started: list[Running] = []
         stubs = folder / "stubs"

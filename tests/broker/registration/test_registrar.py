@@ -32,6 +32,7 @@ from skylark.remoting.protocol.requests.registrations import (
 from skylark.remoting.protocol.requests.topics import TopicConfig
 from tests.broker.meta.support import MetadataDir, options
 from tests.namesrv.registrations import all_topics
+from tests.support.memory_files import MemoryFiles
 from tests.support.waiting import DEADLINE_S
 
 
@@ -439,7 +440,7 @@ async def test_brokers_keep_the_names_of_the_others_over_a_restart_of_all_namese
         )
 
     async with trio.open_nursery() as nursery:
-        first, second = Namesrv(NamesrvOptions(listen_port=0)), Namesrv(NamesrvOptions(listen_port=0))
+        first, second = (Namesrv(NamesrvOptions(listen_port=0), fs=MemoryFiles()) for _ in range(2))
         addr = await nursery.start(first.run)
         async with broker(addr) as (meta, registrar):
             await until(lambda: bool(registrar.registered_addrs))

@@ -4,6 +4,7 @@ import os
 import resource
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import count, islice
 from pathlib import Path
 
 import pytest
@@ -21,11 +22,11 @@ QUEUES = 150
 
 @pytest.fixture
 def few_descriptors() -> Iterator[None]:
-    """Some 60 can be opened."""
+    """60 can be opened, however many are open and whatever their numbers."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    highest = os.open(os.devnull, os.O_RDONLY)
-    os.close(highest)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 60, before[1]))
+    taken = set(map(int, os.listdir("/proc/self/fd")))
+    free = (number for number in count() if number not in taken)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (next(islice(free, 60, None)), before[1]))
     yield
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
