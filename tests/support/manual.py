@@ -77,9 +77,9 @@ class Reader:
     """Types blocks in a folder, one after the other; ends what still runs when the ``with`` block ends.
 
     ``start`` starts a process. ``replaced`` are texts of the blocks, such as addresses, with what stands for them in
-    the test; the folder stands for ``/tmp``. ``prime`` sends a message for a handler that runs until Ctrl-C: such a program is interrupted once it has
-    printed what it has to. What a shell block has started runs until the end of the page. ``environment`` is added to
-    the environment of the programs.
+    the test; the folder stands for ``/tmp``. ``prime`` sends a message for a handler that runs until Ctrl-C: such a
+    program is interrupted once it has printed what it has to. What a shell block has started runs until the end of the
+    page. ``environment`` is added to the environment of the programs.
     """
 
     def __init__(
