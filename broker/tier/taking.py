@@ -17,9 +17,10 @@ from skylark.broker.store.queue.tags import TagCodes
 from skylark.broker.store.reader import MAX_PROPERTIES_BYTES, MAX_SCAN, matching
 from skylark.mqcommon.message.flags import INNER_BATCH
 from skylark.mqcommon.message.layout import HEAD_V4
+from skylark.mqcommon.message.overlapping import overlapping
 from skylark.mqcommon.message.record import decode_record
 from skylark.mqcommon.tier.bucket import DamagedObject
-from skylark.mqcommon.tier.record_places import Ints, overlapping, record_places
+from skylark.mqcommon.tier.record_places import Ints, record_places
 from skylark.mqcommon.tier.records import stored_records
 
 _OFFSET_AT = HEAD_V4.starts["queue_offset"]

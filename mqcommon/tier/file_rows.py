@@ -36,11 +36,12 @@ from skylark.mqcommon.message.layout import (
     SIZE_MAGIC,
     TAIL_BYTES_V1,
 )
+from skylark.mqcommon.message.overlapping import overlapping
 from skylark.mqcommon.message.properties import KEYS, UNIQ_KEY
 from skylark.mqcommon.message.record import decode_record
 from skylark.mqcommon.message.record_keys import index_keys, record_keys
 from skylark.mqcommon.tier.key_hash import WORD_BYTES, key_hash, key_hashes, topic_seed
-from skylark.mqcommon.tier.record_places import overlapping, record_places
+from skylark.mqcommon.tier.record_places import record_places
 
 Ints = NDArray[np.int64]
 View = bytes | mmap.mmap
@@ -171,7 +172,7 @@ def _at_once(view: View, start: int, at: int, end: int) -> Ints:
     with memoryview(view) as whole, whole[at:end] as part:
         found, _ = record_places(part, np.array(known, np.int64))
     found = found + at
-    magics = overlapping(view, ">u4")[found + _MAGIC_AT]
+    magics = overlapping(np.frombuffer(view, np.uint8), ">u4")[found + _MAGIC_AT]
     bad = np.flatnonzero((magics != MAGIC_V1) & (magics != MAGIC_V2))
     return found[: int(bad[0])] if len(bad) else found
 
@@ -187,7 +188,7 @@ def _one_by_one(view: View, at: int, end: int) -> Ints:
             break
     found = np.array(places, np.int64)
     # The magics are compared at the end, all at once.
-    magics = overlapping(view, ">u4")[found[:-1] + _MAGIC_AT]
+    magics = overlapping(np.frombuffer(view, np.uint8), ">u4")[found[:-1] + _MAGIC_AT]
     sizes = np.diff(found)
     bad = np.flatnonzero((magics != MAGIC_V1) & (magics != MAGIC_V2) | (sizes < MIN_RECORD) | (found[1:] > end))
     return found[: int(bad[0]) + 1] if len(bad) else found
@@ -271,9 +272,9 @@ class _Reader:
         self._start = start
         self._unproved = unproved
         self._bytes = np.frombuffer(view, np.uint8)
-        self._by_type = {code: overlapping(view, code) for code in (">i2", ">i4", ">i8")}
+        self._by_type = {code: overlapping(self._bytes, code) for code in (">i2", ">i4", ">i8")}
         # As raw bytes: numpy copies a head of fields field by field.
-        self._heads = overlapping(view, np.dtype((np.void, _HEAD.itemsize)))
+        self._heads = overlapping(self._bytes, np.dtype((np.void, _HEAD.itemsize)))
         self._buffer = pa.py_buffer(view)
         # Topics and their numbers, and by number the seed of the hashes of a topic's keys.
         self._numbers: dict[bytes, int] = {}

@@ -39,8 +39,9 @@ def key_hashes(
     """
     import numpy as np
 
-    # As `record_places.overlapping`, whose module is not pure: it knows mmap.
-    words = np.ndarray(len(data) - WORD_BYTES + 1, "<u8", data, strides=(1,))
+    from skylark.mqcommon.message.overlapping import overlapping
+
+    words = overlapping(data, "<u8")
     found = seeds.copy()
     most = int(lengths.max(initial=0))
     whole = int(lengths.min(initial=most)) // WORD_BYTES * WORD_BYTES

@@ -5,7 +5,6 @@ record, and all walks take each of their steps together.
 Neighbours: segment_index.py (has the beginnings), restore.py (uses the places).
 """
 
-import mmap
 import struct
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skylark.mqcommon.message.layout import MIN_RECORD
+from skylark.mqcommon.message.overlapping import overlapping
 
 Ints = NDArray[np.int64]
 #: With fewer walks, one walk after the other is faster.
@@ -21,11 +21,6 @@ LEAST_AT_ONCE = 8
 _STEPS = 16
 _SIZE = struct.Struct(">I").unpack_from
 _SIZE_BYTES = 4
-
-
-def overlapping(data: bytes | memoryview | mmap.mmap | NDArray[np.uint8], kind: str | np.dtype[Any]) -> NDArray[Any]:
-    """A view of ``data`` with a value of type ``kind`` at every byte; index it with places to read a field there."""
-    return np.ndarray(max(len(data) - np.dtype(kind).itemsize + 1, 0), kind, data, strides=(1,))
 
 
 def record_places(data: bytes | memoryview, begins: Ints) -> tuple[Ints, Ints]:

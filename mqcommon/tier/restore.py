@@ -13,9 +13,10 @@ import numpy as np
 
 from skylark.mqcommon.crc import large_crc32
 from skylark.mqcommon.message.layout import HEAD_V4, MIN_RECORD
+from skylark.mqcommon.message.overlapping import overlapping
 from skylark.mqcommon.tier.bucket import Bucket, BucketError, DamagedObject
 from skylark.mqcommon.tier.manifest import Segment, StoredObject
-from skylark.mqcommon.tier.record_places import Ints, overlapping, record_places
+from skylark.mqcommon.tier.record_places import Ints, record_places
 from skylark.mqcommon.tier.segment_index import SegmentIndex
 
 #: How much of an object is asked for at once, and by how many threads.

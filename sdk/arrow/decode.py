@@ -31,6 +31,7 @@ from skylark.mqcommon.message.flags import BORN_HOST_V6, COMPRESSED, STORE_HOST_
 from skylark.mqcommon.message.inner import OUTER_BITS, said_count
 from skylark.mqcommon.message.layout import CRC_MASK, PROPERTIES_LENGTH
 from skylark.mqcommon.message.message import MessageExt, records_of
+from skylark.mqcommon.message.overlapping import overlapping
 from skylark.mqcommon.message.properties import KEYS, TAGS, UNIQ_KEY, decode_properties
 from skylark.mqcommon.message.record import Record, encode_record, topic_field
 from skylark.sdk.arrow.records import (
@@ -43,7 +44,6 @@ from skylark.sdk.arrow.records import (
     hosts,
     is_text,
     numbers,
-    overlapping,
     patched,
     repeated,
     text,

@@ -33,6 +33,7 @@ from skylark.mqcommon.message.layout import (
     TOPIC_LENGTH_V2,
     Head,
 )
+from skylark.mqcommon.message.overlapping import overlapping
 from skylark.sdk.arrow.schema import MAX_TIME_MS
 
 Ints = NDArray[np.int64]
@@ -154,12 +155,6 @@ class Records:
         if bad.any():
             row = int(bad.argmax())
             raise DamagedRecord(row, int(self.starts[row]), reason)
-
-
-def overlapping(data: bytes | memoryview | NDArray[np.uint8], kind: str) -> NDArray[Any]:
-    """A view of ``data`` with a value of ``kind`` at every byte; index it with positions to read fields there."""
-    dtype = np.dtype(kind)
-    return np.ndarray((max(0, len(data) - dtype.itemsize + 1),), dtype, data, strides=(1,))
 
 
 def heads_at(data: bytes | memoryview, starts: Ints) -> NDArray[Any]:
