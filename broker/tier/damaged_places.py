@@ -3,7 +3,8 @@
 As on a disk (damage_hold.py): for ``damagedHoldMs`` from the first attempt on readers wait, since an administrator may
 bring the object back. After this time readers skip the damaged messages until the messages can be read again
 (``damagedPolicy=skip``), or wait for ever (``damagedPolicy=hold``). Each object has one such time for all its damaged
-places, of which there may be thousands. Each attempt reads the bytes anew. For any thread.
+places, of which there may be thousands. Each attempt reads the bytes anew. An object that was right meanwhile, and is
+damaged again, has a new time. For any thread.
 Neighbours: reads.py.
 """
 
@@ -94,4 +95,16 @@ class DamagedPlaces:
             if met is None or met.places.pop(position, None) is None or met.places:
                 return
             del self._objects[name]
-        logger.info("what was damaged in the bucket can be read again: %s", name)
+        _log_right(name)
+
+    def object_was_read(self, name: str) -> None:
+        """All bytes of the object that its places count are right now."""
+        if name in self._objects:
+            with self._lock:
+                is_known = self._objects.pop(name, None) is not None
+            if is_known:
+                _log_right(name)
+
+
+def _log_right(name: str) -> None:
+    logger.info("what was damaged in the bucket can be read again: %s", name)

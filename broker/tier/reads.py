@@ -136,6 +136,7 @@ class OlderReads(Part):
         self.cache = StretchCache(cache_bytes, None if disk_cache is None else open_ring(*disk_cache))
         self.figures = ReadFigures()
         self.damaged = DamagedPlaces(clock, hold_ms)
+        view.on_read = self.damaged.object_was_read
         self._view = view
         self._store = store
         self._clock = clock
@@ -221,7 +222,7 @@ class OlderReads(Part):
         try:
             bounds = self._view.bounds(topic, queue_id)
         except (DamagedObject, NoSuchObject) as error:
-            place = str(error), (topic, queue_id)
+            place = error.object_name or str(error), (topic, queue_id)
             if not self.damaged.may_pass(place, f"the first messages of queue {queue_id} of {topic}", 0, error):
                 raise
             bounds = self._view.bounds(topic, queue_id, passes_damage=True)
@@ -306,7 +307,7 @@ class OlderReads(Part):
             segment = self._view.segment_at(physical_offset)
             record = self._view.record_at(physical_offset)
         except (DamagedObject, NoSuchObject) as error:
-            name = str(error) if segment is None else segment.folder
+            name = (error.object_name or str(error)) if segment is None else segment.folder
             what = f"the message at offset {physical_offset} of the log"
             if not self.damaged.may_pass((name, physical_offset), what, 1, error):
                 raise
@@ -388,7 +389,7 @@ class OlderReads(Part):
         except (DamagedObject, NoSuchObject) as error:
             located = self._view.locate(*queue, offset, passes_damage=True)
             # The error names the index, which has rows of thousands of queues.
-            place = str(error), (*queue, offset)
+            place = error.object_name or str(error), (*queue, offset)
             after = end if located is None else located.row.first_offset
             if not self._may_pass(queue, _Damage(place, offset, after, error)):
                 raise
@@ -401,11 +402,13 @@ class OlderReads(Part):
 
     def _next_bytes(self, located: Located, offset: int, stop: int, size: int, part_bytes: int) -> _NextBytes:
         """The messages from ``offset`` on, of some ``size`` bytes, up to the first damage."""
+        # Apart from the queues in the index, which may be right while these bytes are not.
+        in_index = f"the stretches in {located.segment.index.name}", located.row.first_row
         try:
             group, after = self._next_stretches(located, offset, stop, size)
         except (DamagedObject, NoSuchObject) as error:
-            place = located.segment.index.name, located.row.first_row
-            return _NextBytes([], offset, _Damage(place, offset, located.row.next_offset, error))
+            return _NextBytes([], offset, _Damage(in_index, offset, located.row.next_offset, error))
+        self.damaged.was_read(in_index)
         name = class_object(located)
         known = [number for number, each in enumerate(group) if (name, each.position) in self.damaged]
         if not known:

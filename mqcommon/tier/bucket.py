@@ -16,6 +16,9 @@ from skylark.mqcommon.errors import InvalidArgument, SkylarkError
 class BucketError(SkylarkError):
     """A bucket did not do what it was asked."""
 
+    #: The object that cannot be read, where a reader of many objects needs to know it; see `TierView`.
+    object_name = ""
+
 
 class NoSuchObject(BucketError):
     """There is no object of that name, or it is shorter than the range that was asked for."""

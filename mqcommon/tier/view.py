@@ -3,7 +3,8 @@
 `TierView` may be used by many threads; its calls block while they read the bucket. A view keeps the indexes that it
 has read, up to some bytes. A call never reads a record twice, and a view keeps no records: a caller that wants a cache
 of records has its own.
-Raises the errors of bucket.py; DamagedObject where bytes are not as they were written.
+Raises the errors of bucket.py; DamagedObject where bytes are not as they were written. Where the queues in an index, or
+a span, cannot be read, `BucketError.object_name` is its name.
 Neighbours: manifests.py, segment_index.py, keys.py.
 """
 
@@ -13,7 +14,7 @@ from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import chain, islice
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -81,6 +82,9 @@ class TierView:
         self._manifest: Manifest | None = None
         # By topic and queue, the number of the segment that was located last.
         self._hints = _Cache(10_000)
+        #: Called, by any thread, with the name of an index whose queues were right when they were read just now from
+        #: the bucket, or of such a span.
+        self.on_read: Callable[[str], None] = _ignored
 
     @property
     def manifest(self) -> Manifest | None:
@@ -451,15 +455,16 @@ class TierView:
 
     def _read_table(self, segment: Segment) -> QueueTable:
         index = segment.index
-        data = self._bucket.get_range(index.name, 0, min(index.size, _FIRST_READ_BYTES))
-        with named(index.name):
-            head = IndexHead.decode(data)
-        if (head.start, head.end) != (segment.start, segment.end):
-            raise DamagedObject(f"{index.name} is the index of bytes {head.start} to {head.end}")
-        if len(data) < head.queues_end:
-            data += self._bucket.get_range(index.name, len(data), head.queues_end - len(data))
-        with named(index.name):
-            return QueueTable.decode(head, data[HEAD_BYTES : head.queues_end])
+        with self._reading(index.name):
+            data = self._bucket.get_range(index.name, 0, min(index.size, _FIRST_READ_BYTES))
+            with named(index.name):
+                head = IndexHead.decode(data)
+            if (head.start, head.end) != (segment.start, segment.end):
+                raise DamagedObject(f"{index.name} is the index of bytes {head.start} to {head.end}")
+            if len(data) < head.queues_end:
+                data += self._bucket.get_range(index.name, len(data), head.queues_end - len(data))
+            with named(index.name):
+                return QueueTable.decode(head, data[HEAD_BYTES : head.queues_end])
 
     def _directory(self, segment: Segment) -> Directory:
         name, size = segment.keys.name, segment.keys.size
@@ -467,7 +472,21 @@ class TierView:
         return Directory(size, self._bucket.get_range(name, size - tail, tail))
 
     def _span(self, name: str) -> tuple[Segment, ...]:
-        return self._spans.get(name, lambda: decode_span(self._bucket.get(name)))
+        def read() -> tuple[Segment, ...]:
+            with self._reading(name):
+                return decode_span(self._bucket.get(name))
+
+        return self._spans.get(name, read)
+
+    @contextmanager
+    def _reading(self, name: str) -> Iterator[None]:
+        """The block reads the object ``name``: give its error the name, or tell `on_read`."""
+        try:
+            yield
+        except BucketError as error:
+            error.object_name = name
+            raise
+        self.on_read(name)
 
 
 def class_object(located: Located) -> str:
@@ -481,6 +500,10 @@ def class_object(located: Located) -> str:
 def has_class(segment: Segment, row: QueueRow) -> bool:
     """Whether retention has left the records of the row's class in the segment."""
     return any(number == row.retention_class for number, _ in segment.classes)
+
+
+def _ignored(name: str) -> None:
+    """Does nothing: the default of `TierView.on_read`."""
 
 
 def _next_offset(row: QueueRow) -> int:

@@ -9,6 +9,7 @@ import pytest
 from skylark.broker.store.reader import GetStatus, read_queue
 from skylark.broker.tier import damaged_places
 from skylark.broker.tier.damaged_places import DamagedPlaces
+from skylark.broker.tier.stretch_cache import StretchCache
 from skylark.mqcommon.errors import StoreError
 from skylark.mqcommon.message.columns import record_starts
 from skylark.mqcommon.message.record import decode_record
@@ -98,8 +99,18 @@ def test_readers_wait_and_then_skip_what_is_damaged_until_it_is_right_again(
     errors = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     assert len(errors) <= 2 and all("Readers skip them" in text for text in errors)
     assert uploaded.reads.damaged.skipped_messages == len(skipped)
-    bucket.objects = saved
+    bucket.objects = dict(saved)
     assert read_all(uploaded) == list(range(60))
+    # What was right and is damaged again is waited for again.
+    uploaded.view._cache = type(uploaded.view._cache)(1 << 20)
+    uploaded.reads.cache = StretchCache(1 << 20)
+    DAMAGES[kind](bucket, segment)
+    for ms in (0, HOLD_MS - 1):
+        uploaded.clock.advance(ms)
+        with pytest.raises(StoreError, match="missing or damaged"):
+            read_all(uploaded)
+    uploaded.clock.advance(1)
+    assert read_all(uploaded) == found
 
 
 def test_with_the_policy_hold_readers_wait_for_ever_and_read_what_is_before() -> None:
