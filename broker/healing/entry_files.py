@@ -99,9 +99,8 @@ class EntryFiles:
 
     def _look(self, file: EntryFile, span: EntrySpan) -> _Look | None:
         """None if the file was removed meanwhile, or no descriptor is left: the next cycle looks again."""
-        index = self._disk.index
         try:
-            memory = index.readable(file, span)
+            memory = file.pread(span.at, span.size)
         except FileClosed:
             return None
         is_readable, medium, problem = True, b"", ""

@@ -11,22 +11,19 @@ import mmap
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from skylark.broker.store.kept import keep
 from skylark.broker.store.log.segment import PIECE_BYTES, Segment
 from skylark.broker.store.sums.block_sums import Block
 from skylark.mqcommon.disk.atomic import write_atomic
 from skylark.mqcommon.disk.files import FileSystem
 from skylark.mqcommon.disk.loading import LOST_ERRNOS
 from skylark.mqcommon.disk.write_again import sync_apart
-from skylark.mqcommon.errors import DiskFull
 
 logger = logging.getLogger(__name__)
 
-DIRECTORY = "damaged"
 # How much around a block is read, since records begin before it and end after it: mostly the first margin is enough. A
 # larger record is only proven by a sum, or by most replicas.
 MARGINS = (64 * 1024, 4 * 1024 * 1024 + 64 * 1024)
-# 64 MiB of bad bytes; an administrator who has looked at them removes them.
-MAX_KEPT = 256
 # How often a block is read that is not right at the first time. A disk that changes its mind is not trusted.
 READS = 3
 _PAGE_BYTES = mmap.PAGESIZE
@@ -54,7 +51,7 @@ class LogBlocks:
 
     def __init__(self, fs: FileSystem, directory: str) -> None:
         self._fs = fs
-        self._kept_in = f"{directory}/{DIRECTORY}"
+        self._directory = directory
 
     def read(self, segment: Segment, block: Block, is_right: Callable[[bytes], bool]) -> Reading:
         """Read a block; once if it is right at the first time. Raises FileClosed, or OSError."""
@@ -113,23 +110,8 @@ class LogBlocks:
 
     def keep(self, block: Block, holder: str, data: bytes) -> str:
         """Keep bad bytes for people to look at; returns the file, or why there is none."""
-        path = f"{self._kept_in}/{block.start:020d}.{holder.replace('/', '_').replace(':', '_')}"
-        try:
-            self._fs.mkdirs(self._kept_in)
-            if self._fs.exists(path):
-                return path  # of the first time: what came later may be a repair that failed
-            if len(self._fs.listdir(self._kept_in)) >= MAX_KEPT:
-                return f"not kept, as {self._kept_in} has {MAX_KEPT} files: look at them, and remove them"
-            file = self._fs.open_append(path)
-            try:
-                file.write(data)
-                file.sync()
-            finally:
-                file.close()
-        except (DiskFull, OSError) as error:
-            # The bytes are of no use to the broker, so a full disk does not keep it from a repair.
-            return f"not kept: {error}"
-        return path
+        name = f"{block.start:020d}.{holder.replace('/', '_').replace(':', '_')}"
+        return keep(self._fs, self._directory, name, data)
 
     def rewrite(self, segment: Segment, block: Block, right: bytes, now: Reading) -> bool:
         """Write ``right`` where the block differs; whether memory and disk have it now. Raises as `read`, OSError."""

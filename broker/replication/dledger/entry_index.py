@@ -11,11 +11,16 @@ bytes. ``chain`` is the CRC of the slot and the index, continued from the entry 
 an index have the same entries up to that index. A file has no entry after the first slot whose chain is wrong, so torn
 writes and remains of a cut do not count as entries.
 
+The newest file is read through its map: its slots were written, or read, a moment ago. All others are read by reads,
+as an access to a page that the disk has lost would end the process (SIGBUS); lost slots read as zeros, which are
+damaged slots.
+
 Invariant: entries that are IN_LOG follow each other in the commit log without gaps, and none lies in two of its files.
 """
 
+import logging
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from struct import Struct
@@ -27,6 +32,8 @@ from skylark.mqcommon.disk.files import FileSystem, MappedFile
 from skylark.mqcommon.disk.loading import LOST_ERRNOS, load
 from skylark.mqcommon.disk.write_again import sync_apart, write_again
 from skylark.mqcommon.errors import FileClosed, OutOfDescriptors, StoreCorrupt, StoreError
+
+logger = logging.getLogger(__name__)
 
 MAGIC = b"SKYRAFT1"
 HEAD = Struct(">8sQQQII")
@@ -41,6 +48,10 @@ IN_LOG, INLINE = 1, 2
 _INDEX = Struct(">Q")
 _CHAIN_AT, _CHAIN_END = 24, 28
 _PADDING = bytes(2)
+# How many damaged slots are looked at between two turns of the event loop: some 4 ms.
+LOOK_ENTRIES = 512
+# How many damaged slots a search in one turn of the event loop passes: some 16 ms.
+MOST_LOOKS = 2048
 
 
 class IndexedEntry(NamedTuple):
@@ -80,6 +91,10 @@ class EntryFile:
         self.is_dirty = False
         #: Whether entries were written once more since the last `EntryIndex.sync_rewritten`.
         self.is_rewritten = False
+        #: Whether this process has written or read all slots a moment ago, so that the map can be read.
+        self.is_in_memory = False
+        #: Where the pages begin that the disk has lost, as far as known.
+        self.lost: set[int] = set()
 
     @property
     def last(self) -> int:
@@ -96,7 +111,10 @@ class EntryFile:
         return HEAD_SLOTS + index - self.first + (self.extra[at - 1] if at else 0)
 
     def entry(self, index: int) -> IndexedEntry:
-        return IndexedEntry(*SLOT.unpack_from(self.file.view, self.slot_of(index) * SLOT_BYTES))
+        at = self.slot_of(index) * SLOT_BYTES
+        if self.is_in_memory:
+            return IndexedEntry(*SLOT.unpack_from(self.file.view, at))
+        return IndexedEntry(*SLOT.unpack(self.read(at, SLOT_BYTES)))
 
     def data(self, index: int, size: int) -> bytes:
         """The bytes of an INLINE entry."""
@@ -104,8 +122,47 @@ class EntryFile:
 
     def data_after(self, slot: int, size: int) -> bytes:
         """The bytes of the INLINE entry in ``slot``."""
-        at = (slot + 1) * SLOT_BYTES
-        return bytes(self.file.view[at : at + size])
+        return self.read((slot + 1) * SLOT_BYTES, size)
+
+    def read(self, at: int, size: int) -> bytes:
+        """``size`` bytes from ``at`` on, as `pread`."""
+        return bytes(self.file.view[at : at + size]) if self.is_in_memory else self.pread(at, size)
+
+    def pread(self, at: int, size: int) -> bytes:
+        """``size`` bytes from ``at`` on, with zeros for pages that the disk has lost: an ERROR names each once.
+
+        For any thread; FileClosed if the file was closed.
+        """
+        # A damaged slot may name any size.
+        size = min(size, self.file.size - at)
+        try:
+            return self.file.pread(at, size)
+        except OSError as error:
+            if error.errno not in LOST_ERRNOS:
+                raise
+            reason = error.strerror
+        parts: list[bytes] = []
+        for page, start, stop in _pages(at, at + size):
+            data = _read_or_none(self.file, start, stop - start)
+            parts.append(bytes(stop - start) if data is None else data)
+            if data is None and page not in self.lost:
+                self.lost.add(page)
+                logger.error(
+                    "%s: the disk cannot read the page at offset %d (%s): it is failing. The entries there count as"
+                    " damaged, and other members are asked for them",
+                    self.path, page, reason,
+                )  # fmt: skip
+        return b"".join(parts)
+
+    def write(self, at: int, data: bytes) -> None:
+        """Write ``data`` at ``at``, and zeros around it in pages that the disk has lost. OSError if it cannot."""
+        if not self.is_in_memory:
+            # Bring the pages into memory: an access to a lost page of the map would end the process.
+            for page, start, stop in _pages(at, at + len(data)):
+                if _read_or_none(self.file, start, stop - start) is None:
+                    self.file.pwrite(page, memoryview(bytes(min(PAGE_BYTES, self.file.size - page))))
+                    self.lost.discard(page)
+        self.file.view[at : at + len(data)] = data
 
     def data_slots_of(self, index: int) -> int:
         """How many slots the bytes of entry ``index`` take; 0 for one whose bytes are in the log."""
@@ -126,7 +183,7 @@ class EntryFile:
             return
         keep = self.slot_of(index + 1)
         # Write zeros: an old slot could by chance fit the chain of a new slot before it; zeros never fit.
-        self.file.view[keep * SLOT_BYTES : self.used * SLOT_BYTES] = bytes((self.used - keep) * SLOT_BYTES)
+        self.write(keep * SLOT_BYTES, bytes((self.used - keep) * SLOT_BYTES))
         self.count, self.used = index + 1 - self.first, keep
         at = bisect_right(self.inline, index)
         del self.inline[at:], self.extra[at:]
@@ -172,6 +229,46 @@ class EntrySpan(NamedTuple):
         return damaged
 
 
+class SlotRun(NamedTuple):
+    """Entries that follow each other, as another member has them, proven by their chains up to ``last``.
+
+    ``before``: the chain before the entry ``first``. ``slots``: for each entry its slot, and its bytes if INLINE.
+    ``inline``: how many slots follow the slots of INLINE entries.
+    """
+
+    first: int
+    before: int
+    last: IndexedEntry
+    slots: Sequence[bytes]
+    inline: Mapping[int, int]
+
+    @classmethod
+    def of(cls, first: int, before: int, found: Sequence[tuple[IndexedEntry, bytes]]) -> "SlotRun | None":
+        """None unless all of ``found``, each with its bytes if INLINE, fit. Pure; for any thread: there may be many."""
+        chain, slots, inline = before, list[bytes](), dict[int, int]()
+        for index, (entry, data) in enumerate(found, first):
+            if entry.chain != chained(entry, index, chain):
+                return None
+            slot = SLOT.pack(*entry)
+            if entry.place == INLINE:
+                if len(data) != entry.size or crc32(data) != entry.crc:
+                    return None
+                if more := data_slots(entry):
+                    inline[index] = more
+                    slot += data.ljust(more * SLOT_BYTES, b"\0")
+            slots.append(slot)
+            chain = entry.chain
+        return cls(first, before, found[-1][0], slots, inline)
+
+
+class Stray(NamedTuple):
+    """Bytes ``data`` at ``at`` of the file ``path``, where the next entry goes, that are no entry."""
+
+    path: str
+    at: int
+    data: bytes
+
+
 def data_slots(entry: IndexedEntry) -> int:
     """How many slots the bytes of ``entry`` take."""
     return -(-entry.size // SLOT_BYTES) if entry.place == INLINE else 0
@@ -193,8 +290,12 @@ class EntryIndex:
         self.damage = ""
         # Files after the last entry that `load` found and that do not fit the chain.
         self._left_over: list[str] = []
+        #: What `load` found in place of the next entry, though it is no entry, nor a torn one; `accept` removes it.
+        self.stray: Stray | None = None
         #: How many times entries were removed from the end, so that others may have their slots.
         self.cuts = 0
+        #: How many times slots were written once more.
+        self.rewrites = 0
 
     # --- what there is
 
@@ -237,8 +338,11 @@ class EntryIndex:
 
     def is_sound(self, index: int) -> bool:
         """Whether the slot of entry ``index`` is as it was written, as its chain shows."""
-        entry = self.entry(index)
-        return entry.chain == chained(entry, index, self.chain_at(index - 1))
+        file = self._file_of(index)
+        entry = file.entry(index)
+        # The head of a file, which was compared at the start, is in memory.
+        before = file.chain if index == file.first else file.entry(index - 1).chain
+        return entry.chain == chained(entry, index, before)
 
     def entry(self, index: int) -> IndexedEntry:
         return self._file_of(index).entry(index)
@@ -280,28 +384,95 @@ class EntryIndex:
         inline = {index: to - start for index, (start, to) in zip(file.inline[low:high], extra, strict=True)}
         return EntrySpan(first, last, at, file.slot_of(last + 1) * SLOT_BYTES - at, file.chain, inline, self.cuts)
 
-    def damaged_around(self, index: int) -> range:
-        """The entries around ``index`` whose slots are not as they were written, one after another; or none."""
-        first, end = index, index
-        while first > self.first and not self.is_sound(first - 1):
-            first -= 1
-        while end <= self.last and not self.is_sound(end):
-            end += 1
-        return range(first, end)
+    def damaged_around(self, index: int) -> Iterator[range]:
+        """The entries around ``index`` whose slots are not as they were written, one after another; or none.
+
+        Yields after each few entries what was found so far, so that others have their turn, and at last all of them.
+        Ends with none if entries were removed meanwhile.
+        """
+        before = self.cuts, self._firsts[0]
+        first = end = index
+        while first > self.first:
+            low = max(first - LOOK_ENTRIES, self.first)
+            sound = self._first_sound(range(first - 1, low - 1, -1))
+            first = low if sound is None else sound + 1
+            if sound is not None:
+                break
+            yield range(first, end)
+            if (self.cuts, self._firsts[0]) != before:
+                first = end = index
+                break
+        while end <= self.last and (self.cuts, self._firsts[0]) == before:
+            high = min(end + LOOK_ENTRIES, self.last + 1)
+            sound = self._first_sound(range(end, high))
+            end = high if sound is None else sound
+            if sound is not None:
+                break
+            yield range(first, end)
+        yield range(first, end) if (self.cuts, self._firsts[0]) == before else range(0)
 
     def last_lost(self, log_start: int) -> int:
-        """The last entry whose bytes are before ``log_start``; the one before the first entry if there is none."""
-        low, high = self.first - 1, self.last
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self.end(middle) <= log_start:
-                low = middle
-            else:
-                high = middle - 1
-        # Entries without bytes in the commit log may end there, too, and are not lost.
-        while low >= self.first and self.entry(low).place == INLINE:
+        """The last entry whose bytes are before ``log_start``; the one before the first entry if there is none.
+
+        Only entries whose slots are as they were written count: what a damaged slot says is not known.
+        """
+        low = self.last_ending_by(log_start)
+        while low >= self.first:
+            sound = self._first_sound(range(low, self.first - 1, -1))
+            low = self.first - 1 if sound is None else sound
+            # Entries without bytes in the commit log may end there, too, and are not lost.
+            if sound is None or self.entry(low).place == IN_LOG:
+                break
             low -= 1
         return low
+
+    def last_ending_by(self, position: int) -> int:
+        """The last entry that is known to end at or before ``position`` of the commit log; or the one before the first.
+
+        The heads of files know it, and the slots that are as they were written. Beside much damage it may be too early.
+        """
+        number = bisect_right(self._files, position, key=lambda file: file.position) - 1
+        if number < 0:
+            return self.first - 1
+        low, high = self._files[number].first - 1, self._files[number].last
+        while low < high:
+            middle = (low + high + 1) // 2
+            sound = self._first_sound(range(middle, low, -1))
+            if sound is None:
+                sound = self._first_sound(range(middle + 1, high + 1))
+            if sound is None:
+                break
+            if self.entry(sound).end <= position:
+                low = sound
+            else:
+                high = sound - 1
+        return low
+
+    def _first_sound(self, indexes: range) -> int | None:
+        """The first of ``indexes`` whose slot is as it was written; None if none is found among the first ones.
+
+        Zeros, as a lost file has, are passed at once. Of other damage `MOST_LOOKS` are looked at.
+        """
+        looks = 0
+        for at in range(0, len(indexes), LOOK_ENTRIES):
+            part = indexes[at : at + LOOK_ENTRIES]
+            if self.is_sound(part[0]):
+                return part[0]
+            if self._is_blank(min(part), max(part)):
+                continue
+            for index in part[1:]:
+                if self.is_sound(index):
+                    return index
+            looks += len(part)
+            if looks >= MOST_LOOKS:
+                break
+        return None
+
+    def _is_blank(self, first: int, last: int) -> bool:
+        """Whether the slots of these entries, in one file, have nothing but zeros."""
+        file = self._file_of(first)
+        at = file.slot_of(first) * SLOT_BYTES
+        return last <= file.last and not file.read(at, file.slot_of(last + 1) * SLOT_BYTES - at).strip(b"\0")
 
     def _file_of(self, index: int) -> EntryFile:
         return self._files[bisect_right(self._firsts, index) - 1]
@@ -341,42 +512,45 @@ class EntryIndex:
         entry = entry._replace(chain=chained(entry, file.last + 1, self.chain))
         at = file.used * SLOT_BYTES
         if data:
-            file.file.view[at + SLOT_BYTES : at + SLOT_BYTES + size] = data
+            file.write(at + SLOT_BYTES, data)
         # Write the slot last: until it is written the bytes after it have no meaning.
-        SLOT.pack_into(file.file.view, at, *entry)
+        file.write(at, SLOT.pack(*entry))
         file.add(entry)
         file.is_dirty = True
         self._last = entry
 
-    def mend(self, first: int, found: Sequence[tuple[IndexedEntry, bytes]]) -> bool:
-        """Rewrite the slots of the entries from ``first`` on, and their data if INLINE; returns whether they fit.
+    def mend(self, run: SlotRun) -> bool:
+        """Rewrite the slots of the entries of ``run``, and their bytes if INLINE; returns whether they fit.
 
         The chains prove that these are the original entries: they cover all fields, up to the entry after the last one.
+        OSError if they cannot be written.
         """
-        chain, after = self.chain_at(first - 1), first + len(found)
-        for index, (entry, data) in enumerate(found, first):
-            is_inline = entry.place == INLINE
-            if (
-                index > self.last
-                or entry.chain != chained(entry, index, chain)
-                or data_slots(entry) != self._file_of(index).data_slots_of(index)
-                or (is_inline and (len(data) != entry.size or crc32(data) != entry.crc))
-            ):
-                return False
-            chain = entry.chain
+        after = run.first + len(run.slots)
+        if not self.first <= run.first or after - 1 > self.last or run.before != self.chain_at(run.first - 1):
+            return False
         if after <= self.last:
             following = self.entry(after)
-            if following.chain != chained(following, after, chain):
+            if following.chain != chained(following, after, run.last.chain):
                 return False
-        elif self._last is not None and found[-1][0] != self._last:
+        elif run.last.chain != self.chain or self._last not in (None, run.last):
             return False
-        for index, (entry, data) in enumerate(found, first):
-            file = self._file_of(index)
-            at = file.slot_of(index) * SLOT_BYTES
-            if entry.place == INLINE:
-                file.file.view[at + SLOT_BYTES : at + SLOT_BYTES + entry.size] = data
-            SLOT.pack_into(file.file.view, at, *entry)
+        parts = [
+            (file, span)
+            for file in self._files
+            if file.last >= run.first and (first := max(file.first, run.first)) < after
+            and (span := self.span(file, first, after - first)) is not None
+        ]  # fmt: skip
+        known: dict[int, int] = {}
+        for _, span in parts:
+            known.update(span.inline)
+        known.pop(run.first - 1, None)
+        if known != run.inline:
+            return False
+        for file, span in parts:
+            slots = run.slots[span.first - run.first : span.last + 1 - run.first]
+            file.write(file.slot_of(span.first) * SLOT_BYTES, b"".join(slots))
             file.is_rewritten = True
+        self.rewrites += 1
         return True
 
     def forget_after(self, index: int) -> None:
@@ -407,12 +581,6 @@ class EntryIndex:
             gone.append(file.path)
         return gone
 
-    def readable(self, file: EntryFile, span: EntrySpan) -> bytes:
-        """The bytes of ``span``, with zeros for pages that the disk has lost. Blocks; FileClosed."""
-        end = span.at + span.size
-        starts = [span.at, *range(span.at // PAGE_BYTES * PAGE_BYTES + PAGE_BYTES, end, PAGE_BYTES), end]
-        return b"".join(_read_or_zeros(file.file, at, to - at) for at, to in pairwise(starts))
-
     def write_again(self, file: EntryFile, span: EntrySpan, data: bytes) -> None:
         """Write ``data`` as the bytes of ``span``, for `sync_rewritten`, unless entries were cut since `span`.
 
@@ -431,11 +599,13 @@ class EntryIndex:
         pages[span.at - start : span.at - start + span.size] = data
         file.file.pwrite(start, memoryview(pages))
         file.is_rewritten = True
+        file.lost.difference_update(range(start, end, PAGE_BYTES))
+        self.rewrites += 1
 
-    def use_copy(self, file: EntryFile, copy: MappedFile) -> bool:
-        """Go on in ``copy``, a new file at the path of ``file``, whose name was removed; returns whether it is used.
+    def use_copy(self, file: EntryFile, copy: MappedFile) -> None:
+        """Go on in ``copy``, a new file at the path of ``file``, whose name was removed.
 
-        All pages of ``file`` should be in memory. A copy that is not used is closed, and removed.
+        All pages of ``file`` should be in memory. If ``file`` was forgotten, ``copy`` is closed and removed.
         """
         if file not in self._files:
             copy.close()
@@ -443,12 +613,11 @@ class EntryIndex:
             if all(each.path != file.path for each in self._files):
                 with suppress(FileNotFoundError):
                     self._fs.remove(file.path)
-            return False
+            return
         copy.view[:] = file.file.view[:]
         file.file.close()
         file.file = copy
         file.is_dirty = self._renamed = True
-        return True
 
     def sync(self) -> None:
         """Make all entries survive power loss. Blocks; for any thread, one at a time.
@@ -509,10 +678,16 @@ class EntryIndex:
         mapped = self._fs.open_map(path, self._slots * SLOT_BYTES, create=True)
         file = EntryFile(mapped, path, first, position, term, chain)
         mapped.view[: HEAD.size] = file.head
-        file.is_dirty = self._renamed = True
-        self._files.append(file)
-        self._firsts.append(first)
+        file.is_dirty = self._renamed = file.is_in_memory = True
+        self._append_file(file)
         return file
+
+    def _append_file(self, file: EntryFile) -> None:
+        if self._files:
+            # Sooner or later its pages leave the memory.
+            self._files[-1].is_in_memory = False
+        self._files.append(file)
+        self._firsts.append(file.first)
 
     # --- the start
 
@@ -524,7 +699,7 @@ class EntryIndex:
         owner calls `accept` before it adds entries.
         """
         self._forget_files()
-        self.damage = ""
+        self.damage, self.stray = "", None
         names = self._names()
         if not names:
             raise StoreCorrupt(self._directory, 0, "the files of the entries are gone")
@@ -544,16 +719,23 @@ class EntryIndex:
             if file is None:
                 self._left_over = [f"{self._directory}/{left}" for left in names[number:]]
                 return
-            self._files.append(file)
-            self._firsts.append(file.first)
+            # Nothing lies between the last entry of the file before and this file.
+            self.damage, self.stray = "", None
+            self._append_file(file)
             self._scan(file, follows if follows is not None and follows - 1 <= trusted else None)
 
     def accept(self, last: int, synced: int) -> None:
-        """Continue after entry ``last`` of the entries that `load` found; remove later ones. Blocks.
+        """Continue after entry ``last`` of the entries that `load` found; remove all bytes behind it. Blocks.
 
         Entries after ``synced`` may not be on disk: a killed process has written them, perhaps without a sync.
         """
         self.forget_after(last)
+        file = self._files[-1]
+        # Else what is left of torn entries is behind other ones after the next power loss, and looks damaged there.
+        at = file.used * SLOT_BYTES
+        if left := file.read(at, file.file.size - at).rstrip(b"\0"):
+            file.write(at, bytes(len(left)))
+            file.is_dirty = True
         for file in self._files:
             if file.last > synced:
                 write_again(file.file, 0, file.used * SLOT_BYTES)
@@ -584,6 +766,7 @@ class EntryIndex:
             return
         self._last = None
         load(file.file, 0, file.file.size)
+        file.is_in_memory = True
         while file.used < file.slots:
             index = file.first + file.count
             entry = IndexedEntry(*SLOT.unpack_from(file.file.view, file.used * SLOT_BYTES))
@@ -593,39 +776,52 @@ class EntryIndex:
                 or file.used + 1 + data_slots(entry) > file.slots
                 or (entry.place == INLINE and crc32(file.data_after(file.used, entry.size)) != entry.crc)
             ):
-                self.damage = _damage_of(file, entry, index)
+                self._note_end(file, entry, index)
                 break
             file.add(entry)
             self._last = entry
+
+    def _note_end(self, file: EntryFile, entry: IndexedEntry, index: int) -> None:
+        """Note what is in place of entry ``index``, after the last whole one of ``file``; ``entry``: its bytes."""
+        at = file.used * SLOT_BYTES
+        slot = file.read(at, SLOT_BYTES)
+        # A slot lies in one sector, so after a power loss it is there, or it has the zeros of before.
+        if not any(slot):
+            return
+        fits = entry.place == INLINE and data_slots(entry) < file.slots - file.used
+        is_whole = fits and entry.chain == chained(entry, index, self.chain)
+        if is_whole and may_lack_sectors(file.file.view, at + SLOT_BYTES, at + SLOT_BYTES + entry.size):
+            return
+        # The slot of an entry has a term, a place and a chain. So one byte in place of it was never an entry, and two
+        # may be what the disk has left of one.
+        if sum(map(bool, slot)) > 1:
+            self.damage = f"entry {index} in {file.path} is damaged"
+        self.stray = Stray(file.path, at, slot)
 
     def _names(self) -> list[str]:
         return [name for name in self._fs.listdir(self._directory) if name.isdecimal()]
 
 
-def _read_or_zeros(file: MappedFile, at: int, size: int) -> bytes:
-    """The bytes; zeros, which are no entry, where the disk has lost them."""
+def _pages(at: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """(start of the page, start and end of what is in it) of each page with bytes ``at`` to ``end``."""
+    for page in range(at // PAGE_BYTES * PAGE_BYTES, end, PAGE_BYTES):
+        yield page, max(at, page), min(end, page + PAGE_BYTES)
+
+
+def _read_or_none(file: MappedFile, at: int, size: int) -> bytes | None:
+    """The bytes; None where the disk has lost them."""
     try:
         return file.pread(at, size)
     except OSError as error:
         if error.errno not in LOST_ERRNOS:
             raise
-        return bytes(size)
+        return None
 
 
-def _damage_of(file: EntryFile, entry: IndexedEntry, index: int) -> str:
-    """Why ``entry``, which follows the last whole one in ``file``, is damaged; "" if a power loss may have torn it.
-
-    A slot lies in one sector, so after a power loss it is there, or it has the zeros of before.
-    """
-    at = file.used * SLOT_BYTES
-    view = file.file.view
-    if not any(view[at : at + SLOT_BYTES]):
-        return ""
-    if entry.place == INLINE and data_slots(entry) < file.slots - file.used:
-        end = at + SLOT_BYTES + entry.size
-        if may_lack_sectors(view, at + SLOT_BYTES, end):
-            return ""
-    return f"entry {index} in {file.path} is damaged"
+def _read_or_zeros(file: MappedFile, at: int, size: int) -> bytes:
+    """The bytes; zeros, which are no entry, where the disk has lost them."""
+    data = _read_or_none(file, at, size)
+    return bytes(size) if data is None else data
 
 
 def chained(entry: IndexedEntry, index: int, before: int) -> int:

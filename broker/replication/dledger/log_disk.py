@@ -23,7 +23,7 @@ import cbor2
 import trio
 
 from skylark.broker.replication.copying import QueueBuilding, add_file
-from skylark.broker.replication.dledger.entry_index import IN_LOG, EntryIndex, IndexedEntry
+from skylark.broker.replication.dledger.entry_index import IN_LOG, EntryIndex, IndexedEntry, SlotRun
 from skylark.broker.replication.dledger.group_store import DIRECTORY, LostDisk, has_entries
 from skylark.broker.replication.dledger.log_entries import (
     REFERENCE,
@@ -35,6 +35,7 @@ from skylark.broker.replication.dledger.log_entries import (
 )
 from skylark.broker.replication.mark import NO_MARK, Mark, Marked, boot_of
 from skylark.broker.replication.replica import Replica
+from skylark.broker.store.kept import keep
 from skylark.broker.store.log.commitlog import CommitLog
 from skylark.broker.store.log.valid_record import SECTOR_BYTES, may_lack_sectors
 from skylark.broker.store.sums.block_sums import Block
@@ -105,6 +106,7 @@ class LogDisk:
     def __init__(self, fs: FileSystem, directory: str, group: GroupLog) -> None:
         self.node = ""
         self._fs = fs
+        self._root = directory
         self._directory = f"{directory}/{DIRECTORY}"
         self._state_path = f"{self._directory}/state"
         self._log = group.log
@@ -584,6 +586,14 @@ class LogDisk:
             if index.first - 1 <= entry <= last and entry and index.chain_at(entry) != chain:
                 raise LostDisk(self._directory, 0, f"entry {entry} is another one than the mark counted")
         self._damaged_at_start = self._changed_since_checkpoint(min(flushed, last))
+        if (stray := index.stray) is not None:
+            name = f"entries.{stray.path.rpartition('/')[2]}.{stray.at}"
+            kept = keep(self._fs, self._root, name, stray.data)
+            logger.warning(
+                "%s: the %d bytes at offset %d, behind the last entry, are no entry, and none that this member has"
+                " promised: they are cut. They are in: %s",
+                stray.path, len(stray.data), stray.at, kept,
+            )  # fmt: skip
         index.accept(last, flushed)
         # As in `_forget_tail`: what it has forgotten must not come back.
         index.sync()
@@ -614,11 +624,8 @@ class LogDisk:
 
         After those that were ``flushed`` a power loss may leave holes.
         """
-        index, end = self.index, self._log.raw_end
-        low, high = index.first - 1, index.last
-        while low < high:
-            middle = (low + high + 1) // 2
-            low, high = (middle, high) if index.end(middle) <= end else (low, middle - 1)
+        index = self.index
+        low = index.last_ending_by(self._log.raw_end)
         for number in range(max(flushed + 1, index.first), low + 1):
             entry = index.entry(number)
             if entry.place == IN_LOG and crc32(data := self._read_file(entry.start, entry.size)) != entry.crc:
@@ -670,7 +677,8 @@ class LogDisk:
         """
         if not self.entries.base < index <= self.index.last or crc32(data) != entry.crc or len(data) != entry.size:
             return False
-        if not self.index.mend(index, [(entry, data)]):
+        run = SlotRun.of(index, self.index.chain_at(index - 1), [(entry, data)])
+        if run is None or not self.index.mend(run):
             return False
         if entry.place == IN_LOG and (segment := self._log.chain.at(entry.start)) is not None:
             with suppress(FileClosed, FileNotFoundError):  # the file of the log was removed
@@ -680,9 +688,15 @@ class LogDisk:
             await self.on_mended(Block(entry.start, entry.size))
         return not await self.damage_of(index)
 
-    def mend_slots(self, first: int, found: Sequence[tuple[IndexedEntry, bytes]]) -> bool:
-        """Rewrite the slots of the entries from ``first`` on, a lost sector of them, as `EntryIndex.mend`."""
-        return self.entries.base < first and self.index.mend(first, found)
+    async def mend_slots(self, first: int, found: Sequence[tuple[IndexedEntry, bytes]]) -> bool:
+        """Rewrite the slots of the entries from ``first`` on, a lost sector of them, as `EntryIndex.mend`.
+
+        They may be those of a whole file: a thread proves them.
+        """
+        if not self.entries.base < first <= self.index.last + 1:
+            return False
+        run = await trio.to_thread.run_sync(SlotRun.of, first, self.index.chain_at(first - 1), found)
+        return run is not None and self.index.mend(run)
 
     async def sync_entries(self) -> str:
         """Make what was rewritten in the files of entries durable; returns why it may not be, "" if it is."""

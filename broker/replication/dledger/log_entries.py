@@ -86,6 +86,7 @@ class LogEntries:
         self.writer: LogWriter | None = None
         # Where the log begins, and the last entry before that.
         self._known_start = -1
+        self._known_rewrites = 0
         self._base = 0
         #: Where the commit log begins after `restart`.
         self.restart_position = 0
@@ -93,10 +94,11 @@ class LogEntries:
     @property
     def base(self) -> int:
         # Cleaning removes files from the start of the log; which entries went with them is looked up once for each
-        # start.
-        start = self._log.start
-        if start != self._known_start or self._base < self.index.first - 1:
-            self._known_start, self._base = start, self.index.last_lost(start)
+        # start, and when slots are mended: more entries may prove themselves then.
+        start, index = self._log.start, self.index
+        if start != self._known_start or index.rewrites != self._known_rewrites or self._base < index.first - 1:
+            self._known_start, self._known_rewrites = start, index.rewrites
+            self._base = index.last_lost(start)
         return self._base
 
     @property

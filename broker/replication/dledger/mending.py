@@ -150,7 +150,10 @@ class Mending:
         if not self._disk.entries.base < index <= self._disk.index.last:
             return "", range(0)  # not here any more
         # A slot is judged by the chain of the slot before it: what a lost sector had is proven, and written, at once.
-        damaged = self._disk.index.damaged_around(index)
+        damaged = range(0)
+        for found in self._disk.index.damaged_around(index):
+            damaged = found
+            await trio.lowlevel.checkpoint()
         if len(damaged) > 1 and (reason := await self._mend_slots(damaged)):
             return reason, damaged
         for each in dict.fromkeys([*damaged, index]):
@@ -176,7 +179,11 @@ class Mending:
             except (RemotingError, BrokerError, ProtocolError) as error:
                 logger.info("%s does not give entry %d: %s", name, damaged[len(found)], error)
                 continue
-            if self._disk.mend_slots(damaged[0], found):
+            try:
+                is_whole = await self._disk.mend_slots(damaged[0], found)
+            except OSError as error:
+                return f"{text}, and the disk cannot write them again: {error}"
+            if is_whole:
                 text = "entries %d to %d: their slots are whole again, as %s has them"
                 logger.warning(text, damaged[0], damaged[-1], name)
                 return ""

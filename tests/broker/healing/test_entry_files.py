@@ -60,9 +60,10 @@ class Checked:
     async def mend(self, indexes: Sequence[int]) -> str:
         self.asked += indexes
         for number in indexes:
-            around = self.index.damaged_around(number) or range(number, number + 1)
+            *_, around = self.index.damaged_around(number)
+            around = around or range(number, number + 1)
             found = [self.others[each] for each in around if each in self.others]
-            if len(found) < len(around) or not self.disk.mend_slots(around[0], found):
+            if len(found) < len(around) or not await self.disk.mend_slots(around[0], found):
                 return "no other member has given it"
         await self.disk.sync_entries()
         return ""
@@ -208,6 +209,10 @@ def lose_sector(fs: MemoryFiles) -> None:
     fs.damage(FILE, SECTOR_BYTES, bytes(SECTOR_BYTES))
 
 
+def lose_all_slots(fs: MemoryFiles) -> None:
+    fs.damage(FILE, HEAD.size, bytes(SLOTS * SLOT_BYTES - HEAD.size))
+
+
 async def scrubbed(member: Running) -> ScrubStatus:
     """The status after a scrub of the whole store."""
     remote = Remote(member.client, member.addr, 5_000)
@@ -222,7 +227,7 @@ async def scrubbed(member: Running) -> ScrubStatus:
     return found[0]
 
 
-@pytest.mark.parametrize("damage", [flip_slot, lose_sector])
+@pytest.mark.parametrize("damage", [flip_slot, lose_sector, lose_all_slots])
 async def test_a_scrub_of_a_member_mends_its_entries(
     damage: Callable[[MemoryFiles], None], caplog: pytest.LogCaptureFixture
 ) -> None:

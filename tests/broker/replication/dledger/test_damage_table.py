@@ -18,7 +18,7 @@ import trio
 from skylark.broker.broker import store_options
 from skylark.broker.options import BrokerOptions
 from skylark.broker.replication.dledger import log_disk
-from skylark.broker.replication.dledger.entry_index import HEAD, EntryIndex
+from skylark.broker.replication.dledger.entry_index import HEAD, SLOT_BYTES, EntryIndex
 from skylark.broker.replication.dledger.group_store import LostDisk
 from skylark.broker.replication.dledger.log_disk import GroupLog, LogDisk
 from skylark.broker.store.checkpoint import StoreCheckpoint
@@ -178,10 +178,9 @@ def marked(fs: MemoryFiles) -> int:
     return StoreCheckpoint(fs, "/store/checkpoint").state.log_durable_to + entries
 
 
-def test_one_bit_is_told_from_what_a_power_loss_tears_also_after_the_last_flush(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A member with SYNC_FLUSH has promised what is on its disk, although the mark does not count it yet."""
+@pytest.fixture
+def lost_power(monkeypatch: pytest.MonkeyPatch) -> MemoryFiles:
+    """The disk of a member with SYNC_FLUSH: the power loss took its mark, which counted what it had promised."""
     monkeypatch.setattr(flush, "CHECKPOINT_INTERVAL_S", math.inf)
 
     async def run_and_lose_power() -> MemoryFiles:
@@ -191,8 +190,12 @@ def test_one_bit_is_told_from_what_a_power_loss_tears_also_after_the_last_flush(
             # The marks of the last flush, which else tell of damage, are lost as well.
             return min([member.fs.crash(Random(seed)) for seed in range(20)], key=marked)
 
-    left = trio.run(run_and_lose_power)
-    whole = Started(left.killed())
+    return trio.run(run_and_lose_power)
+
+
+def test_one_bit_is_told_from_what_a_power_loss_tears_also_after_the_last_flush(lost_power: MemoryFiles) -> None:
+    """A member with SYNC_FLUSH has promised what is on its disk, although the mark does not count it yet."""
+    left, whole = lost_power, Started(lost_power.killed())
     assert whole.outcome == "repaired" and len(whole.entries) > len(BODIES)
     for path, step in ((ENTRIES, 97), (LOG, 331)):
         for at in range(HEAD.size if path == ENTRIES else 0, used(left, path), step):
@@ -202,6 +205,22 @@ def test_one_bit_is_told_from_what_a_power_loss_tears_also_after_the_last_flush(
             found = [Started(damaged) for _ in range(2)]
             assert found[0].outcome in ("joins anew", "refused") or found[0].entries == whole.entries, (path, at)
             assert found[1].outcome == found[0].outcome, (path, at)
+
+
+def test_one_byte_behind_the_last_entry_is_cut_and_kept(lost_power: MemoryFiles) -> None:
+    """Each bit of the slot that the next entry gets, after a power loss, when a slot there may have been promised."""
+    whole = Started(lost_power.killed())
+    end = -(-used(lost_power, ENTRIES) // SLOT_BYTES) * SLOT_BYTES
+    for at in range(end, end + SLOT_BYTES, 5):
+        damaged = lost_power.killed()
+        damaged.flip(ENTRIES, at, at % 8)
+        slot = damaged.read(ENTRIES)[end : end + SLOT_BYTES]
+        found = [Started(damaged) for _ in range(2)]
+        assert [(each.outcome, each.entries) for each in found] == [("repaired", whole.entries)] * 2, at
+        assert damaged.read(f"/store/damaged/entries.{1:020d}.{end}") == slot and used(damaged, ENTRIES) <= end
+    damaged = lost_power.killed()
+    damaged.damage(ENTRIES, end + 3, b"\1\1")
+    assert Started(damaged).outcome == "joins anew", "this may be what the disk has left of an entry"
 
 
 def test_what_a_power_loss_tears_is_no_damage() -> None:

@@ -2,6 +2,7 @@
 
 import errno
 import zlib
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from random import Random
@@ -17,7 +18,7 @@ import trio.testing
 from skylark.broker.options import BrokerOptions
 from skylark.broker.replication.copying import CopiedLog, QueueBuilding
 from skylark.broker.replication.dledger import log_disk
-from skylark.broker.replication.dledger.entry_index import HEAD_SLOTS, SLOT_BYTES, EntryIndex
+from skylark.broker.replication.dledger.entry_index import HEAD_SLOTS, PAGE_BYTES, SLOT_BYTES, EntryIndex
 from skylark.broker.replication.dledger.log_disk import CopyingTo, GroupLog, LogDisk
 from skylark.broker.replication.dledger.log_entries import Reference
 from skylark.broker.replication.dledger.member import GroupMember, LeadershipEffects
@@ -234,10 +235,26 @@ async def test_a_member_that_is_killed_after_it_forgot_a_tail_has_lost_nothing_t
     assert left
 
 
-async def test_a_start_finds_a_damaged_slot_of_a_full_file_among_the_entries_since_the_checkpoint() -> None:
-    store = leader(*(b"%d" % number for number in range(70)))
+def flip_slot(fs: MemoryFiles, path: str) -> range:
+    fs.flip(path, (HEAD_SLOTS + 4) * SLOT_BYTES)
+    return range(5, 6)
+
+
+def lose_page(fs: MemoryFiles, path: str) -> range:
+    fs.cold.mark(path, PAGE_BYTES, PAGE_BYTES)
+    fs.make_unreadable(path, PAGE_BYTES, PAGE_BYTES)
+    # An entry is judged by the slot before it, too.
+    return range(PAGE_BYTES // SLOT_BYTES - 1, 2 * PAGE_BYTES // SLOT_BYTES)
+
+
+@pytest.mark.parametrize(("damage", "slots"), [(flip_slot, 64), (lose_page, 3 * PAGE_BYTES // SLOT_BYTES)])
+async def test_a_start_finds_damaged_slots_of_a_full_file_among_the_entries_since_the_checkpoint(
+    damage: Callable[[MemoryFiles, str], range], slots: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_disk, "open_index", lambda fs, root: EntryIndex(fs, f"{root}/dledger/entries", slots))
+    store = leader(*(b"%d" % number for number in range(slots)))
     entries = [RaftEntry(1, 1, EMPTY, b"")]
-    starts = [store.queues.get("t", 0).entry(offset)[0] for offset in range(70)]
+    starts = [store.queues.get("t", 0).entry(offset)[0] for offset in range(slots)]
     for start, end in pairwise([*starts, store.log.end]):
         data = log_bytes(store, start, end)
         found = Reference(start, len(data), crc32(data)).pack() + data
@@ -245,14 +262,14 @@ async def test_a_start_finds_a_damaged_slot_of_a_full_file_among_the_entries_sin
     member = await Member(MemoryFiles()).start()
     assert await member.take(AppendRequest("n1", "n0", 1, 0, 0, tuple(entries), 0))
     await member.disk.flush()
-    assert [file.count for file in member.disk.index.files] == [62, 9]
+    assert [file.count for file in member.disk.index.files] == [slots - HEAD_SLOTS, 3]
     left = member.fs.killed()
-    left.flip(f"/store/dledger/entries/{1:020d}", (HEAD_SLOTS + 4) * SLOT_BYTES)
+    expected = damage(left, f"/store/dledger/entries/{1:020d}")
     again = Member(left)
     damaged: list[int] = []
     again.disk.on_damaged_at_start = damaged.extend
     await again.start()
-    assert damaged == [5]
+    assert damaged == [*expected]
 
 
 async def test_the_state_of_a_newer_version_is_refused_with_the_reason() -> None:
