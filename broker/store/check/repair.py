@@ -6,6 +6,7 @@
 - Damage at the end of the log: the bytes are saved and zeroed; the log ends there.
 - A missing file between others: replaced by an empty one.
 - What the disk cannot read of the log: zeros are written there, which makes the sectors readable again.
+- Notes of the store that the disk cannot read: removed; the next start goes on without them, and writes new ones.
 - Wrong queues and index files: removed; the next start rebuilds them.
 - Blocks that do not match their sums, though their records are sound: the bytes stay, the sums are dropped.
 Neighbours: verify.py (finds the damage), recovery.py (rebuilds queues).
@@ -14,7 +15,7 @@ Neighbours: verify.py (finds the damage), recovery.py (rebuilds queues).
 from collections.abc import Callable
 
 from skylark.broker.store.check.verify import Damage, DamagedPart, VerifyReport
-from skylark.broker.store.checkpoint import ABORT, StoreCheckpoint, read_checkpoint
+from skylark.broker.store.checkpoint import ABORT, StoreCheckpoint, mark_pages_lost, read_checkpoint
 from skylark.broker.store.inventory import Inventory
 from skylark.broker.store.queue.ends import QueueEnds, read_queue_ends, write_queue_ends
 from skylark.broker.store.sums.block_sums import BlockSums
@@ -43,6 +44,8 @@ class Repair:
     def run(self) -> None:
         """Change the files. The caller must then open the store, which rebuilds the queues."""
         report, fs, directory = self._report, self._fs, self._directory
+        # First: what follows reads them.
+        self._remove_lost_notes()
         log_damages = [damage for damage in report.damages if damage.part is DamagedPart.LOG]
         if report.torn_tail is not None:
             log_damages.append(report.torn_tail)
@@ -58,6 +61,17 @@ class Repair:
         self._forget_queues(everything=bool(log_damages))
         if log_damages or any(damage.part is DamagedPart.INDEX for damage in (*report.damages, *report.lost)):
             self._remove_all(f"{directory}/index", "removed, the index is rebuilt")
+
+    def _remove_lost_notes(self) -> None:
+        for damage in self._report.lost:
+            if damage.part is not DamagedPart.NOTES:
+                continue
+            self._fs.remove(damage.file)
+            self._fs.fsync_dir(self._directory)
+            if damage.file == f"{self._directory}/{ABORT}":
+                # Without the file the next start would take the store as closed.
+                mark_pages_lost(self._fs, self._directory)
+            self._say(f"{damage.file}: removed, as the disk could not read it; the next start goes on without it")
 
     def _log_paths(self) -> list[str]:
         directory = f"{self._directory}/commitlog"

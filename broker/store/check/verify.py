@@ -11,19 +11,21 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field
 from enum import Enum
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from skylark.broker.store.check.sum_check import WRONG_BLOCK, SumCheck
-from skylark.broker.store.checkpoint import read_abort, read_checkpoint
+from skylark.broker.store.checkpoint import ABORT, CheckpointState, LastStop, read_abort, read_checkpoint
 from skylark.broker.store.index.index_file import ENTRY as INDEX_ENTRY
 from skylark.broker.store.index.index_file import ENTRY_BYTES as INDEX_ENTRY_BYTES
 from skylark.broker.store.index.index_file import MAX_SECONDS, SLOT_BYTES, SLOTS_AT, IndexFile, index_file_bytes
-from skylark.broker.store.inventory import read_inventory
+from skylark.broker.store.inventory import FILE_NAME as INVENTORY
+from skylark.broker.store.inventory import Inventoried, read_inventory
 from skylark.broker.store.log.commitlog import PROGRESS_RECORDS
 from skylark.broker.store.log.log_files import LogFile, LogFiles
 from skylark.broker.store.log.segment import file_names, file_path
 from skylark.broker.store.log.valid_record import valid_record
 from skylark.broker.store.queue.batch_queue import BatchAt
+from skylark.broker.store.queue.ends import FILE_NAME as QUEUE_ENDS
 from skylark.broker.store.queue.ends import QueueEnds, read_queue_ends
 from skylark.broker.store.queue.entry import BATCH_ENTRY, BATCH_ENTRY_BYTES, BLANK_SIZE, ENTRY, ENTRY_BYTES, messages_in
 from skylark.broker.store.queue.rebuild import is_queued
@@ -32,7 +34,7 @@ from skylark.broker.store.recovery import why_torn
 from skylark.broker.store.sums.sum_files import bases_in, path_in
 from skylark.mqcommon.daemons.open_files import open_files_limit
 from skylark.mqcommon.disk.files import FileSystem
-from skylark.mqcommon.disk.loading import Loader, LossyMap, lost_places
+from skylark.mqcommon.disk.loading import LOST_ERRNOS, Loader, LossyMap, lost_places
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.message.flags import INNER_BATCH
 from skylark.mqcommon.message.javahash import KeyHasher
@@ -42,6 +44,7 @@ from skylark.mqcommon.message.record import Record
 from skylark.mqcommon.message.record_keys import record_keys
 from skylark.mqcommon.names import SCHEDULE_TOPIC, TIMER_TOPIC
 
+T = TypeVar("T")
 # How many entries are read at once.
 _READ = 4096
 # The most queue files that are mapped at one time.
@@ -55,6 +58,8 @@ class DamagedPart(Enum):
     QUEUE = "consume queue"
     INDEX = "index"
     SUMS = "block sums"
+    #: The small files that say what the store must have: a start goes on without them.
+    NOTES = "notes of the store"
 
 
 @lazy_dataclass(frozen=True)
@@ -102,9 +107,21 @@ class Verification:
         self._directory = directory
         self._on_progress = on_progress
         self._report = VerifyReport()
-        self._state = read_checkpoint(fs, f"{directory}/checkpoint")
+        state = self._noted(
+            "checkpoint",
+            partial(read_checkpoint, fs, f"{directory}/checkpoint"),
+            "whether the log had more messages at its end, and the block sums: a start without it drops them",
+        )
+        self._state, self._knows_checkpoint = state or CheckpointState(), state is not None
         self._known_end = self._state.log_durable_to
-        self._last_stop = read_abort(fs, directory)
+        stop = self._noted(ABORT, partial(read_abort, fs, directory), "how the last run ended: as by a power loss")
+        self._last_stop = stop or LastStop.POWER_LOSS
+        inventory = self._noted(
+            INVENTORY,
+            partial(read_inventory, fs, directory),
+            "whether first files of the log, or sums, are missing",
+        )
+        self._inventory = inventory or Inventoried()
         self._log = LogFiles(fs, f"{directory}/commitlog", partial(self._lost, DamagedPart.LOG))
         in_queue = partial(self._lost, DamagedPart.QUEUE)
         self._queues = QueueCheck(
@@ -128,7 +145,11 @@ class Verification:
             self._read_log()
         self._judge_end()
         self._check_sums()
-        ends = read_queue_ends(self._fs, self._directory)
+        ends = self._noted(
+            QUEUE_ENDS,
+            partial(read_queue_ends, self._fs, self._directory),
+            "which queues are so new that they need not have a file",
+        )
         self._add(DamagedPart.QUEUE, self._queues.finish(report.log_end, ends))
         self._add(DamagedPart.INDEX, self._index.finish(log, report.log_start, report.log_end))
         report.queues, report.index_files = self._queues.count, self._index.count
@@ -142,7 +163,7 @@ class Verification:
     def _lost_bases(self) -> range:
         """The starts of files that are missing before the first file. RocketMQ may have cleaned them up."""
         # Only the inventory knows that the log once began earlier: the files themselves show no gap at their start.
-        start = read_inventory(self._fs, self._directory).log_start
+        start = self._inventory.log_start
         files, size = self._log.files, self._log.file_bytes
         if start is None or not files or self._state.used_by_rocketmq:
             return range(0)
@@ -233,10 +254,10 @@ class Verification:
         """Report blocks that do not match their sums, where no damaged record is reported already."""
         report, log = self._report, self._log
         if not self._uses_sums:
-            if bases_in(self._fs, self._directory):
+            if self._knows_checkpoint and bases_in(self._fs, self._directory):
                 report.unchecked.append("block sums: another version has used the store, and the next start drops them")
             return
-        known, there = read_inventory(self._fs, self._directory).sums, bases_in(self._fs, self._directory)
+        known, there = self._inventory.sums, bases_in(self._fs, self._directory)
         for base in sorted(known.intersection(file.base for file in log.files).difference(there)):
             path = path_in(self._directory, base)
             report.unchecked.append(f"{path}: the file is missing; the scrub of the broker makes it again")
@@ -250,6 +271,20 @@ class Verification:
             named = (*report.damages, *report.lost)
             if not any(each.file == path and each.offset < end and start < each.end for each in named):
                 report.damages.append(Damage(DamagedPart.SUMS, path, start, end, WRONG_BLOCK))
+
+    def _noted(self, name: str, read: Callable[[], T], unchecked: str) -> T | None:
+        """What ``read`` reads of the file ``name``; None if the disk cannot read it, so that this is ``unchecked``."""
+        try:
+            return read()
+        except OSError as error:
+            if error.errno not in LOST_ERRNOS:
+                raise
+            # ``read`` may read a second file, too.
+            path = str(error.filename or f"{self._directory}/{name}")
+            reason = f"the disk cannot read this file ({error.strerror}): it is failing"
+            self._report.lost.append(Damage(DamagedPart.NOTES, path, 0, 0, reason))
+            self._report.unchecked.append(f"{unchecked} ({path})")
+            return None
 
     def _lost(self, part: DamagedPart, path: str, at: int, size: int) -> None:
         damage = Damage(part, path, at, at + size, f"the disk cannot read {size:,} bytes: it is failing")

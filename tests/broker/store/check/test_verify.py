@@ -425,3 +425,54 @@ def test_metadata_that_the_disk_cannot_read_is_named_after_all_else() -> None:
     is_sound, lines = verified(fs)
     assert not is_sound and any(line.startswith(f"metadata: {path}: the disk cannot read this file") for line in lines)
     assert "no damage" in lines[-1]
+
+
+NOTES = ["checkpoint", "abort", "inventory", "queueEnds", "queueEnds.since"]
+
+
+@pytest.mark.parametrize("name", NOTES)
+def test_a_check_goes_on_without_a_note_of_the_store_that_the_disk_cannot_read(name: str) -> None:
+    fs = stored_on_pages()
+    for note in NOTES:
+        if not fs.exists(f"/store/{note}"):
+            fs.overwrite(f"/store/{note}", b"crc " + bytes(20))
+    before, path = snapshot(fs), f"/store/{name}"
+    log = f"/store/commitlog/{5 * PAGE:020d}"
+    fs.make_unreadable(log, 2 * PAGE, 1)
+    fs.faults.fail("read", times=100, path_part=path)
+    is_sound, lines = verified(fs)
+    fs.faults.clear()
+    assert not is_sound and snapshot(fs) == before
+    assert (
+        lost_lines(lines)[0] == f"commit log: {log}: offset {2 * PAGE}: the disk cannot read 4,096 bytes: it is failing"
+    )
+    assert lost_lines(lines)[1].startswith(f"notes of the store: {path}: offset 0: the disk cannot read this file (")
+    assert any(line.startswith("not checked: ") and line.endswith(f"({path})") for line in lines)
+    assert len(lost_lines(lines)) == 2 and "1 consume queues, 5 index files" in lines[-1]
+
+
+@pytest.mark.parametrize("name", NOTES)
+def test_a_repair_removes_a_note_of_the_store_that_the_disk_cannot_read(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fs = stored_on_pages()
+    sent, path = bodies(open_store(fs.killed(), options=PAGES), "t", 0), f"/store/{name}"
+    fs.overwrite(path, fs.read(path) if fs.exists(path) else b"crc " + bytes(20))
+    unreadable, read = {path}, MemoryFiles.read
+
+    def failing(files: MemoryFiles, path: str) -> bytes:
+        if path in unreadable:
+            raise OSError(errno.EIO, "Input/output error", path)
+        return read(files, path)
+
+    def removed(operation: str, path: str) -> None:
+        if operation == "remove":
+            unreadable.discard(path)
+
+    monkeypatch.setattr(MemoryFiles, "read", failing)
+    fs.before_call = removed
+    is_sound, lines = verified(fs, repair=True)
+    assert is_sound, lines
+    assert f"{path}: removed, as the disk could not read it; the next start goes on without it" in lines
+    assert lines[-1].endswith("no damage") and verified(fs)[0]
+    assert bodies(open_store(fs, options=PAGES), "t", 0) == sent
