@@ -164,10 +164,6 @@ class EntryFile:
                     self.lost.discard(page)
         self.file.view[at : at + len(data)] = data
 
-    def data_slots_of(self, index: int) -> int:
-        """How many slots the bytes of entry ``index`` take; 0 for one whose bytes are in the log."""
-        return self.slot_of(index + 1) - self.slot_of(index) - 1
-
     def add(self, entry: IndexedEntry) -> None:
         """Count the entry, whose slots are written."""
         more = data_slots(entry)
@@ -416,15 +412,16 @@ class EntryIndex:
 
         Only entries whose slots are as they were written count: what a damaged slot says is not known.
         """
-        low = self.last_ending_by(log_start)
-        while low >= self.first:
-            sound = self._first_sound(range(low, self.first - 1, -1))
-            low = self.first - 1 if sound is None else sound
-            # Entries without bytes in the commit log may end there, too, and are not lost.
-            if sound is None or self.entry(low).place == IN_LOG:
-                break
-            low -= 1
+        low = self.last_sound(self.last_ending_by(log_start))
+        # Entries without bytes in the commit log may end there, too, and are not lost.
+        while low >= self.first and self.entry(low).place == INLINE:
+            low = self.last_sound(low - 1)
         return low
+
+    def last_sound(self, index: int) -> int:
+        """The last entry up to ``index`` whose slot is as it was written; the one before the first if there is none."""
+        found = self._first_sound(range(index, self.first - 1, -1))
+        return self.first - 1 if found is None else found
 
     def last_ending_by(self, position: int) -> int:
         """The last entry that is known to end at or before ``position`` of the commit log; or the one before the first.

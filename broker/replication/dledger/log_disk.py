@@ -146,9 +146,12 @@ class LogDisk:
 
     @property
     def committed_position(self) -> int:
-        """Where the commit log ends after the last entry that was known to be committed when the state was written."""
+        """Where the commit log ends after the last entry that was known to be committed when the state was written.
+
+        It is earlier where the slot of that entry is damaged, and names any place.
+        """
         assert self._snapshot is not None
-        return self.index.end(self._snapshot.index)
+        return self.index.end(self.index.last_sound(self._snapshot.index))
 
     # --- the role
 

@@ -274,6 +274,10 @@ def test_slots_that_the_disk_cannot_read_are_damaged_slots_and_are_written_again
     damaged = [number for number in range(1, again.last + 1) if not again.is_sound(number)]
     assert damaged == [*lost]
     assert len(caplog.messages) == 1 and "the disk cannot read the page at offset 4096" in caplog.text
+    assert [again.last_sound(number) for number in (lost[0] - 1, *lost, lost[-1] + 1)] == [
+        *[lost[0] - 1] * (len(lost) + 1),
+        lost[-1] + 1,
+    ]
     assert again.last_lost(right[lost[0] + 20][0].start) == lost[0] - 1
     *_, around = again.damaged_around(lost[7])
     run = SlotRun.of(around[0], again.chain_at(around[0] - 1), right[around[0] - 1 : around[-1]])
