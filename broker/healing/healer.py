@@ -295,7 +295,10 @@ class LogHealer(Part):
         return is_made
 
     async def _keep(self, block: Block, now: Reading, others: Sequence[Copy]) -> None:
-        for holder, data in (("disk", now.on_disk[0]), *((copy.holder, copy.of(block)) for copy in others)):
+        mine = [("disk", now.on_disk[0]), ("memory", now.in_memory)]
+        if now.in_memory in now.on_disk:
+            del mine[1]
+        for holder, data in (*mine, *((copy.holder, copy.of(block)) for copy in others)):
             await trio.to_thread.run_sync(self._blocks.keep, block, holder, data)
 
     def _fail(self, block: Block, why: str) -> None:

@@ -109,7 +109,8 @@ def judge(
     made, disputes = _record_by_record(block, current, segment_bytes)
     if known.crc is None:
         # Where nothing is decided, nothing may be written.
-        return made._replace(right=None) if disputes and made.right == copies[0].of(block) else made
+        is_open = disputes and (made.right == copies[0].of(block) or _own_differ(copies, block, disputes))
+        return made._replace(right=None) if is_open else made
     # A sum proves bytes wherever they come from, also a choice where records differ.
     right = _put_together(known.crc, *_record_by_record(block, copies, segment_bytes))
     own = [copy.of(block) for copy in copies if copy.is_own]
@@ -190,6 +191,12 @@ def _put_together(crc: int, made: Verdict, disputes: Sequence[_Dispute]) -> byte
         if large_crc32(right) == crc:
             return bytes(right)
     return b""
+
+
+def _own_differ(copies: Sequence[Copy], block: Block, disputes: Sequence[_Dispute]) -> bool:
+    """Whether disk and memory of this replica differ where nobody can say which is right: a repair would write both."""
+    own = [copy.of(block) for copy in copies if copy.is_own]
+    return any(len({data[dispute.at : dispute.at + len(dispute.parts[0])] for data in own}) > 1 for dispute in disputes)
 
 
 def _record_by_record(block: Block, copies: Sequence[Copy], segment_bytes: int) -> tuple[Verdict, list[_Dispute]]:

@@ -58,9 +58,11 @@ class TransactionProducer(Facade[TrioTransactionProducer], of=TrioTransactionPro
 
         The message is committed at the end of the block, and rolled back when the block raises an exception;
         ``tx.rollback()`` and ``tx.commit()`` decide otherwise. A cancelled block leaves the transaction open: the
-        checker is asked. Raises SendFailed before the block when the message is not stored.
+        checker is asked, as it is not while the block runs. Raises SendFailed before the block when the message is not
+        stored.
         """
         transaction = await self.begin(message)
+        transaction.has_block = True
         try:
             yield transaction
         except BaseException as error:

@@ -2,13 +2,15 @@
 
 `TransactionChecks` answers brokers that ask how a transaction ended (39), with the user's checker. The answer is a
 request 37 on the connection of the question. The question or the answer may be lost: then the broker asks again, and
-perhaps asks another member of the group, so a checker must know transactions that other members began.
+perhaps asks another member of the group, so a checker must know transactions that other members began. While the block
+of a transaction runs in this process, the answer is UNKNOWN, and the checker is not called.
 """
 
 import logging
 from collections.abc import Awaitable, Callable
 from enum import Enum
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 import trio
 from trio.lowlevel import enable_ki_protection
@@ -54,13 +56,15 @@ Local = Callable[[Message], TransactionState | Awaitable[TransactionState]]
 class Transaction:
     """An open transaction, whose message is stored: ``result`` says where."""
 
-    __slots__ = ("message", "result", "state")
+    __slots__ = ("__weakref__", "has_block", "message", "result", "state")
 
     def __init__(self, message: Message, result: SendResult) -> None:
         self.message = message
         self.result = result
         #: How the transaction ends; None until that is decided.
         self.state: TransactionState | None = None
+        #: Whether the end of a block decides the state.
+        self.has_block = False
 
     @property
     def transaction_id(self) -> str:
@@ -142,14 +146,25 @@ class TransactionChecks:
         self._group = group
         self._names = names
         self._running = 0
+        # By transaction id.
+        self._begun = WeakValueDictionary[str, Transaction]()
         #: Set while the producer is open.
         self.nursery: trio.Nursery | None = None
         #: Called when the end of a transaction was sent to a broker.
         self.ended: NoteEnd | None = None
 
+    def begun(self, transaction: Transaction) -> None:
+        """Note that the message of ``transaction`` is stored: a broker may ask from now on."""
+        self._begun[transaction.transaction_id] = transaction
+
     def check(self, channel: Channel, header: CheckTransactionStateRequestHeader, message: MessageExt) -> None:
         """Have the checker decide about ``message``, of which a broker asks, and send its answer on ``channel``."""
         if self.nursery is None:
+            return
+        begun = self._begun.get(message.msg_id)
+        if begun is not None and begun.has_block and begun.state is None:
+            # No answer is as UNKNOWN. A checker would not find in the database what the block has not committed yet.
+            logger.info("%s asks about transaction %s, whose block still runs", channel.remote, message.msg_id)
             return
         if self._running >= MAX_RUNNING:
             logger.warning("%s asks about a transaction while %d are checked, dropped", channel.remote, MAX_RUNNING)

@@ -171,7 +171,8 @@ class TransactionProducer:
 
         The message is committed at the end of the block, and rolled back when the block raises an exception;
         ``tx.rollback()`` and ``tx.commit()`` decide otherwise. A cancelled block leaves the transaction open: the
-        checker is asked. Raises SendFailed before the block when the message is not stored.
+        checker is asked, as it is not while the block runs. Raises SendFailed before the block when the message is not
+        stored.
         """
         return _Block(self, message)
 
@@ -218,7 +219,10 @@ class TransactionProducer:
 
     async def begin(self, message: Message) -> Transaction:
         """Store the message, invisible to consumers. End the transaction with `end`, else the checker is asked."""
-        return Transaction(message, await self._halves.send(message))
+        transaction = Transaction(message, await self._halves.send(message))
+        if self._checks is not None:
+            self._checks.begun(transaction)
+        return transaction
 
     async def end(self, transaction: Transaction, state: TransactionState) -> None:
         """End a transaction. Brokers do not answer this request: if it is lost, they ask the checker."""
@@ -314,6 +318,7 @@ class _Block:
 
     async def __aenter__(self) -> Transaction:
         self._transaction = await self._producer.begin(self._message)
+        self._transaction.has_block = True
         return self._transaction
 
     async def __aexit__(

@@ -59,6 +59,9 @@ class ForkedProcesses:
         options = session.config.option
         if options.collectonly or options.usepdb or session.testsfailed or not session.items:
             return None  # pytest's own loop says what is wrong, and a debugger needs the terminal
+        if options.basetemp is not None:
+            # Emptied once, not by each process.
+            session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
         self._waiting.extend(grouped(self._group_of(item.nodeid) for item in session.items))
         try:
             for _ in range(min(self._count, len(self._waiting))):
@@ -253,4 +256,8 @@ def _leave_terminal(config: pytest.Config) -> None:
     capture.start_global_capturing()
     folder = tempfile.mkdtemp(prefix="p")
     os.environ["TMPDIR"] = tempfile.tempdir = folder
+    factory: Any = config._tmp_path_factory
+    if factory._given_basetemp is not None:
+        factory._basetemp = factory.getbasetemp() / os.path.basename(folder)
+        factory._basetemp.mkdir()
     random.seed()

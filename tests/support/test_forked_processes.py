@@ -65,12 +65,13 @@ def write(folder: Path, *names: str) -> None:
 
 def test_results_output_and_warnings_are_told_and_a_killed_process_has_failed_its_test(tmp_path: Path) -> None:
     write(tmp_path, "a", "b", "c")
-    exit_code, printed = run(tmp_path, "-rf")
+    exit_code, printed = run(tmp_path, "-rf", "--basetemp", str(tmp_path / "given"))
     assert exit_code == 1
     assert "3 failed, 9 passed, 3 warnings" in printed[-1]
     failed = {line.split()[1] for line in printed if line.startswith("FAILED")}
     assert failed == {"test_a.py::test_another", "test_c.py::test_another", "test_b.py::test_killed"}
     assert "the process of tests ended while it ran this test: signal 9" in printed
+    assert len(list(tmp_path.glob("given/p*/test_one[0-9]/file"))) == 3
     for name in "ac":
         assert f"printed by {name}" in printed
         assert f"written by {name}" in printed

@@ -140,6 +140,18 @@ def test_what_cannot_be_decided_does_not_keep_the_rest_from_being_mended() -> No
     assert found.right == of_block(disputed) and found.undecided and not found.is_whole
 
 
+def test_where_disk_and_memory_differ_and_nobody_can_say_which_is_right_nothing_is_written() -> None:
+    data = whole_file([100] * 40)
+    keys = data.index(b"KEYS", BLOCK.start - FILE + 300)
+    on_disk = damaged(data, (keys + 5, b"\x07"))
+    in_memory = damaged(data, (data.index(b"KEYS", keys + 1) - 50, b"\x01"))
+    own = [Copy(holder, FILE, made, is_own=True) for holder, made in (("disk", on_disk), ("memory", in_memory))]
+    found = judge(BLOCK, None, [own[0], own[1]._replace(has_vote=False)], FILE)
+    assert found.right is None and found.undecided
+    peers = [Copy(f"peer {number}", FILE, data) for number in range(2)]
+    assert judge(BLOCK, None, [*own, *peers], FILE).right == of_block(data)
+
+
 def test_a_block_that_was_sealed_when_it_was_damaged_is_decided_by_the_others() -> None:
     data = whole_file([100] * 40)
     own = damaged(data, (data.index(b"KEYS", BLOCK.start - FILE + 300) + 5, b"\x07"))

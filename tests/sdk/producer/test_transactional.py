@@ -21,7 +21,7 @@ from skylark import (
 from skylark.sdk.aio import TransactionProducer as AioProducer
 from skylark.sdk.blocking import TransactionProducer as BlockingProducer
 from skylark.sdk.testing import Cluster
-from tests.support.waiting import until
+from tests.support.waiting import DEADLINE_S, until, until_true
 
 OPTIONS = {"transactionTimeOut": 100, "transactionCheckInterval": 100, "transactionCheckMax": 10_000}
 TOPIC = "orders"
@@ -115,6 +115,22 @@ async def test_the_checker_decides_what_was_left_open(cluster: Cluster) -> None:
             await until(committed, "both were committed")
 
 
+async def test_no_checker_is_asked_about_a_block_that_runs(cluster: Cluster) -> None:
+    asked: list[bytes] = []
+
+    def check(message: MessageExt) -> TransactionState:
+        asked.append(message.body)
+        return TransactionState.ROLLBACK
+
+    async with TransactionProducer(cluster.nameserver, group="g", checker=check) as producer:
+        async with producer.transaction(Message(TOPIC, b"slow")):
+            steps = await producer.begin(Message(TOPIC, b"steps"))
+            # A round of checks takes halves in their order: the broker has asked about the first one before.
+            await until(lambda: b"steps" in asked, "a broker has asked")
+        await until_seen(cluster, [b"slow"])
+    assert steps.state is None and set(asked) == {b"steps"}
+
+
 async def test_another_member_is_asked_after_a_producers_death(cluster: Cluster) -> None:
     async with TransactionProducer(cluster.nameserver, group="g") as dead:
         await dead.begin(Message(TOPIC, b"orphan"))
@@ -183,16 +199,21 @@ async def test_messages_without_a_transaction_are_sent_as_by_any_producer(cluste
 
 
 def test_the_blocking_producer(cluster: Cluster) -> None:
+    asked: list[bytes] = []
+
     def check(message: MessageExt) -> TransactionState:
-        return TransactionState.COMMIT
+        asked.append(message.body)
+        return TransactionState.ROLLBACK if message.body == b"two" else TransactionState.COMMIT
 
     with BlockingProducer(cluster.nameserver, group="g", checker=check) as producer:
+        with pytest.raises(ZeroDivisionError), producer.transaction(Message(TOPIC, b"two")):
+            with producer.transaction(Message(TOPIC, b"three")) as transaction:
+                transaction.leave_open()
+            until_true(lambda: b"three" in asked, "a broker has asked")
+            assert b"two" not in asked
+            raise ZeroDivisionError
         with producer.transaction(Message(TOPIC, b"one")):
             pass
-        with pytest.raises(ZeroDivisionError), producer.transaction(Message(TOPIC, b"two")):
-            raise ZeroDivisionError
-        with producer.transaction(Message(TOPIC, b"three")) as transaction:
-            transaction.leave_open()
         done = producer.send_in_transaction(Message(TOPIC, b"four"), lambda message: TransactionState.COMMIT)
         assert done.state is TransactionState.COMMIT
         producer.send(Message(TOPIC, b"five"))
@@ -200,22 +221,28 @@ def test_the_blocking_producer(cluster: Cluster) -> None:
 
 
 def test_the_asyncio_producer(cluster: Cluster) -> None:
+    asked: list[bytes] = []
+    has_asked = asyncio.Event()
+
     async def check(message: MessageExt) -> TransactionState:
-        await asyncio.sleep(0)
-        return TransactionState.COMMIT
+        asked.append(message.body)
+        has_asked.set()
+        return TransactionState.ROLLBACK if message.body == b"two" else TransactionState.COMMIT
 
     async def local(message: Message) -> TransactionState:
         return TransactionState.COMMIT
 
     async def run() -> None:
         async with AioProducer(cluster.nameserver, group="g", checker=check) as producer:
-            async with producer.transaction(Message(TOPIC, b"one")):
-                pass
             with pytest.raises(ZeroDivisionError):
                 async with producer.transaction(Message(TOPIC, b"two")):
+                    async with producer.transaction(Message(TOPIC, b"three")) as transaction:
+                        transaction.leave_open()
+                    await asyncio.wait_for(has_asked.wait(), DEADLINE_S)
+                    assert b"two" not in asked
                     raise ZeroDivisionError
-            async with producer.transaction(Message(TOPIC, b"three")) as transaction:
-                transaction.leave_open()
+            async with producer.transaction(Message(TOPIC, b"one")):
+                pass
             await producer.send_in_transaction(Message(TOPIC, b"four"), local)
             await producer.send(Message(TOPIC, b"five"))
             await asyncio.to_thread(trio.run, until_seen, cluster, [b"five", b"four", b"one", b"three"])
