@@ -11,10 +11,6 @@ bytes. ``chain`` is the CRC of the slot and the index, continued from the entry 
 an index have the same entries up to that index. A file has no entry after the first slot whose chain is wrong, so torn
 writes and remains of a cut do not count as entries.
 
-The newest file is read through its map: its slots were written, or read, a moment ago. All others are read by reads,
-as an access to a page that the disk has lost would end the process (SIGBUS); lost slots read as zeros, which are
-damaged slots.
-
 Invariant: entries that are IN_LOG follow each other in the commit log without gaps, and none lies in two of its files.
 """
 
@@ -72,7 +68,12 @@ class IndexedEntry(NamedTuple):
 
 
 class EntryFile:
-    """One file. ``first``: the index of its first entry; the other arguments describe the entry before ``first``."""
+    """One file. ``first``: the index of its first entry; the other arguments describe the entry before ``first``.
+
+    The newest file is read through its map: its slots were written, or read, a moment ago. All others are read by
+    reads, as an access to a page that the disk has lost would end the process (SIGBUS). Lost slots read as zeros, which
+    are damaged slots.
+    """
 
     def __init__(self, file: MappedFile, path: str, first: int, position: int, term: int, chain: int) -> None:
         self.file = file

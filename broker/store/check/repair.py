@@ -6,7 +6,8 @@
 - Damage at the end of the log: the bytes are saved and zeroed; the log ends there.
 - A missing file between others: replaced by an empty one.
 - What the disk cannot read of the log: zeros are written there, which makes the sectors readable again.
-- Notes of the store that the disk cannot read: removed; the next start goes on without them, and writes new ones.
+- Notes of the store that the disk cannot read: removed; the next start goes on without them, and writes new ones. The
+  file ``abort`` is written anew.
 - Wrong queues and index files: removed; the next start rebuilds them.
 - Blocks that do not match their sums, though their records are sound: the bytes stay, the sums are dropped.
 Neighbours: verify.py (finds the damage), recovery.py (rebuilds queues).
@@ -66,12 +67,15 @@ class Repair:
         for damage in self._report.lost:
             if damage.part is not DamagedPart.NOTES:
                 continue
-            self._fs.remove(damage.file)
-            self._fs.fsync_dir(self._directory)
             if damage.file == f"{self._directory}/{ABORT}":
                 # Without the file the next start would take the store as closed.
                 mark_pages_lost(self._fs, self._directory)
-            self._say(f"{damage.file}: removed, as the disk could not read it; the next start goes on without it")
+                done = "written anew, as after a power loss"
+            else:
+                self._fs.remove(damage.file)
+                self._fs.fsync_dir(self._directory)
+                done = "removed, and the next start goes on without it"
+            self._say(f"{damage.file}: {done}: the disk could not read it")
 
     def _log_paths(self) -> list[str]:
         directory = f"{self._directory}/commitlog"
