@@ -10,7 +10,7 @@ from zlib import crc32
 import click
 
 from skylark.broker.commands.offline import absolute, errors_on_one_line, locked
-from skylark.broker.replication.dledger.entry_index import IN_LOG
+from skylark.broker.replication.dledger.entry_file import IN_LOG
 from skylark.broker.replication.dledger.group_store import is_group_store
 from skylark.broker.replication.dledger.log_disk import first_state, open_index
 from skylark.broker.replication.dledger.proposing import pieces

@@ -4,7 +4,7 @@ Each slot has a CRC that goes on from the slot before it, so the bytes prove the
 are written to the medium again, and bytes that are right on the medium to memory. For bytes that are wrong in both, the
 other members of the group are asked.
 Entries' bytes in the log are blocks of the log: the scrub of the log checks them.
-Neighbours: replication/dledger/entry_index.py (the files), mending.py beside it (asks); other_files.py (calls this).
+Neighbours: replication/dledger/entry_file.py (one file), mending.py beside it (asks); other_files.py (calls this).
 """
 
 import logging
@@ -16,7 +16,7 @@ from typing import NamedTuple
 import trio
 
 from skylark.broker.healing.other_files import CheckedFile, Job
-from skylark.broker.replication.dledger.entry_index import EntryFile, EntrySpan
+from skylark.broker.replication.dledger.entry_file import EntryFile, EntrySpan
 from skylark.broker.replication.dledger.log_disk import LogDisk
 from skylark.mqcommon.disk.files import FileSystem, MappedFile
 from skylark.mqcommon.disk.loading import load

@@ -1,6 +1,7 @@
 """DLedger mode: a group of brokers whose commit log is agreed by Raft. docs/operate/dledger.md says why it is as it is.
 
-entry_index.py    the side file: term, place and CRC of each entry
+entry_file.py     a file of entries: term, place and CRC of each in its slot
+entry_index.py    all files of entries: adds, cuts, mends and finds entries
 log_entries.py    the entries as mqcommon/raft sees them: references to bytes of the CommitLog
 group_store.py    how to tell the store of a member
 log_disk.py       what a member keeps on disk, and how entries travel

@@ -1,261 +1,43 @@
-"""The side file of the commit log: what each Raft entry is, and where its bytes are. No thread, no loop.
+"""The side file of the commit log: the files of a member's Raft entries (entry_file.py) as one. No thread, no loop.
 
-Files of equal size, named by the index of their first entry. Each has a head of 64 bytes and slots of 32 bytes:
-
-    magic 8 | first index 8 | position 8 | term before 8 | chain before 4 | CRC 4 | zeros
-    start 8 | term 8 | size 4 | crc 4 | chain 4 | kind 1 | place 1 | zeros 2
-
-``place`` is IN_LOG for an entry whose bytes are the ``size`` bytes at ``start`` of the commit log. It is INLINE for an
-entry whose bytes are in the slots after its own; ``start`` is then where the log ended. ``crc`` is the CRC of the
-bytes. ``chain`` is the CRC of the slot and the index, continued from the entry before: two logs with the same chain at
-an index have the same entries up to that index. A file has no entry after the first slot whose chain is wrong, so torn
-writes and remains of a cut do not count as entries.
+`EntryIndex` loads the files, adds entries, cuts entries off at both ends, mends damaged entries, and syncs.
 
 Invariant: entries that are IN_LOG follow each other in the commit log without gaps, and none lies in two of its files.
+Neighbours: log_entries.py (what Raft sees of the entries); log_disk.py (keeps the index and the log in step).
 """
 
-import logging
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from itertools import pairwise
-from struct import Struct
 from typing import NamedTuple
 from zlib import crc32
 
+from skylark.broker.replication.dledger.entry_file import (
+    HEAD,
+    HEAD_SLOTS,
+    IN_LOG,
+    INLINE,
+    SLOT,
+    SLOT_BYTES,
+    EntryFile,
+    EntrySpan,
+    IndexedEntry,
+    SlotRun,
+    chained,
+    data_slots,
+)
 from skylark.broker.store.log.valid_record import may_lack_sectors
 from skylark.mqcommon.disk.files import FileSystem, MappedFile
-from skylark.mqcommon.disk.loading import LOST_ERRNOS, load
+from skylark.mqcommon.disk.loading import load
 from skylark.mqcommon.disk.write_again import sync_apart, write_again
 from skylark.mqcommon.errors import FileClosed, OutOfDescriptors, StoreCorrupt, StoreError
 
-logger = logging.getLogger(__name__)
-
-MAGIC = b"SKYRAFT1"
-HEAD = Struct(">8sQQQII")
-SLOT = Struct(">QQIIIBBxx")
-SLOT_BYTES = 32
-HEAD_SLOTS = 2
-# A sector that cannot be read is made readable by writing this much.
-PAGE_BYTES = 4096
 # 4 MiB.
 SLOTS = 131_072
-IN_LOG, INLINE = 1, 2
-_INDEX = Struct(">Q")
-_CHAIN_AT, _CHAIN_END = 24, 28
-_PADDING = bytes(2)
 # How many damaged slots are looked at between two turns of the event loop: some 4 ms.
 LOOK_ENTRIES = 512
 # How many damaged slots a search in one turn of the event loop passes: some 16 ms.
 MOST_LOOKS = 2048
-
-
-class IndexedEntry(NamedTuple):
-    """The slot of one entry."""
-
-    start: int
-    term: int
-    size: int
-    crc: int
-    chain: int
-    kind: int
-    place: int
-
-    @property
-    def end(self) -> int:
-        """Where the commit log goes on after this entry."""
-        return self.start + self.size if self.place == IN_LOG else self.start
-
-
-class EntryFile:
-    """One file. ``first``: the index of its first entry; the other arguments describe the entry before ``first``.
-
-    The newest file is read through its map: its slots were written, or read, a moment ago. All others are read by
-    reads, as an access to a page that the disk has lost would end the process (SIGBUS). Lost slots read as zeros, which
-    are damaged slots.
-    """
-
-    def __init__(self, file: MappedFile, path: str, first: int, position: int, term: int, chain: int) -> None:
-        self.file = file
-        self.path = path
-        self.first = first
-        self.position = position
-        self.term = term
-        self.chain = chain
-        self.slots = len(file.view) // SLOT_BYTES
-        self.count = 0
-        self.used = HEAD_SLOTS
-        # Indexes of the INLINE entries, and for each the number of data slots up to its end.
-        self.inline: list[int] = []
-        self.extra: list[int] = []
-        #: Whether entries were added or removed since the last `EntryIndex.sync`.
-        self.is_dirty = False
-        #: Whether entries were written once more since the last `EntryIndex.sync_rewritten`.
-        self.is_rewritten = False
-        #: Whether this process has written or read all slots a moment ago, so that the map can be read.
-        self.is_in_memory = False
-        #: Where the pages begin that the disk has lost, as far as known.
-        self.lost: set[int] = set()
-
-    @property
-    def last(self) -> int:
-        return self.first + self.count - 1
-
-    @property
-    def head(self) -> bytes:
-        """The head as it was written."""
-        head = HEAD.pack(MAGIC, self.first, self.position, self.term, self.chain, 0)[:-4]
-        return head + crc32(head).to_bytes(4, "big")
-
-    def slot_of(self, index: int) -> int:
-        at = bisect_left(self.inline, index)
-        return HEAD_SLOTS + index - self.first + (self.extra[at - 1] if at else 0)
-
-    def entry(self, index: int) -> IndexedEntry:
-        at = self.slot_of(index) * SLOT_BYTES
-        if self.is_in_memory:
-            return IndexedEntry(*SLOT.unpack_from(self.file.view, at))
-        return IndexedEntry(*SLOT.unpack(self.read(at, SLOT_BYTES)))
-
-    def data(self, index: int, size: int) -> bytes:
-        """The bytes of an INLINE entry."""
-        return self.data_after(self.slot_of(index), size)
-
-    def data_after(self, slot: int, size: int) -> bytes:
-        """The bytes of the INLINE entry in ``slot``."""
-        return self.read((slot + 1) * SLOT_BYTES, size)
-
-    def read(self, at: int, size: int) -> bytes:
-        """``size`` bytes from ``at`` on, as `pread`."""
-        return bytes(self.file.view[at : at + size]) if self.is_in_memory else self.pread(at, size)
-
-    def pread(self, at: int, size: int) -> bytes:
-        """``size`` bytes from ``at`` on, with zeros for pages that the disk has lost: an ERROR names each once.
-
-        For any thread; FileClosed if the file was closed.
-        """
-        # A damaged slot may name any size.
-        size = min(size, self.file.size - at)
-        try:
-            return self.file.pread(at, size)
-        except OSError as error:
-            if error.errno not in LOST_ERRNOS:
-                raise
-            reason = error.strerror
-        parts: list[bytes] = []
-        for page, start, stop in _pages(at, at + size):
-            data = _read_or_none(self.file, start, stop - start)
-            parts.append(bytes(stop - start) if data is None else data)
-            if data is None and page not in self.lost:
-                self.lost.add(page)
-                logger.error(
-                    "%s: the disk cannot read the page at offset %d (%s): it is failing. The entries there count as"
-                    " damaged, and other members are asked for them",
-                    self.path, page, reason,
-                )  # fmt: skip
-        return b"".join(parts)
-
-    def write(self, at: int, data: bytes) -> None:
-        """Write ``data`` at ``at``, and zeros around it in pages that the disk has lost. OSError if it cannot."""
-        if not self.is_in_memory:
-            # Bring the pages into memory: an access to a lost page of the map would end the process.
-            for page, start, stop in _pages(at, at + len(data)):
-                if _read_or_none(self.file, start, stop - start) is None:
-                    self.file.pwrite(page, memoryview(bytes(min(PAGE_BYTES, self.file.size - page))))
-                    self.lost.discard(page)
-        self.file.view[at : at + len(data)] = data
-
-    def add(self, entry: IndexedEntry) -> None:
-        """Count the entry, whose slots are written."""
-        more = data_slots(entry)
-        if more:
-            self.inline.append(self.first + self.count)
-            self.extra.append((self.extra[-1] if self.extra else 0) + more)
-        self.count += 1
-        self.used += 1 + more
-
-    def forget_after(self, index: int) -> None:
-        """Remove the slots after entry ``index``, which is in this file, or is the entry before its first."""
-        if index >= self.last:
-            return
-        keep = self.slot_of(index + 1)
-        # Write zeros: an old slot could by chance fit the chain of a new slot before it; zeros never fit.
-        self.write(keep * SLOT_BYTES, bytes((self.used - keep) * SLOT_BYTES))
-        self.count, self.used = index + 1 - self.first, keep
-        at = bisect_right(self.inline, index)
-        del self.inline[at:], self.extra[at:]
-        self.is_dirty = True
-
-
-class EntrySpan(NamedTuple):
-    """Entries ``first`` to ``last`` of a file: its ``size`` bytes from ``at`` on, with what they are judged by.
-
-    The first span of a file begins with the head. A later one begins with the slot of the entry before ``first``.
-    ``chain``: the chain before a file's first entry. ``inline``: how many slots follow the slots of INLINE entries.
-    ``cuts``: `EntryIndex.cuts`: while that is the same, nobody changes these bytes.
-    """
-
-    first: int
-    last: int
-    at: int
-    size: int
-    chain: int
-    inline: Mapping[int, int]
-    cuts: int
-
-    def damaged(self, data: bytes) -> list[int]:
-        """The entries that are not as they were written, in ``data``, the bytes of the span. Pure; for any thread."""
-        damaged: list[int] = []
-        if self.at:
-            at, before = SLOT_BYTES * (1 + self.inline.get(self.first - 1, 0)), data[_CHAIN_AT:_CHAIN_END]
-        else:
-            at, before = HEAD_SLOTS * SLOT_BYTES, self.chain.to_bytes(4, "big")
-        for index in range(self.first, self.last + 1):
-            slot = data[at : at + SLOT_BYTES]
-            # As `chained`, but of bytes: this is done for each entry of a store in each cycle of a scrub.
-            rest = crc32(_PADDING, crc32(slot[_CHAIN_END:-2], crc32(slot[:_CHAIN_AT], int.from_bytes(before, "big"))))
-            chain, before = crc32(_INDEX.pack(index), rest), slot[_CHAIN_AT:_CHAIN_END]
-            at += SLOT_BYTES
-            is_sound = chain == int.from_bytes(before, "big")
-            if (slots := self.inline.get(index)) is not None:
-                entry = IndexedEntry(*SLOT.unpack(slot))
-                is_sound = is_sound and crc32(data[at : at + entry.size]) == entry.crc
-                at += SLOT_BYTES * slots
-            if not is_sound:
-                damaged.append(index)
-        return damaged
-
-
-class SlotRun(NamedTuple):
-    """Entries that follow each other, as another member has them, proven by their chains up to ``last``.
-
-    ``before``: the chain before the entry ``first``. ``slots``: for each entry its slot, and its bytes if INLINE.
-    ``inline``: how many slots follow the slots of INLINE entries.
-    """
-
-    first: int
-    before: int
-    last: IndexedEntry
-    slots: Sequence[bytes]
-    inline: Mapping[int, int]
-
-    @classmethod
-    def of(cls, first: int, before: int, found: Sequence[tuple[IndexedEntry, bytes]]) -> "SlotRun | None":
-        """None unless all of ``found``, each with its bytes if INLINE, fit. Pure; for any thread: there may be many."""
-        chain, slots, inline = before, list[bytes](), dict[int, int]()
-        for index, (entry, data) in enumerate(found, first):
-            if entry.chain != chained(entry, index, chain):
-                return None
-            slot = SLOT.pack(*entry)
-            if entry.place == INLINE:
-                if len(data) != entry.size or crc32(data) != entry.crc:
-                    return None
-                if more := data_slots(entry):
-                    inline[index] = more
-                    slot += data.ljust(more * SLOT_BYTES, b"\0")
-            slots.append(slot)
-            chain = entry.chain
-        return cls(first, before, found[-1][0], slots, inline)
 
 
 class Stray(NamedTuple):
@@ -264,11 +46,6 @@ class Stray(NamedTuple):
     path: str
     at: int
     data: bytes
-
-
-def data_slots(entry: IndexedEntry) -> int:
-    """How many slots the bytes of ``entry`` take."""
-    return -(-entry.size // SLOT_BYTES) if entry.place == INLINE else 0
 
 
 class EntryIndex:
@@ -371,15 +148,7 @@ class EntryIndex:
 
     def span(self, file: EntryFile, first: int, count: int) -> EntrySpan | None:
         """Up to ``count`` entries of ``file`` from ``first`` on; None if there are none, or the file was removed."""
-        if file not in self._files or first > file.last:
-            return None
-        last = min(first + count - 1, file.last)
-        is_start = first == file.first
-        at = 0 if is_start else file.slot_of(first - 1) * SLOT_BYTES
-        low, high = bisect_left(file.inline, first - 1), bisect_right(file.inline, last)
-        extra = pairwise([file.extra[low - 1] if low else 0, *file.extra[low:high]])
-        inline = {index: to - start for index, (start, to) in zip(file.inline[low:high], extra, strict=True)}
-        return EntrySpan(first, last, at, file.slot_of(last + 1) * SLOT_BYTES - at, file.chain, inline, self.cuts)
+        return file.span(first, count, self.cuts) if file in self._files else None
 
     def damaged_around(self, index: int) -> Iterator[range]:
         """The entries around ``index`` whose slots are not as they were written, one after another; or none.
@@ -586,18 +355,7 @@ class EntryIndex:
         """
         if self.cuts != span.cuts or file not in self._files:
             return
-        # Whole pages: the kernel would first read the rest of a page that is written in part, and may be unable to.
-        start = span.at // PAGE_BYTES * PAGE_BYTES
-        end = min(-(-(span.at + span.size) // PAGE_BYTES) * PAGE_BYTES, file.file.size)
-        pages = bytearray()
-        for at in range(start, end, PAGE_BYTES):
-            size = min(PAGE_BYTES, end - at)
-            is_inside = span.at <= at and at + size <= span.at + span.size
-            pages += bytes(size) if is_inside else _read_or_zeros(file.file, at, size)
-        pages[span.at - start : span.at - start + span.size] = data
-        file.file.pwrite(start, memoryview(pages))
-        file.is_rewritten = True
-        file.lost.difference_update(range(start, end, PAGE_BYTES))
+        file.write_pages(span.at, data)
         self.rewrites += 1
 
     def use_copy(self, file: EntryFile, copy: MappedFile) -> None:
@@ -704,7 +462,7 @@ class EntryIndex:
         for number, name in enumerate(names):
             path = f"{self._directory}/{name}"
             follows = int(names[number + 1]) if number + 1 < len(names) else None
-            file = self._open(path)
+            file = EntryFile.open(self._fs, path)
             if file is None and self._files and any(self._fs.read_part(path, 0, HEAD.size)):
                 self.damage = self.damage or f"the head of {path} is damaged"
             if file is None and not self._files:
@@ -738,17 +496,6 @@ class EntryIndex:
             if file.last > synced:
                 write_again(file.file, 0, file.used * SLOT_BYTES)
                 file.is_dirty = self._renamed = True
-
-    def _open(self, path: str) -> EntryFile | None:
-        if self._fs.size(path) < (HEAD_SLOTS + 1) * SLOT_BYTES:
-            return None
-        mapped = self._fs.open_map(path, create=False)
-        load(mapped, 0, HEAD.size)
-        magic, first, position, term, chain, crc = HEAD.unpack_from(mapped.view)
-        if magic != MAGIC or crc != crc32(mapped.view[: HEAD.size - 4]):
-            mapped.close()
-            return None
-        return EntryFile(mapped, path, first, position, term, chain)
 
     def _scan(self, file: EntryFile, follows: int | None) -> None:
         """Count the entries that ``file`` has, up to the first slot that is not a whole entry.
@@ -798,31 +545,3 @@ class EntryIndex:
 
     def _names(self) -> list[str]:
         return [name for name in self._fs.listdir(self._directory) if name.isdecimal()]
-
-
-def _pages(at: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """(start of the page, start and end of what is in it) of each page with bytes ``at`` to ``end``."""
-    for page in range(at // PAGE_BYTES * PAGE_BYTES, end, PAGE_BYTES):
-        yield page, max(at, page), min(end, page + PAGE_BYTES)
-
-
-def _read_or_none(file: MappedFile, at: int, size: int) -> bytes | None:
-    """The bytes; None where the disk has lost them."""
-    try:
-        return file.pread(at, size)
-    except OSError as error:
-        if error.errno not in LOST_ERRNOS:
-            raise
-        return None
-
-
-def _read_or_zeros(file: MappedFile, at: int, size: int) -> bytes:
-    """The bytes; zeros, which are no entry, where the disk has lost them."""
-    data = _read_or_none(file, at, size)
-    return bytes(size) if data is None else data
-
-
-def chained(entry: IndexedEntry, index: int, before: int) -> int:
-    """The chain of ``entry`` at ``index``; ``before``: the chain of entry ``index`` - 1."""
-    packed = SLOT.pack(*entry)
-    return crc32(_INDEX.pack(index), crc32(packed[_CHAIN_END:], crc32(packed[:_CHAIN_AT], before)))

@@ -23,7 +23,8 @@ import cbor2
 import trio
 
 from skylark.broker.replication.copying import QueueBuilding, add_file
-from skylark.broker.replication.dledger.entry_index import IN_LOG, EntryIndex, IndexedEntry, SlotRun
+from skylark.broker.replication.dledger.entry_file import IN_LOG, IndexedEntry, SlotRun
+from skylark.broker.replication.dledger.entry_index import EntryIndex
 from skylark.broker.replication.dledger.group_store import DIRECTORY, LostDisk, has_entries
 from skylark.broker.replication.dledger.log_entries import (
     REFERENCE,

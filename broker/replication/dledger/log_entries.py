@@ -14,7 +14,8 @@ from struct import Struct
 from typing import NamedTuple, Protocol
 from zlib import crc32
 
-from skylark.broker.replication.dledger.entry_index import IN_LOG, INLINE, EntryIndex
+from skylark.broker.replication.dledger.entry_file import IN_LOG, INLINE
+from skylark.broker.replication.dledger.entry_index import EntryIndex
 from skylark.broker.store.log.commitlog import CommitLog
 from skylark.mqcommon.errors import ProtocolError
 from skylark.mqcommon.raft.errors import RaftError

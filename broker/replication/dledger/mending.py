@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 import trio
 
-from skylark.broker.replication.dledger.entry_index import INLINE, IndexedEntry
+from skylark.broker.replication.dledger.entry_file import INLINE, IndexedEntry
 from skylark.broker.replication.dledger.log_disk import LogDisk
 from skylark.mqcommon.errors import BrokerError, ProtocolError, RemotingError, RequestRefused
 from skylark.mqcommon.signal import Signal

@@ -63,7 +63,7 @@ class DledgerEntryRequestHeader(Header):
 
 @lazy_dataclass(slots=True)
 class DledgerEntryHeader(Header):
-    """The answer to 7113: the fields of the entry's slot (broker/replication/dledger/entry_index.py)."""
+    """The answer to 7113: the fields of the entry's slot (broker/replication/dledger/entry_file.py)."""
 
     start: int = required(read_long)
     term: int = required(read_long)

@@ -12,14 +12,8 @@ from skylark.broker.healing import entry_files
 from skylark.broker.healing.entry_files import EntryFiles
 from skylark.broker.healing.other_files import CheckedFile
 from skylark.broker.replication.dledger import log_disk, mending
-from skylark.broker.replication.dledger.entry_index import (
-    HEAD,
-    HEAD_SLOTS,
-    INLINE,
-    SLOT_BYTES,
-    EntryIndex,
-    IndexedEntry,
-)
+from skylark.broker.replication.dledger.entry_file import HEAD, HEAD_SLOTS, INLINE, SLOT_BYTES, IndexedEntry
+from skylark.broker.replication.dledger.entry_index import EntryIndex
 from skylark.broker.replication.stats import GROUP_PROBLEM
 from skylark.mqcommon.raft.messages import APPLICATION
 from skylark.remoting.net.call import Remote, call

@@ -13,7 +13,7 @@ from skylark.broker import cli
 from skylark.broker.broker import Broker
 from skylark.broker.options import BrokerOptions
 from skylark.broker.replication.dledger import begin_anew, mending
-from skylark.broker.replication.dledger.entry_index import HEAD_SLOTS, IN_LOG, SLOT_BYTES
+from skylark.broker.replication.dledger.entry_file import HEAD_SLOTS, IN_LOG, SLOT_BYTES
 from skylark.broker.replication.dledger.group_store import LostDisk
 from skylark.broker.replication.stats import GROUP_PROBLEM
 from skylark.broker.tasks import flush

@@ -18,7 +18,8 @@ import trio
 from skylark.broker.broker import store_options
 from skylark.broker.options import BrokerOptions
 from skylark.broker.replication.dledger import log_disk
-from skylark.broker.replication.dledger.entry_index import HEAD, SLOT_BYTES, EntryIndex
+from skylark.broker.replication.dledger.entry_file import HEAD, SLOT_BYTES
+from skylark.broker.replication.dledger.entry_index import EntryIndex
 from skylark.broker.replication.dledger.group_store import LostDisk
 from skylark.broker.replication.dledger.log_disk import GroupLog, LogDisk
 from skylark.broker.store.checkpoint import StoreCheckpoint

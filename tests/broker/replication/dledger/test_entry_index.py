@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skylark.broker.replication.dledger import entry_index
-from skylark.broker.replication.dledger.entry_index import (
+from skylark.broker.replication.dledger.entry_file import (
     HEAD_SLOTS,
     IN_LOG,
     INLINE,
     PAGE_BYTES,
     SLOT_BYTES,
-    EntryIndex,
     IndexedEntry,
     SlotRun,
 )
+from skylark.broker.replication.dledger.entry_index import EntryIndex
 from skylark.mqcommon.errors import OutOfDescriptors, StoreCorrupt
 from tests.support.memory_files import MemoryFiles
 

@@ -18,7 +18,8 @@ import trio.testing
 from skylark.broker.options import BrokerOptions
 from skylark.broker.replication.copying import CopiedLog, QueueBuilding
 from skylark.broker.replication.dledger import log_disk
-from skylark.broker.replication.dledger.entry_index import HEAD_SLOTS, PAGE_BYTES, SLOT_BYTES, EntryIndex
+from skylark.broker.replication.dledger.entry_file import HEAD_SLOTS, PAGE_BYTES, SLOT_BYTES
+from skylark.broker.replication.dledger.entry_index import EntryIndex
 from skylark.broker.replication.dledger.log_disk import CopyingTo, GroupLog, LogDisk
 from skylark.broker.replication.dledger.log_entries import Reference
 from skylark.broker.replication.dledger.member import GroupMember, LeadershipEffects
