@@ -552,9 +552,9 @@ class OlderReads(Part):
                 reader.is_ahead = False
 
     def _plan(self, ahead: _Ahead) -> _Planned | None:
-        """The next download that the cache lacks; None if there is none among those that are wanted."""
+        """The next download that the cache lacks; None if there is none near."""
         offset = ahead.offset
-        for left in reversed(range(ahead.count)):
+        for _ in range(ahead.count + MOST_AHEAD):
             located = self._view.locate(*ahead.queue, offset)
             if located is None or located.row.first_offset >= ahead.end:
                 break
@@ -563,7 +563,7 @@ class OlderReads(Part):
             numbers = _next_numbers(found, begin, located.row.next_offset, DOWNLOAD_BYTES)
             pieces = _pieces(located, found, numbers, PIECE_BYTES)
             offset = int(found.offsets[numbers.stop])
-            planned = _Planned(pieces, partial(self._download, located, found), begin, offset, left)
+            planned = _Planned(pieces, partial(self._download, located, found), begin, offset, ahead.count - 1)
             if not self.cache.has(pieces):
                 return planned
             self._note_ahead(ahead.reader, planned)

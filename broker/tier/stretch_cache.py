@@ -23,8 +23,8 @@ from skylark.mqcommon.tier.bucket import BucketAway
 
 logger = logging.getLogger(__name__)
 
-#: The most bytes of one download.
-DOWNLOAD_BYTES = 4 * 1024 * 1024
+#: The most bytes of one download. Objects are written in parts of this size: a server has less work with whole parts.
+DOWNLOAD_BYTES = 8 * 1024 * 1024
 # What an entry takes besides its bytes.
 _ENTRY_BYTES = 400
 # How long a reader waits for room, or for the download of another reader.
