@@ -11,7 +11,7 @@ Neighbours: reads.py.
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 
 from skylark.mqcommon.clock import Clock
 from skylark.mqcommon.tier.bucket import NoSuchObject
@@ -50,6 +50,12 @@ class DamagedPlaces:
     def __contains__(self, place: Place) -> bool:
         met = self._objects.get(place[0])
         return met is not None and place[1] in met.places
+
+    def positions(self, name: str) -> Collection[Hashable]:
+        """The positions in object ``name`` that could not be read."""
+        with self._lock:
+            met = self._objects.get(name)
+            return () if met is None else set(met.places)
 
     def may_pass(self, place: Place, what: str, messages: int, error: Exception) -> bool:
         """A reader could not read ``what`` at ``place``, for ``error``: whether it may skip these ``messages`` now.

@@ -2,17 +2,19 @@
 
 Each method blocks and runs in threads of the callers. The event loop only asks `known_first` and `earliest_ms`.
 While the bucket cannot be reached, one call after each pause tries it; the others are refused at once, so that they do
-not fill the threads. A reader that goes on from where it has stopped has the next stretches read ahead.
+not fill the threads. A reader that goes on from where it has stopped has the next stretches read ahead, several
+downloads at the same time, by threads without an event loop between them.
 Neighbours: store/older.py (the interface), stretch_cache.py, taking.py, mqcommon/tier/view.py (what is where).
 """
 
 import logging
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import field
 from functools import partial
+from queue import SimpleQueue
 from typing import NamedTuple, TypeVar
 
 import trio
@@ -22,15 +24,16 @@ from skylark.broker.store.filter import Filter
 from skylark.broker.store.older import OlderAway, OlderDamaged, OlderFound, OlderQuery, OlderRead
 from skylark.broker.store.store import MessageStore
 from skylark.broker.tier.damaged_places import DamagedPlaces, Place
-from skylark.broker.tier.stretch_cache import DOWNLOAD_BYTES, Piece, PieceRun, StretchCache, open_ring
+from skylark.broker.tier.stretch_cache import DOWNLOAD_BYTES, Download, Piece, PieceRun, StretchCache, open_ring
 from skylark.broker.tier.taking import Taking
 from skylark.mqcommon.clock import Clock
 from skylark.mqcommon.errors import ProtocolError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.tier.bucket import BucketAway, BucketRefused, DamagedObject, NoSuchObject
 from skylark.mqcommon.tier.manifest import Manifest
+from skylark.mqcommon.tier.record_places import Ints
 from skylark.mqcommon.tier.records import stored_records
-from skylark.mqcommon.tier.segment_index import STRETCH_BYTES, Stretch
+from skylark.mqcommon.tier.segment_index import STRETCH_BYTES, QueueStretches
 from skylark.mqcommon.tier.view import Located, TierView, class_object
 from skylark.remoting.net.steps import slices
 
@@ -43,13 +46,17 @@ REFRESH_AGAIN_S = 5.0
 # at ``QUEUES_AT_ONCE`` queues for them.
 QUEUES_AT_ONCE = 5_000
 MAX_FIRSTS = 1_000
-# What a reader of few messages downloads at once.
-SMALL_BYTES = 256 * 1024
+# What a reader of few messages downloads at once: the stretches that begin in so many bytes of a queue are one piece.
+PIECE_BYTES = 256 * 1024
+# For bytes that may be damaged: each stretch is a piece of its own.
+SINGLE = 1
 # The most bytes that one read looks at to find what a filter wants.
 SCAN_BYTES = 8 * 1024 * 1024
-# A reader that goes on has this many downloads read ahead, after as many reads.
+# A reader that goes on has first one download read ahead, then 2, then 4; all readers together this many at a time.
 MOST_AHEAD = 4
 AHEAD_THREADS = 4
+# The most downloads that wait for these threads.
+MOST_WAITING = 16
 # The most readers that are remembered, to know a reader that goes on.
 MAX_READERS = 10_000
 # The pause after a failure of the bucket, and after further ones.
@@ -79,11 +86,15 @@ class ReadFigures:
 
 @lazy_dataclass(slots=True, eq=False)
 class _Reader:
-    """A reader of one queue. At the offset ``turn`` the next ``depth`` + 1 downloads are read ahead."""
+    """A reader of one queue, for which up to ``depth`` downloads are read ahead.
+
+    ``begins``: where those begin that the reader has not come to. ``reached``: the offset after the last one.
+    """
 
     depth: int = 0
-    turn: int = 0
-    #: Whether a thread reads ahead.
+    reached: int = 0
+    begins: deque[int] = field(default_factory=deque)
+    #: Whether a thread looks for what to read ahead.
     is_ahead: bool = False
 
 
@@ -96,22 +107,40 @@ class _Damage(NamedTuple):
     error: Exception
 
 
+class _Part(NamedTuple):
+    """Bytes of stretches that follow each other. ``begins``: where in ``data`` each of them begins."""
+
+    data: memoryview
+    begins: Ints
+
+
 class _NextBytes(NamedTuple):
     """Bytes of stretches that follow each other, and the offset after them, where ``damage`` may begin."""
 
-    runs: list[PieceRun]
+    parts: Iterable[_Part]
     next_offset: int
     damage: _Damage | None = None
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class _Ahead:
-    """Have the stretches of a queue from ``offset`` on, before ``end``, read ahead for ``reader``."""
+    """Have the next ``count`` downloads of a queue from ``offset`` on, before ``end``, read ahead for ``reader``."""
 
     queue: QueueName
     offset: int
     end: int
+    count: int
     reader: _Reader = field(compare=False)
+
+
+class _Planned(NamedTuple):
+    """A download of messages from ``offset`` on, before ``next_offset``; ``left``: how many are wanted after it."""
+
+    pieces: Sequence[Piece]
+    download: Download
+    offset: int
+    next_offset: int
+    left: int
 
 
 class OlderReads(Part):
@@ -134,6 +163,8 @@ class OlderReads(Part):
         hold_ms: Callable[[], int | None] = lambda: None,
     ) -> None:
         self.cache = StretchCache(cache_bytes, None if disk_cache is None else open_ring(*disk_cache))
+        # In half of a small cache there must be room for a download ahead.
+        self._download_bytes = min(DOWNLOAD_BYTES, cache_bytes // 4)
         self.figures = ReadFigures()
         self.damaged = DamagedPlaces(clock, hold_ms)
         view.on_read = self.damaged.object_was_read
@@ -154,26 +185,31 @@ class OlderReads(Part):
         # By queue, and by the offset at which the last read of the reader has ended.
         self._readers: OrderedDict[tuple[str, int, int], _Reader] = OrderedDict()
         self._logged: dict[str, None] = {}
-        self._token: trio.lowlevel.TrioToken | None = None
-        self._send_ahead, self._to_read_ahead = trio.open_memory_channel[_Ahead](AHEAD_THREADS * 4)
+        # What the threads that read ahead are to do; None while there are no such threads. With None a thread ends.
+        self._to_read_ahead: SimpleQueue[_Ahead | None] | None = None
         store.log.older = self
 
     # --- the part
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Know the newest manifest, and read ahead, until cancelled."""
-        self._token = trio.lowlevel.current_trio_token()
+        waiting: SimpleQueue[_Ahead | None] = SimpleQueue()
+        self._to_read_ahead = waiting
+        threads = trio.CapacityLimiter(AHEAD_THREADS)
         task_status.started()
         try:
             async with trio.open_nursery() as nursery:
                 for _ in range(AHEAD_THREADS):
-                    nursery.start_soon(self._work_ahead)
+                    work = partial(trio.to_thread.run_sync, limiter=threads, abandon_on_cancel=True)
+                    nursery.start_soon(work, self._work_ahead, waiting)
                 while True:
                     names = await self._unknown_queues()
                     is_known = await trio.to_thread.run_sync(self._try_refresh, names, abandon_on_cancel=True)
                     await trio.sleep(REFRESH_S if is_known else REFRESH_AGAIN_S)
         finally:
-            self._token = None
+            self._to_read_ahead = None
+            for _ in range(AHEAD_THREADS):
+                waiting.put(None)
 
     async def close(self) -> None:
         """Remove what the cache has on disk."""
@@ -359,15 +395,15 @@ class OlderReads(Part):
                 return OlderRead(end if first is None else min(first, end), is_gone=True)
         # Up to the next segment, and what is looked at: a filter may want none of the messages in the first stretches.
         stop, looked = min(located.row.next_offset, end), 0
-        size = min(max(max_bytes, SMALL_BYTES), DOWNLOAD_BYTES)
+        size = min(max(max_bytes, PIECE_BYTES), self._download_bytes)
         # Not many more records are taken apart than the reader wants.
         part_bytes = min(max_bytes, max_count * located.row.size // located.row.records)
         begin = offset
         while offset < stop and not taking.is_full and not taking.has_messages and looked < SCAN_BYTES:
             found = self._next_bytes(located, offset, stop, size, part_bytes)
-            for run in found.runs:
-                taking.add(run.data, run.begins)
-                looked += len(run.data)
+            for part in found.parts:
+                taking.add(part.data, part.begins)
+                looked += len(part.data)
                 if taking.is_full:
                     break
             else:
@@ -379,7 +415,7 @@ class OlderReads(Part):
                             break  # the reader meets the damage when it comes again
                         raise damage.error
                     taking.next_offset = offset = max(offset, min(damage.next_offset, stop))
-            size = DOWNLOAD_BYTES
+            size = self._download_bytes
         return taking.result
 
     def _located_past_damage(self, queue: QueueName, offset: int, end: int) -> tuple[Located | None, bool]:
@@ -405,58 +441,57 @@ class OlderReads(Part):
         # Apart from the queues in the index, which may be right while these bytes are not.
         in_index = f"the stretches in {located.segment.index.name}", located.row.first_row
         try:
-            group, after = self._next_stretches(located, offset, stop, size)
+            found = self._view.stretches_of(located)
+            name = class_object(located)
         except (DamagedObject, NoSuchObject) as error:
             return _NextBytes([], offset, _Damage(in_index, offset, located.row.next_offset, error))
         self.damaged.was_read(in_index)
-        name = class_object(located)
-        known = [number for number, each in enumerate(group) if (name, each.position) in self.damaged]
+        numbers = _next_numbers(found, offset, stop, size)
+        positions, offsets = found.positions, found.offsets
+        damaged = self.damaged.positions(name)
+        known = [number for number in numbers if int(positions[number]) in damaged] if damaged else []
         if not known:
             try:
-                return _NextBytes(self._bytes_of(located, group, part_bytes), after)
+                sound = self._parts(located, found, numbers, part_bytes, PIECE_BYTES)
+                return _NextBytes(sound, min(int(offsets[numbers.stop]), stop))
             except (DamagedObject, NoSuchObject):
                 pass
-        elif known[0]:
+        elif known[0] > numbers.start:
             # What is before the damage is read at once, as far as it is sound.
-            after, group = group[known[0]].first_offset, group[: known[0]]
-        runs: list[PieceRun] = []
-        ends = [*[each.first_offset for each in group[1:]], after]
-        for stretch, end in zip(group, ends, strict=True):
-            place = name, stretch.position
+            numbers = range(numbers.start, known[0])
+        parts: list[_Part] = []
+        for number in numbers:
+            place = name, int(positions[number])
             try:
-                runs += self._bytes_of(located, [stretch], part_bytes)
+                parts += self._parts(located, found, range(number, number + 1), part_bytes, SINGLE)
             except (DamagedObject, NoSuchObject) as error:
-                first = max(stretch.first_offset, offset)
-                end = located.row.next_offset if isinstance(error, NoSuchObject) else max(end, first + 1)
-                return _NextBytes(runs, first, _Damage(place, first, end, error))
+                first = max(int(offsets[number]), offset)
+                end = max(min(int(offsets[number + 1]), stop), first + 1)
+                end = located.row.next_offset if isinstance(error, NoSuchObject) else end
+                return _NextBytes(parts, first, _Damage(place, first, end, error))
             self.damaged.was_read(place)
-        return _NextBytes(runs, after)
+        return _NextBytes(parts, min(int(offsets[numbers.stop]), stop))
 
-    def _next_stretches(self, located: Located, offset: int, stop: int, size: int) -> tuple[Sequence[Stretch], int]:
-        """(the stretches with the messages from ``offset`` on, some ``size`` bytes, the offset after them)."""
-        row = located.row
-        # One stretch more, which tells where the others end. A segment may have many thousands.
-        near = offset + max((size + 2 * STRETCH_BYTES) * (row.next_offset - row.first_offset) // row.size, 1)
-        found = self._view.stretches(located, offset, min(near, stop))
-        group = _first_bytes(found, size)
-        if len(group) < len(found):
-            return group, found[len(group)].first_offset
-        return group, min(near, stop)
+    def _parts(
+        self, located: Located, found: QueueStretches, numbers: range, part_bytes: int, piece_bytes: int
+    ) -> Iterator[_Part]:
+        """The bytes of stretches, from the cache or the bucket, in parts of ``part_bytes``, at least one stretch."""
+        pieces = _pieces(located, found, numbers, piece_bytes)
+        runs = self.cache.get(pieces, partial(self._download, located, found))
+        return _cut(found, numbers, runs, part_bytes)
 
-    def _bytes_of(self, located: Located, stretches: Sequence[Stretch], part_bytes: int = 0) -> list[PieceRun]:
-        """The bytes of stretches that follow each other, from the cache or the bucket; see `StretchCache.get`."""
-        by_position, pieces = _pieces(located, stretches)
-        return self.cache.get(pieces, partial(self._download, located, by_position), part_bytes)
-
-    def _download(self, located: Located, by_position: dict[int, Stretch], pieces: Sequence[Piece]) -> bytes:
-        return self._view.read(located, [by_position[piece.position] for piece in pieces])
+    def _download(self, located: Located, found: QueueStretches, pieces: Sequence[Piece]) -> bytes:
+        begin, end = pieces[0].position, pieces[-1].position + pieces[-1].size
+        first, last = found.positions.searchsorted((begin, end)).tolist()
+        return self._view.read(located, range(first, last))
 
     def _store_time(self, topic: str, queue_id: int, offset: int) -> int:
         located = self._located((topic, queue_id), offset)
         if located is None:
             return -1
-        for run in self._bytes_of(located, self._view.stretches(located, offset, offset + 1)):
-            for record in stored_records(bytes(run.data)):
+        found = self._view.stretches_of(located)
+        for part in self._parts(located, found, found.numbers(offset, offset + 1), STRETCH_BYTES, PIECE_BYTES):
+            for record in stored_records(bytes(part.data)):
                 if record.queue_offset <= offset < record.queue_offset + record.messages:
                     return -1 if self._view.hides(topic, record.physical_offset) else record.store_ms
         return -1
@@ -470,51 +505,79 @@ class OlderReads(Part):
             reader = self._readers[*queue, next_offset] = known or _Reader()
             if len(self._readers) > MAX_READERS:
                 self._readers.popitem(last=False)
-            token = self._token
-            if known is None or token is None or reader.is_ahead or next_offset < reader.turn:
+            if known is None or self._to_read_ahead is None or reader.is_ahead:
+                return
+            while reader.begins and reader.begins[0] <= next_offset:
+                reader.begins.popleft()
+            if reader.depth and len(reader.begins) >= reader.depth:
                 return
             reader.is_ahead = True
-        with suppress(trio.RunFinishedError):
-            token.run_sync_soon(self._ask_ahead, _Ahead(queue, next_offset, end, reader))
+            reader.depth = min(max(2 * reader.depth, 1), MOST_AHEAD)
+            count = reader.depth - len(reader.begins)
+        self._ask_ahead(_Ahead(queue, max(next_offset, reader.reached), end, count, reader))
 
     def _ask_ahead(self, ahead: _Ahead) -> None:
-        try:
-            self._send_ahead.send_nowait(ahead)
-        except trio.WouldBlock:
-            ahead.reader.is_ahead = False  # the threads have enough to do
+        """Have a thread read ahead, unless the threads have enough to do."""
+        waiting = self._to_read_ahead
+        if waiting is None or waiting.qsize() >= MOST_WAITING:
+            ahead.reader.is_ahead = False
+        else:
+            waiting.put(ahead)
 
-    async def _work_ahead(self) -> None:
-        async for ahead in self._to_read_ahead:
-            await trio.to_thread.run_sync(self._read_ahead, ahead, abandon_on_cancel=True)
+    def _work_ahead(self, waiting: "SimpleQueue[_Ahead | None]") -> None:
+        """The work of one thread, until this part has ended."""
+        while (ahead := waiting.get()) is not None and waiting is self._to_read_ahead:
+            self._read_ahead(ahead)
 
     def _read_ahead(self, ahead: _Ahead) -> None:
-        try:
-            self._call(lambda: self._read_next(ahead))
-        except (OlderAway, OlderDamaged):
-            pass  # the reader meets the same when it comes there
-        finally:
-            ahead.reader.is_ahead = False
+        """Read the next download that the cache lacks; once it has begun, another thread reads those after it."""
+        reader, has_begun = ahead.reader, False
 
-    def _read_next(self, ahead: _Ahead) -> None:
-        """Read the next downloads of a queue, one more than the last time."""
-        reader, offset = ahead.reader, ahead.offset
-        reader.depth = min(reader.depth + 1, MOST_AHEAD)
-        left = reader.depth
-        for _ in range(reader.depth + MOST_AHEAD):
+        def begin(planned: _Planned) -> None:
+            nonlocal has_begun
+            if has_begun:
+                return  # `_call` tries again
+            has_begun = True
+            self._note_ahead(reader, planned)
+            if planned.left:
+                self._ask_ahead(_Ahead(ahead.queue, planned.next_offset, ahead.end, planned.left, reader))
+            else:
+                reader.is_ahead = False
+
+        def read() -> None:
+            if (planned := self._plan(ahead)) is not None:
+                self.cache.read_ahead(planned.pieces, planned.download, partial(begin, planned))
+
+        try:
+            # The reader meets the same errors when it comes there.
+            with suppress(OlderAway, OlderDamaged):
+                self._call(read)
+        finally:
+            if not has_begun:
+                reader.is_ahead = False
+
+    def _plan(self, ahead: _Ahead) -> _Planned | None:
+        """The next download that the cache lacks; None if there is none near."""
+        offset = ahead.offset
+        for _ in range(ahead.count + MOST_AHEAD):
             located = self._view.locate(*ahead.queue, offset)
             if located is None or located.row.first_offset >= ahead.end:
                 break
+            found = self._view.stretches_of(located)
             begin = max(offset, located.row.first_offset)
-            group, offset = self._next_stretches(located, begin, located.row.next_offset, DOWNLOAD_BYTES)
-            by_position, pieces = _pieces(located, group)
-            if self.cache.has(pieces):
-                continue
-            if not left or not self.cache.read_ahead(pieces, partial(self._download, located, by_position)):
-                break
-            left -= 1
-            if left >= reader.depth // 2:
-                # When the reader comes to the middle.
-                reader.turn = max(group[0].first_offset, ahead.offset + 1)
+            numbers = _next_numbers(found, begin, located.row.next_offset, self._download_bytes)
+            pieces = _pieces(located, found, numbers, PIECE_BYTES)
+            offset = int(found.offsets[numbers.stop])
+            planned = _Planned(pieces, partial(self._download, located, found), begin, offset, ahead.count - 1)
+            if not self.cache.has(pieces):
+                return planned
+            self._note_ahead(ahead.reader, planned)
+        return None
+
+    def _note_ahead(self, reader: _Reader, planned: _Planned) -> None:
+        with self._lock:
+            reader.begins.append(planned.offset)
+            reader.reached = planned.next_offset
 
     # --- failures
 
@@ -610,21 +673,28 @@ def _kept(manifest: Manifest) -> Sequence[tuple[int, int]]:
     return [*deleted, *spans, *[(segment.start, len(segment.classes)) for segment in manifest.segments]]
 
 
-def _pieces(located: Located, stretches: Sequence[Stretch]) -> tuple[dict[int, Stretch], list[Piece]]:
-    """(the stretches by position, their pieces)."""
-    if not stretches:
-        return {}, []
+def _next_numbers(found: QueueStretches, offset: int, stop: int, size: int) -> range:
+    """The stretches with the messages from ``offset`` on, before ``stop``; their pieces have some ``size`` bytes."""
+    firsts = found.offsets[:-1]
+    first = max(int(firsts.searchsorted(offset, "right")) - 1, 0)
+    end = min(found.fitting(first, size, PIECE_BYTES).stop, int(firsts.searchsorted(stop)))
+    return range(first, max(end, first + 1))
+
+
+def _pieces(located: Located, found: QueueStretches, numbers: range, piece_bytes: int) -> list[Piece]:
+    """The pieces that have these stretches."""
     name = class_object(located)
-    by_position = {stretch.position: stretch for stretch in stretches}
-    return by_position, [Piece(name, stretch.position, stretch.size, stretch.crc) for stretch in stretches]
+    return [Piece(name, position, size) for position, size in found.pieces(numbers, piece_bytes)]
 
 
-def _first_bytes(stretches: Sequence[Stretch], most: int) -> Sequence[Stretch]:
-    """The first stretches, ``most`` bytes in all, but at least one."""
-    size = 0
-    for number, stretch in enumerate(stretches):
-        # A stretch may be a little longer than the others.
-        size += min(stretch.size, STRETCH_BYTES)
-        if size > most and number:
-            return stretches[:number]
-    return stretches
+def _cut(found: QueueStretches, numbers: range, runs: Sequence[PieceRun], part_bytes: int) -> Iterator[_Part]:
+    """The stretches in runs of pieces that have all of them: parts of ``part_bytes``, but at least one stretch."""
+    positions = found.positions
+    number = numbers.start
+    for position, data in runs:
+        stop = min(int(positions.searchsorted(position + len(data))), numbers.stop)
+        while number < stop:
+            begin = int(positions[number])
+            end = min(max(int(positions.searchsorted(begin + part_bytes, "right")) - 1, number + 1), stop)
+            yield _Part(data[begin - position : int(positions[end]) - position], positions[number:end] - begin)
+            number = end

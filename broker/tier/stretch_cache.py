@@ -1,11 +1,11 @@
-"""Stretches of records that were read from the bucket: in memory, then on disk. Thread-safe; reads block.
+"""Pieces of objects that were read from the bucket: in memory, then on disk. Thread-safe; reads block.
 
-A stretch is in memory once, however many readers want it: the first reader downloads the stretch, the others wait.
-Room is made before a download begins, so memory holds no more than the cache's bytes. A download ends in the cache even
-if its reader has left. The bytes of a download are never copied: its stretches leave the memory together. Stretches
-that were read ahead take half of the memory at most: else readers of many queues would drop each other's stretches.
-Stretches that leave the memory go to the disk, if the cache has a file there, which is written round and round. Bytes
-from the file are compared with their CRC, and a start begins with an empty file.
+A piece is some stretches of records of a queue. It is in memory once, however many readers want it: the first reader
+downloads the piece, the others wait. Room is made before a download begins, so memory holds no more than the cache's
+bytes. A download ends in the cache even if its reader has left. The bytes of a download are never copied: its pieces
+leave the memory together. Pieces that were read ahead take half of the memory at most: else readers of many queues
+would drop each other's pieces. Pieces that leave the memory go to the disk, if the cache has a file there, which is
+written round and round. Bytes from the file are compared with their CRC, and a start begins with an empty file.
 Neighbours: reads.py (asks), mqcommon/tier/view.py (reads the bucket).
 """
 
@@ -23,8 +23,8 @@ from skylark.mqcommon.tier.bucket import BucketAway
 
 logger = logging.getLogger(__name__)
 
-#: The most bytes of one download.
-DOWNLOAD_BYTES = 4 * 1024 * 1024
+#: The most bytes of one download. Objects are written in parts of this size: a server has less work with whole parts.
+DOWNLOAD_BYTES = 8 * 1024 * 1024
 # What an entry takes besides its bytes.
 _ENTRY_BYTES = 400
 # How long a reader waits for room, or for the download of another reader.
@@ -32,19 +32,18 @@ _WAIT_S = 30.0
 
 
 class Piece(NamedTuple):
-    """A stretch of object ``name``: ``size`` bytes from ``position`` on, whose CRC-32 is ``crc``."""
+    """``size`` bytes of object ``name``, from ``position`` on."""
 
     name: str
     position: int
     size: int
-    crc: int
 
 
 class PieceRun(NamedTuple):
-    """Pieces that follow each other. ``begins``: where in ``data`` each of them begins."""
+    """Pieces that follow each other, and that one download has brought. ``position``: of ``data`` in the object."""
 
+    position: int
     data: memoryview
-    begins: list[int]
 
 
 #: Reads pieces that follow each other in their object, and compares their CRCs.
@@ -114,37 +113,48 @@ class StretchCache:
         """Bytes in memory, and those that are being downloaded."""
         return self._used + self._coming
 
-    def get(self, pieces: Sequence[Piece], download: Download, part_bytes: int = 0) -> list[PieceRun]:
-        """The bytes of ``pieces``, which follow each other. Raises what ``download`` raises, and BucketAway.
-
-        Each run has one piece, or several pieces of up to ``part_bytes`` in all that came by one download.
-        """
+    def get(self, pieces: Sequence[Piece], download: Download) -> list[PieceRun]:
+        """The bytes of ``pieces``, which follow each other. Raises what ``download`` raises, and BucketAway."""
         found: dict[Piece, _Place] = {}
         while len(found) < len(pieces):
-            wanted = [piece for piece in pieces if piece not in found]
-            self._from_memory(wanted, found)
-            mine, others = self._claim([piece for piece in wanted if piece not in found])
+            mine, others = self._look([piece for piece in pieces if piece not in found], found)
             self._fetch(mine, download, found)
             self._wait(others, found)
-        return _runs(pieces, [found[piece] for piece in pieces], part_bytes)
+        return _runs(pieces, [found[piece] for piece in pieces])
 
     def has(self, pieces: Sequence[Piece]) -> bool:
         """Whether all ``pieces`` are in memory, or being downloaded."""
         with self._changed:
             return all(piece in self._places or piece in self._flights for piece in pieces)
 
-    def read_ahead(self, pieces: Sequence[Piece], download: Download) -> bool:
-        """Have ``pieces`` in memory soon; returns False if there is no room for them now."""
+    def read_ahead(self, pieces: Sequence[Piece], download: Download, on_begin: Callable[[], None]) -> bool:
+        """Have ``pieces`` in memory soon; returns False if there is no room for them now.
+
+        Calls ``on_begin`` when there is room, before the download: from then on readers of the pieces wait for it.
+        """
         with self._changed:
             lacking = [piece for piece in pieces if piece not in self._places and piece not in self._flights]
             size = sum([piece.size for piece in lacking])
             if self._ahead_bytes + size > self._max_bytes // 2 or self._coming + size > self._max_bytes // 2:
                 return False
-        mine, _ = self._claim(lacking)
-        self._fetch(mine, download, {}, ahead=True)
+            self._flights.update((piece, _Flight()) for piece in lacking)
+        try:
+            on_begin()
+        except BaseException:
+            self._give_up(lacking)
+            raise
+        self._fetch(lacking, download, {}, ahead=True)
         return True
 
-    def _from_memory(self, wanted: Sequence[Piece], found: dict[Piece, _Place]) -> None:
+    def _look(
+        self, wanted: Sequence[Piece], found: dict[Piece, _Place]
+    ) -> tuple[list[Piece], list[tuple[Piece, _Flight]]]:
+        """Add what is in memory to ``found``.
+
+        Returns (pieces that the caller has to fetch, pieces that other threads fetch, with their downloads).
+        """
+        mine: list[Piece] = []
+        others: list[tuple[Piece, _Flight]] = []
         with self._changed:
             for piece in wanted:
                 place = self._places.get(piece)
@@ -153,21 +163,11 @@ class StretchCache:
                     self._note_used(piece)
                     self.figures.hits += 1
                     found[piece] = place
-
-    def _claim(self, wanted: Sequence[Piece]) -> tuple[list[Piece], list[tuple[Piece, _Flight]]]:
-        """(pieces that the caller has to fetch, pieces that other threads fetch, with their downloads)."""
-        mine: list[Piece] = []
-        others: list[tuple[Piece, _Flight]] = []
-        with self._changed:
-            for piece in wanted:
-                if piece in self._places:
-                    continue  # another thread has just put it there: the caller looks again
-                flight = self._flights.get(piece)
-                if flight is None:
+                elif (flight := self._flights.get(piece)) is not None:
+                    others.append((piece, flight))
+                else:
                     self._flights[piece] = _Flight()
                     mine.append(piece)
-                else:
-                    others.append((piece, flight))
         return mine, others
 
     def _fetch(
@@ -241,8 +241,8 @@ class StretchCache:
             self._changed.notify_all()
 
     def _wait(self, others: Sequence[tuple[Piece, _Flight]], found: dict[Piece, _Place]) -> None:
-        for piece, flight in others:
-            with self._changed:
+        with self._changed:
+            for piece, flight in others:
                 while not flight.is_over:
                     if not self._changed.wait(_WAIT_S):
                         raise BucketAway(f"another reader's download of {piece.name} takes longer than {_WAIT_S:.0f} s")
@@ -303,20 +303,18 @@ def _counted(pieces: Sequence[Piece]) -> int:
     return sum([piece.size + _ENTRY_BYTES for piece in pieces])
 
 
-def _runs(pieces: Sequence[Piece], places: Sequence[_Place], part_bytes: int) -> list[PieceRun]:
+def _runs(pieces: Sequence[Piece], places: Sequence[_Place]) -> list[PieceRun]:
     found: list[PieceRun] = []
-    first = size = 0
-    begins: list[int] = []
+    first, size = 0, 0
     for number, (piece, place) in enumerate(zip(pieces, places, strict=True)):
         begin = places[first]
-        if begins and (place.block is not begin.block or place.at != begin.at + size or size + piece.size > part_bytes):
-            found.append(PieceRun(begin.block.data[begin.at : begin.at + size], begins))
-            first, size, begins, begin = number, 0, [], place
-        begins.append(size)
+        if place.block is not begin.block or place.at != begin.at + size:
+            found.append(PieceRun(pieces[first].position, begin.block.data[begin.at : begin.at + size]))
+            first, size = number, 0
         size += piece.size
-    if begins:
+    if pieces:
         begin = places[first]
-        found.append(PieceRun(begin.block.data[begin.at : begin.at + size], begins))
+        found.append(PieceRun(pieces[first].position, begin.block.data[begin.at : begin.at + size]))
     return found
 
 
@@ -342,7 +340,8 @@ class DiskRing:
         self._path = path
         self._max_bytes = max_bytes
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        self._places: dict[Piece, int] = {}
+        # (place, CRC-32) of each piece in the file.
+        self._places: dict[Piece, tuple[int, int]] = {}
         # (place of the piece in the file, piece), in the order in which pieces will be overwritten.
         self._order: deque[tuple[int, Piece]] = deque()
         self._at = 0
@@ -352,14 +351,15 @@ class DiskRing:
     def get(self, piece: Piece) -> bytes | None:
         """The bytes of a piece; None if the file does not have them, or the disk has changed them."""
         with self._lock:
-            at = self._places.get(piece)
-            if at is None or self._file < 0:
+            kept = self._places.get(piece)
+            if kept is None or self._file < 0:
                 return None
+            at, crc = kept
             try:
                 data = os.pread(self._file, piece.size, at)
             except OSError:
                 return None
-        return data if len(data) == piece.size and large_crc32(data) == piece.crc else None
+        return data if len(data) == piece.size and large_crc32(data) == crc else None
 
     def put(self, piece: Piece, data: memoryview) -> None:
         """Keep a piece, unless the file has it already. If a write fails, it is logged, and the piece is not kept."""
@@ -379,7 +379,7 @@ class DiskRing:
                 self._is_failing = True
                 return
             self._is_failing = False
-            self._places[piece] = self._at
+            self._places[piece] = self._at, large_crc32(data)
             self._order.append((self._at, piece))
             self._at = end
 

@@ -37,8 +37,8 @@ class _Rows(NamedTuple):
     offsets: Ints
 
     @classmethod
-    def of(cls, data: memoryview, begins: Sequence[int]) -> "_Rows":
-        starts, sizes = record_places(data, np.array(begins, np.int64))
+    def of(cls, data: memoryview, begins: Sequence[int] | Ints) -> "_Rows":
+        starts, sizes = record_places(data, np.asarray(begins, np.int64))
         if not len(starts) or starts[-1] + sizes[-1] != len(data):
             raise DamagedObject("a stretch of records does not consist of whole records")
         return cls(data, starts, starts + sizes, overlapping(data, ">i8")[starts + _OFFSET_AT].astype(np.int64))
@@ -99,13 +99,13 @@ class Taking:
 
     @property
     def result(self) -> OlderRead:
-        return OlderRead(self.next_offset, b"".join(self._parts), self._messages)
+        return OlderRead(self.next_offset, _joined(self._parts), self._messages)
 
     @property
     def has_messages(self) -> bool:
         return bool(self._parts)
 
-    def add(self, data: memoryview, begins: Sequence[int] = (0,)) -> None:
+    def add(self, data: memoryview, begins: Sequence[int] | Ints = (0,)) -> None:
         """Take what is wanted of stretches that follow each other. DamagedObject if they have no whole records.
 
         ``begins``: where in ``data`` each stretch begins.
@@ -226,3 +226,12 @@ class Taking:
 
     def _reached(self, rows: _Rows, row: int) -> None:
         self.next_offset = max(self.next_offset, int(rows.offsets[row]) + 1)
+
+
+def _joined(parts: Sequence[bytes | memoryview]) -> bytes:
+    """The bytes of all parts; without a copy if one part is all that a download has brought."""
+    if len(parts) == 1 and isinstance(parts[0], memoryview):
+        whole = parts[0].obj
+        if isinstance(whole, bytes) and len(whole) == len(parts[0]):
+            return whole
+    return b"".join(parts)

@@ -13,6 +13,7 @@ import zlib
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import cbor2
@@ -187,7 +188,7 @@ class IndexHead(NamedTuple):
 class QueueTable:
     """The queues of an index."""
 
-    __slots__ = ("_topics", "class_bytes", "head", "rows")
+    __slots__ = ("_queue_ids", "_topic_numbers", "_topics", "class_bytes", "head", "rows")
 
     def __init__(
         self, head: IndexHead, topics: Sequence[str], rows: Columns, class_bytes: Sequence[tuple[int, int]]
@@ -195,6 +196,9 @@ class QueueTable:
         self.head = head
         self._topics = topics
         self.rows = rows
+        # Columns of their own are searched faster.
+        self._topic_numbers = rows["topic"].astype(np.int64)
+        self._queue_ids = rows["queue_id"].astype(np.int64)
         #: (class, bytes of its object), in the order in which places of keys count them.
         self.class_bytes = class_bytes
 
@@ -219,13 +223,14 @@ class QueueTable:
     @property
     def nbytes(self) -> int:
         """Some bytes of memory that the table takes."""
-        return int(self.rows.nbytes) + sum([60 + len(topic) for topic in self._topics]) + 500
+        columns = self.rows.nbytes + self._topic_numbers.nbytes + self._queue_ids.nbytes
+        return int(columns) + sum([60 + len(topic) for topic in self._topics]) + 500
 
     def find(self, topic: str, queue_id: int) -> QueueRow | None:
         """The row of a queue; None if no segment up to this one has a record of it."""
         first, end = self._of_topic(topic)
-        place = first + int(np.searchsorted(self.rows["queue_id"][first:end], queue_id))
-        if place == end or self.rows["queue_id"][place] != queue_id:
+        place = first + int(self._queue_ids[first:end].searchsorted(queue_id))
+        if place == end or self._queue_ids[place] != queue_id:
             return None
         return self.row(place)
 
@@ -259,8 +264,8 @@ class QueueTable:
         number = bisect_left(self._topics, topic)
         if number == len(self._topics) or self._topics[number] != topic:
             return 0, 0
-        column = self.rows["topic"]
-        return int(np.searchsorted(column, number)), int(np.searchsorted(column, number, "right"))
+        first, end = self._topic_numbers.searchsorted((number, number + 1)).tolist()
+        return first, end
 
 
 def class_places(class_bytes: Sequence[tuple[int, int]]) -> dict[int, int]:
@@ -335,58 +340,96 @@ def decode_rest(data: bytes) -> list[tuple[int, bytes]]:
         raise DamagedObject(f"the rest in an index cannot be read: {error}") from None
 
 
-class QueueStretches(NamedTuple):
-    """The stretches of one queue in a segment: rows of `STRETCH`."""
+class QueueStretches:
+    """The stretches of one queue in a segment, numbered from 0 on.
 
-    row: QueueRow
-    start: int
-    rows: Columns
+    ``positions`` and ``offsets``: where each stretch begins in the object of the class, and with which queue offset;
+    both end with the end of the last stretch. ``crcs``: CRC-32 of the bytes of each.
+    """
+
+    __slots__ = ("_rows", "_start", "crcs", "offsets", "positions", "row")
+
+    def __init__(self, start: int, row: QueueRow, rows: Columns) -> None:
+        self.row = row
+        self._rows = rows
+        self.positions = np.append(rows["position"].astype(np.int64), row.position + row.size)
+        self.offsets = np.append(rows["first_offset"], row.next_offset)
+        self.crcs = rows["crc"]
+        self._start = start
 
     @classmethod
     def decode(cls, head: IndexHead, row: QueueRow, data: bytes) -> "QueueStretches":
         """The stretches in the bytes at `IndexHead.rows_at`. Raises DamagedObject."""
         if len(data) != row.rows * STRETCH.itemsize or large_crc32(data) != row.rows_crc:
             raise DamagedObject(f"the index of queue {row.queue_id} of {row.topic} is damaged")
-        return cls(row, head.start, np.frombuffer(data, STRETCH))
+        return cls(head.start, row, np.frombuffer(data, STRETCH))
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self._rows)
+
+    @property
+    def nbytes(self) -> int:
+        """Some bytes of memory that the stretches take."""
+        return 500 + int(self._rows.nbytes + self.positions.nbytes + self.offsets.nbytes)
 
     def stretch(self, number: int) -> Stretch:
         """The stretch with this number."""
-        return self._between(number, number + 1)[0]
-
-    def _between(self, first: int, end: int) -> list[Stretch]:
-        """The stretches with these numbers, ``end`` not included."""
-        rows = self.rows[first : end + 1].tolist()
-        positions = [position for _, _, position, _, _ in rows]
-        if len(rows) == end - first:
-            positions.append(self.row.position + self.row.size)
-        return [
-            Stretch(position, after - position, crc, first_offset, self.start + physical, latest_ms)
-            for (first_offset, latest_ms, position, physical, crc), after in zip(rows, positions[1:], strict=False)
-        ]
+        return self._listed(range(number, number + 1))[0]
 
     def between(self, first_offset: int, end_offset: int) -> list[Stretch]:
         """The stretches with the records of these offsets, ``end_offset`` not included."""
+        return self._listed(self.numbers(first_offset, end_offset))
+
+    def _listed(self, numbers: range) -> list[Stretch]:
+        rows = self._rows[numbers.start : numbers.stop].tolist()
+        ends = self.positions[numbers.start + 1 : numbers.stop + 1].tolist()
+        return [
+            Stretch(position, end - position, crc, first_offset, self._start + physical, latest_ms)
+            for (first_offset, latest_ms, position, physical, crc), end in zip(rows, ends, strict=True)
+        ]
+
+    def numbers(self, first_offset: int, end_offset: int) -> range:
+        """The numbers of the stretches with the records of these offsets, ``end_offset`` not included."""
         if first_offset >= min(end_offset, self.row.next_offset):
-            return []
-        column = self.rows["first_offset"]
-        first = max(int(np.searchsorted(column, first_offset, "right")) - 1, 0)
-        return self._between(first, int(np.searchsorted(column, end_offset)))
+            return range(0)
+        first = max(int(self.offsets[:-1].searchsorted(first_offset, "right")) - 1, 0)
+        return range(first, int(self.offsets[:-1].searchsorted(end_offset)))
+
+    def pieces(self, numbers: range, piece_bytes: int) -> list[tuple[int, int]]:
+        """(position, bytes) of the pieces of the queue's records in the segment that have these stretches.
+
+        A stretch is in the piece in whose multiple of ``piece_bytes`` the stretch begins, so all readers see the same
+        pieces, whatever they ask for.
+        """
+        begins = self.positions[:-1]
+        first, last = (begins[[numbers[0], numbers[-1]]] - self.row.position) // piece_bytes
+        multiples = self.row.position + piece_bytes * np.arange(first, last + 2)
+        edges = self.positions[begins.searchsorted(multiples)].tolist()
+        return [(begin, end - begin) for begin, end in pairwise(edges) if begin < end]
+
+    def fitting(self, first: int, most_bytes: int, piece_bytes: int) -> range:
+        """The numbers from ``first`` on of whole `pieces`, ``most_bytes`` in all, but at least one piece."""
+        begins, base = self.positions[:-1], self.row.position
+        piece = (int(begins[first]) - base) // piece_bytes
+        begin = int(begins[begins.searchsorted(base + piece * piece_bytes)])
+        end = int(self.positions.searchsorted(begin + most_bytes, "right")) - 1
+        if end < len(begins):
+            last = max((int(begins[end]) - base) // piece_bytes, piece + 1)
+            end = int(begins.searchsorted(base + last * piece_bytes))
+        return range(first, end)
 
     def at_time(self, timestamp_ms: int) -> int:
         """The number of the first stretch with a record of this store time or later; the count if there is none."""
-        return int(np.searchsorted(self.rows["latest_ms"], timestamp_ms))
+        return int(np.searchsorted(self._rows["latest_ms"], timestamp_ms))
 
     def at_positions(self, positions: Columns) -> Columns:
         """For each byte of the object of the class the number of the stretch that has it."""
-        numbers: Columns = np.searchsorted(self.rows["position"].astype(np.int64), positions, "right") - 1
+        numbers: Columns = self.positions[:-1].searchsorted(positions, "right") - 1
         return numbers
 
     def at_physical(self, physical: int) -> int:
         """The number of the stretch that has the record at this place of the log, if the queue has that record."""
-        return max(int(np.searchsorted(self.rows["physical"], physical - self.start, "right")) - 1, 0)
+        return max(int(np.searchsorted(self._rows["physical"], physical - self._start, "right")) - 1, 0)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
@@ -36,7 +36,6 @@ from skylark.mqcommon.tier.segment_index import (
     QueueRow,
     QueueStretches,
     QueueTable,
-    Stretch,
     named,
 )
 
@@ -170,6 +169,8 @@ class TierView:
         if newest is None:
             return None
         hint = self._hints.get((topic, queue_id), lambda: 0)
+        if (near := self._located_at(segments, hint, newest, offset)) is not None:
+            return near
         while offset < newest.next_offset:
             number = self._first_with(segments, newest, _next_offset, offset + 1, hint, passes_damage=passes_damage)
             row = self._row(segments, number, newest)
@@ -189,23 +190,50 @@ class TierView:
             offset = max(offset + 1, self._row(segments, hint, newest).first_offset)
         return None
 
-    def stretches(self, located: Located, first_offset: int, end_offset: int) -> list[Stretch]:
-        """The stretches with the records of these offsets, ``end_offset`` not included."""
-        return self._stretches_of(located).between(first_offset, end_offset)
+    def _located_at(self, segments: "_Segments", number: int, newest: QueueRow, offset: int) -> Located | None:
+        """The segment with this number, if it has the message at ``offset``: a reader is mostly where it was before."""
+        if number >= len(segments):
+            return None
+        segment = segments.at(number)
+        with suppress(DamagedObject, NoSuchObject):
+            row = self.table(segment).find(newest.topic, newest.queue_id)
+            if (
+                row is not None
+                and row.birth >= newest.birth
+                and row.first_offset <= offset < row.next_offset
+                and segments.is_there(segment, row)
+            ):
+                return Located(segment, row)
+        return None
 
-    def read(self, located: Located, stretches: Sequence[Stretch]) -> bytes:
-        """The bytes of stretches that follow each other: one request to the bucket. Raises DamagedObject."""
+    def stretches(self, located: Located, first_offset: int, end_offset: int) -> range:
+        """The numbers of the stretches with the records of these offsets, ``end_offset`` not included."""
+        return self.stretches_of(located).numbers(first_offset, end_offset)
+
+    def stretches_of(self, located: Located) -> QueueStretches:
+        """All stretches of the queue in the segment."""
+        segment, row = located
+        head = self.table(segment).head
+        name = segment.index.name
+
+        def read() -> QueueStretches:
+            with named(name):
+                return QueueStretches.decode(head, row, self._bucket.get_range(name, *head.rows_at(row)))
+
+        return self._cache.get((name, row.first_row), read, _stretches_bytes)
+
+    def read(self, located: Located, numbers: range) -> bytes:
+        """The bytes of the stretches with these numbers: one request to the bucket. Raises DamagedObject."""
+        found = self.stretches_of(located)
         name = class_object(located)
-        start = stretches[0].position
-        data = self._bucket.get_range(name, start, stretches[-1].position + stretches[-1].size - start)
-        at = 0
+        positions = found.positions[numbers.start : numbers.stop + 1].tolist()
+        start = positions[0]
+        data = self._bucket.get_range(name, start, positions[-1] - start)
         whole = memoryview(data)
-        for stretch in stretches:
-            if stretch.position != start + at:
-                raise ValueError("the stretches to read do not follow each other")
-            if large_crc32(whole[at : at + stretch.size]) != stretch.crc:
-                raise DamagedObject(f"{name}: the {stretch.size} bytes from {stretch.position} on are damaged")
-            at += stretch.size
+        crcs = found.crcs[numbers.start : numbers.stop].tolist()
+        for (begin, end), crc in zip(pairwise(positions), crcs, strict=True):
+            if large_crc32(whole[begin - start : end - start]) != crc:
+                raise DamagedObject(f"{name}: the {end - begin} bytes from {begin} on are damaged")
         return data
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int | None:
@@ -219,10 +247,10 @@ class TierView:
         # Mostly the first stretch has the record. A later stretch has it if retention has removed the first record of
         # this time, and store times went back after that record.
         while located is not None:
-            found = self._stretches_of(located)
+            found = self.stretches_of(located)
             first = found.at_time(timestamp_ms) if located.row.last_ms >= timestamp_ms else len(found)
-            for stretch in map(found.stretch, range(first, len(found))):
-                for record in stored_records(self.read(located, [stretch])):
+            for number in range(first, len(found)):
+                for record in stored_records(self.read(located, range(number, number + 1))):
                     if record.store_ms >= timestamp_ms:
                         return record.queue_offset
             located = self.locate(topic, queue_id, located.row.next_offset)
@@ -243,9 +271,8 @@ class TierView:
         located = Located(segment, table.row(number))
         if not has_class(segment, located.row) or self._segments.hides(located.row.topic, physical):
             return None
-        found = self._stretches_of(located)
-        stretch = found.stretch(found.at_physical(physical))
-        records = self._records(located, stretch, physical=physical)
+        found = self.stretches_of(located)
+        records = self._records(located, found.at_physical(physical), physical=physical)
         return records[0][1] if records else None
 
     def with_key(
@@ -348,22 +375,21 @@ class TierView:
 
     def _at_positions(self, located: Located, positions: Columns) -> Iterator[tuple[int, int, bytes]]:
         """As `_at_places`, of the records of a queue that begin at these positions, newest first."""
-        found = self._stretches_of(located)
+        found = self.stretches_of(located)
         numbers = found.at_positions(positions)
         for number in np.unique(numbers)[::-1].tolist():
-            stretch = found.stretch(number)
-            at = set((positions[numbers == number] - stretch.position).tolist())
-            for record, raw in reversed(self._records(located, stretch, at=at)):
+            at = set((positions[numbers == number] - found.positions[number]).tolist())
+            for record, raw in reversed(self._records(located, number, at=at)):
                 yield record.physical_offset, record.store_ms, raw
 
     def _records(
-        self, located: Located, stretch: Stretch, *, at: Collection[int] = (), physical: int | None = None
+        self, located: Located, number: int, *, at: Collection[int] = (), physical: int | None = None
     ) -> list[tuple[StoredRecord, bytes]]:
-        """The records ``at`` these bytes of a stretch, or at this place of the log, with their bytes.
+        """The records ``at`` these bytes of stretch ``number``, or at this place of the log, with their bytes.
 
         Records that a tombstone hides are left out.
         """
-        data = self.read(located, [stretch])
+        data = self.read(located, range(number, number + 1))
         return [
             (record, data[record.at : record.at + record.size])
             for record in stored_records(data)
@@ -442,17 +468,6 @@ class TierView:
                 raise errors[high - 1]
         return high
 
-    def _stretches_of(self, located: Located) -> QueueStretches:
-        segment, row = located
-        head = self.table(segment).head
-        name = segment.index.name
-
-        def read() -> QueueStretches:
-            with named(name):
-                return QueueStretches.decode(head, row, self._bucket.get_range(name, *head.rows_at(row)))
-
-        return self._cache.get((name, row.first_row), read, lambda found: 500 + found.rows.nbytes)
-
     def _read_table(self, segment: Segment) -> QueueTable:
         index = segment.index
         with self._reading(index.name):
@@ -520,6 +535,10 @@ def _latest_ms(row: QueueRow) -> int:
 
 def _table_bytes(table: QueueTable) -> int:
     return table.nbytes
+
+
+def _stretches_bytes(stretches: QueueStretches) -> int:
+    return stretches.nbytes
 
 
 def _directory_bytes(directory: Directory) -> int:

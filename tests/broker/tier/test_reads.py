@@ -1,7 +1,11 @@
 """What has left the store is read from the bucket, as if it were still in the log."""
 
 import logging
+import threading
+from collections.abc import Collection
+from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 
 import pytest
 import trio
@@ -12,14 +16,17 @@ from skylark.broker.store.filter import ALL, Filter
 from skylark.broker.store.older import OlderRead
 from skylark.broker.store.reader import GetResult, GetStatus, read_queue
 from skylark.broker.store.store import MessageStore
+from skylark.broker.tier import reads
 from skylark.broker.tier.reads import LEAST_PAUSE_MS, OlderReads
 from skylark.broker.tier.taking import Taking
 from skylark.mqcommon.errors import RequestRefused, StoreError
 from skylark.mqcommon.message.columns import record_starts
 from skylark.mqcommon.message.javahash import java_hash
 from skylark.mqcommon.message.record import decode_record
+from skylark.mqcommon.tier import index_builder, segment_index
 from skylark.mqcommon.tier.bucket import BucketAway, BucketRefused, ObjectInfo
-from skylark.mqcommon.tier.manifest import Tombstone
+from skylark.mqcommon.tier.manifest import Segment, Tombstone
+from skylark.mqcommon.tier.view import Located
 from skylark.remoting.protocol.codes import ResponseCode
 from tests.broker.store.support import open_store, put, put_inner
 from tests.broker.tier.uploaded import Uploaded, asked
@@ -28,7 +35,7 @@ from tests.support.clock import ManualClock
 from tests.support.memory_bucket import MemoryBucket
 from tests.support.memory_files import MemoryFiles
 from tests.support.tier_segments import Sent, record_of
-from tests.support.waiting import until
+from tests.support.waiting import DEADLINE_S, until
 
 
 def wanted(raw: bytes) -> bool:
@@ -366,6 +373,98 @@ async def test_what_a_reader_will_want_is_read_ahead() -> None:
         await trio.to_thread.run_sync(get, store, 13, 4)
         nursery.cancel_scope.cancel()
     assert bucket.objects_read().count(first) == bucket.objects_read().count(second) == 1
+
+
+class HeldBucket(LostBucket):
+    """A bucket in which reads of the objects ``held`` wait until ``go_on`` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held: Collection[str] = ()
+        self.waiting: set[str] = set()
+        self.go_on = threading.Event()
+
+    def get_range(self, name: str, start: int, size: int) -> bytes:
+        if name in self.held:
+            self.waiting.add(name)
+            assert self.go_on.wait(DEADLINE_S)
+        return super().get_range(name, start, size)
+
+
+async def test_several_downloads_are_read_ahead_at_the_same_time() -> None:
+    bucket = HeldBucket()
+    store, uploaded = filled(bucket, count=400)
+    segments = uploaded.manifest.segments
+    names = [segment.classes[0][1].name for segment in segments]
+    firsts = [offsets_of(uploaded, segment) for segment in segments]
+    bucket.held = names[3:]
+    async with trio.open_nursery() as nursery:
+        await nursery.start(uploaded.reads.run)
+        for offset in firsts[:2]:
+            assert (await trio.to_thread.run_sync(get, store, offset, 32)).next_offset in firsts
+        await until(lambda: names[2] in bucket.objects_read(), "the first download ahead")
+        await trio.to_thread.run_sync(get, store, firsts[2], 32)
+        await until(lambda: bucket.waiting == {*names[3:5]}, "two downloads")
+        bucket.held, bucket.waiting = names[5:], set()
+        bucket.go_on.set()
+        bucket.go_on = threading.Event()
+        for offset in firsts[3:5]:
+            await trio.to_thread.run_sync(get, store, offset, 32)
+        await until(lambda: bucket.waiting == {*names[5:9]}, "four downloads")
+        bucket.go_on.set()
+        nursery.cancel_scope.cancel()
+
+
+def offsets_of(uploaded: Uploaded, segment: Segment) -> int:
+    """The first offset of topic t in a segment."""
+    row = uploaded.view.table(segment).find("t", 0)
+    assert row is not None
+    return row.first_offset
+
+
+async def test_what_retention_removes_while_it_is_read_ahead_is_no_damage(caplog: pytest.LogCaptureFixture) -> None:
+    bucket = LostBucket()
+    store, uploaded = filled(bucket, count=400)
+    first, second, third, *others = uploaded.manifest.segments
+    for each in (first, second, third):
+        uploaded.view.stretches_of(Located(each, uploaded.view.table(each).queues()[0]))
+    gone = third.classes[0][1].name
+    kept = [first, second, replace(third, classes=()), *others]
+    uploaded.manifest = uploaded.manifest.successor(2).with_segments_changed(kept, [gone])
+    uploaded.manifests.append(uploaded.manifest)
+    del bucket.objects[gone]
+    wanted = others[0].classes[0][1].name
+    async with trio.open_nursery() as nursery:
+        await nursery.start(uploaded.reads.run)
+        for each in (first, second):
+            await trio.to_thread.run_sync(get, store, offsets_of(uploaded, each), 32)
+        await until(lambda: wanted in bucket.objects_read(), "a download ahead")
+        nursery.cancel_scope.cancel()
+    assert not caplog.records
+
+
+def test_a_whole_download_is_answered_without_a_copy() -> None:
+    data = b"".join(record_of(Sent("t", 0, offset, b"x" * 1_000, 1), 2_000 * offset) for offset in range(9))
+    for max_count, is_whole in ((9, True), (8, False)):
+        taking = Taking("t", 0, 9, max_count, 1 << 20, ALL, unwraps=False)
+        taking.add(memoryview(data))
+        assert (taking.result.records is data) is is_whole and data.startswith(taking.result.records)
+
+
+def test_a_reader_of_few_messages_downloads_little_and_no_byte_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (segment_index, index_builder):
+        monkeypatch.setattr(module, "STRETCH_BYTES", 400)
+    monkeypatch.setattr(reads, "PIECE_BYTES", 1_000)
+    bucket = LostBucket()
+    store, uploaded = filled(bucket)
+    bucket.ranges.clear()
+    name = uploaded.manifest.segments[0].classes[0][1].name
+    for offset in (5, 3, 4, 12, 0):
+        record = asked(partial(store.get, "t", 0, offset, 1, 100)).records
+        assert decode_record(record).queue_offset == offset
+    found = sorted((start, size) for each, start, size in bucket.ranges if each == name)
+    assert all(size <= 2_000 for _, size in found) and len(found) > 1
+    assert all(begin + size <= after for (begin, size), (after, _) in pairwise(found))
 
 
 def test_a_reader_in_a_hole_before_the_end_of_what_it_wants_gets_on() -> None:

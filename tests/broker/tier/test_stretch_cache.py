@@ -1,10 +1,9 @@
-"""The cache of stretches: one download for all readers, no more memory than its bytes, and what the disk keeps."""
+"""The cache of pieces: one download for all readers, no more memory than its bytes, and what the disk keeps."""
 
 import random
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from zlib import crc32
 
 import pytest
 from hypothesis import given, settings
@@ -25,7 +24,7 @@ def content(name: str, position: int, size: int = SIZE) -> bytes:
 
 
 def piece(number: int, name: str = "a", size: int = SIZE) -> Piece:
-    return Piece(name, number * size, size, crc32(content(name, number * size, size)))
+    return Piece(name, number * size, size)
 
 
 class Downloads:
@@ -50,11 +49,19 @@ class Downloads:
 def got(cache: StretchCache, pieces: Sequence[Piece], downloads: Downloads) -> list[bytes]:
     """The bytes of each piece, also when several pieces are in one run."""
     found: list[bytes] = []
-    for run in cache.get(pieces, downloads, 3 * SIZE):
-        assert len(run.data) <= max(3 * SIZE, pieces[0].size) and run.begins[0] == 0
-        ends = [*run.begins[1:], len(run.data)]
-        found += [bytes(run.data[begin:end]) for begin, end in zip(run.begins, ends, strict=True)]
+    for position, data in cache.get(pieces, downloads):
+        assert position == pieces[len(found)].position
+        size = pieces[0].size
+        found += [bytes(data[at : at + size]) for at in range(0, len(data), size)]
     return found
+
+
+def nothing() -> None:
+    """What is called when a download ahead begins."""
+
+
+def failing() -> None:
+    raise RuntimeError
 
 
 def expected(pieces: Sequence[Piece]) -> list[bytes]:
@@ -76,7 +83,7 @@ def test_any_reads_get_their_bytes_within_the_memory_of_the_cache(
     for first, count, ahead in reads:
         pieces = [piece(number) for number in range(first, first + count)]
         if ahead:
-            cache.read_ahead(pieces, downloads)
+            cache.read_ahead(pieces, downloads, nothing)
         else:
             assert got(cache, pieces, downloads) == expected(pieces)
         assert cache.used_bytes <= room * COUNTED
@@ -144,20 +151,34 @@ def test_room_is_made_before_a_download_begins() -> None:
 def test_what_came_by_one_download_is_not_copied_and_leaves_the_memory_together() -> None:
     cache, downloads = StretchCache(4 * COUNTED), Downloads()
     pieces = [piece(0), piece(1), piece(2)]
-    (run,) = cache.get(pieces, downloads, 3 * SIZE)
-    (again,) = cache.get(pieces[1:], downloads, 3 * SIZE)
-    assert again.data.obj is run.data.obj and again.begins == [0, SIZE]
+    (run,) = cache.get(pieces, downloads)
+    (again,) = cache.get(pieces[1:], downloads)
+    assert again.data.obj is run.data.obj and again.position == SIZE and len(again.data) == 2 * SIZE
     cache.get([piece(10), piece(11)], downloads)
     assert cache.used_bytes == 2 * COUNTED and not any(cache.has([each]) for each in pieces)
 
 
 def test_what_is_read_ahead_takes_half_of_the_memory_at_most() -> None:
     cache, downloads = StretchCache(10 * COUNTED), Downloads()
-    assert cache.read_ahead([piece(number) for number in range(5)], downloads)
-    assert not cache.read_ahead([piece(number) for number in range(10, 15)], downloads)
-    cache.get([piece(number) for number in range(5)], downloads)
-    assert cache.read_ahead([piece(number) for number in range(10, 15)], downloads)
+    pieces, later = [piece(number) for number in range(5)], [piece(number) for number in range(10, 15)]
+    assert cache.read_ahead(pieces, downloads, nothing)
+    assert not cache.read_ahead(later, downloads, lambda: pytest.fail("there is no room"))
+    cache.get(pieces, downloads)
+    assert cache.read_ahead(later, downloads, nothing)
     assert cache.figures.hits == 5
+
+
+def test_readers_of_what_is_read_ahead_wait_for_it_from_the_beginning_on() -> None:
+    cache, downloads = StretchCache(10 * COUNTED), Downloads()
+
+    def begin() -> None:
+        assert not downloads.runs and cache.has([piece(1)])
+
+    assert cache.read_ahead([piece(1)], downloads, begin)
+    assert got(cache, [piece(1)], downloads) == expected([piece(1)]) and len(downloads.runs) == 1
+    with pytest.raises(RuntimeError):
+        cache.read_ahead([piece(2)], downloads, failing)
+    assert got(cache, [piece(2)], downloads) == expected([piece(2)]), "the reader downloads it itself"
 
 
 def test_what_leaves_the_memory_comes_from_the_disk_until_that_is_full(tmp_path: Path) -> None:

@@ -140,6 +140,38 @@ def _holds(firsts: list[int], first: int, offset: int) -> bool:
     return first <= offset < min(later, default=2**62)
 
 
+@given(some_queues().filter(bool), st.sampled_from([1, 70_000, 200_000]), st.integers(1, 400_000), st.data())
+def test_all_readers_see_the_same_pieces(
+    queues: list[Queue], piece_bytes: int, most_bytes: int, data: st.DataObject
+) -> None:
+    index, _ = built(queues)
+    head = IndexHead.decode(index)
+    queue = data.draw(st.sampled_from(queues))
+    row = row_of(index, queue.topic, queue.queue_id)
+    at, size = head.rows_at(row)
+    stretches = QueueStretches.decode(head, row, index[at : at + size])
+    count, positions = len(stretches), stretches.positions.tolist()
+    every = stretches.pieces(range(count), piece_bytes)
+    begins = [begin for begin, _ in every]
+    assert [*begins, row.position + row.size] == [row.position, *[begin + size for begin, size in every]]
+    assert {(position - row.position) // piece_bytes for position in positions[:-1]} == {
+        (begin - row.position) // piece_bytes for begin in begins
+    }
+    first = data.draw(st.integers(0, count - 1))
+    numbers = range(first, data.draw(st.integers(first + 1, count)))
+    low, high = positions[numbers.start], positions[numbers.stop]
+    assert stretches.pieces(numbers, piece_bytes) == [
+        (begin, size) for begin, size in every if begin < high and begin + size > low
+    ]
+    fitting = stretches.fitting(first, most_bytes, piece_bytes)
+    chosen = stretches.pieces(fitting, piece_bytes)
+    assert fitting.start == first and chosen == every[every.index(chosen[0]) :][: len(chosen)]
+    assert positions[fitting.stop] == sum(chosen[-1]), "whole pieces"
+    more = every[every.index(chosen[0]) :][: len(chosen) + 1]
+    assert len(chosen) == 1 or sum(size for _, size in chosen) <= most_bytes
+    assert more == chosen or sum(size for _, size in more) > most_bytes
+
+
 @given(some_queues(), st.integers(-1, 1001))
 def test_the_first_stretch_of_a_time_is_found(queues: list[Queue], wanted_ms: int) -> None:
     index, _ = built(queues)
