@@ -64,6 +64,8 @@ class Record(NamedTuple):
 
 
 _SYS_FLAG_PLACE = Record._fields.index("sys_flag")
+# Makes a named tuple without a call of Python, which takes a third of the time.
+_new = tuple.__new__
 
 
 def topic_field(topic: str) -> tuple[int, bytes]:
@@ -168,6 +170,8 @@ def decode_record(data: bytes | memoryview, at: int = 0, *, check_crc: bool = Tr
             raise ProtocolError(f"magic {magic:#010x} is not a record's")
         if size < MIN_RECORD or at + size > len(data):
             raise ProtocolError(f"record of {size} bytes does not fit into {len(data) - at}")
+        if not isinstance(data, bytes):
+            data, at = bytes(data[at : at + size]), 0
         # By far the most records have hosts of IPv4.
         fields, body_at = _unpack_v4(data, at), at + _V4_BYTES
         if hosts := fields[_SYS_FLAG_PLACE] & HOSTS_V6:
@@ -177,7 +181,7 @@ def decode_record(data: bytes | memoryview, at: int = 0, *, check_crc: bool = Tr
         end = at + size
         if body_length < 0 or body_at + body_length + TAIL_BYTES_V1 > end:
             raise ProtocolError(f"body of {body_length} bytes does not fit into a record of {size}")
-        body = bytes(data[body_at : body_at + body_length])
+        body = data[body_at : body_at + body_length]
         if check_crc and crc32(body) & CRC_MASK != fields[2]:
             raise ProtocolError("body does not match its CRC")
         topic_at = body_at + body_length
@@ -191,7 +195,7 @@ def decode_record(data: bytes | memoryview, at: int = 0, *, check_crc: bool = Tr
         properties_at = properties_length_at + _PROPERTIES_LENGTH_BYTES
         if topic_length < 0 or properties_length < 0 or properties_at + properties_length != end:
             raise ProtocolError(f"topic and properties do not end where the record of {size} bytes does")
-        topic = bytes(data[topic_at : topic_at + topic_length]).decode()
+        topic = data[topic_at : topic_at + topic_length].decode()
     except (struct.error, UnicodeDecodeError, IndexError) as error:
         raise ProtocolError(f"record cannot be read: {error}") from None
-    return Record._make((*fields[:-1], body, topic, bytes(data[properties_at:end])))
+    return _new(Record, fields[:-1] + (body, topic, data[properties_at:end]))  # noqa: RUF005
