@@ -4,7 +4,7 @@ A message is named by its receipt handle, the text that RocketMQ's proxy gives t
 the offset of the message in the commit log. So any proxy can acknowledge a message that another proxy has handed out.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -48,15 +48,15 @@ from skylark.sdk.endpoint import Endpoint
 from skylark.sdk.nameservers import NameServerSource
 from skylark.sdk.retry import Outcome, outcome_of
 
-# The most digits of an offset, and the largest.
-_MAX_DIGITS = 19
+# The largest place in a log.
 _MAX_PLACE = 2**63 - 1
 # The most offsets between the first and the last message of one pop, of which filters may have skipped some.
 _MAX_OFFSETS = 65_536
 # Offsets that are acknowledged together are the bits of a number, which must not become long for a few messages.
 _MAX_BATCHED_OFFSETS = 1_024
-# The longest texts of handles that are kept for the next receipt of the same pop. Clients may send any text.
-_MAX_REMEMBERED = 300
+# The longest text of a receipt, which has nine numbers and the name of a broker. Clients may send any text, and the
+# handle in it is kept for the next receipt of the same pop.
+_MAX_RECEIPT_CHARS = 1_024
 # Makes a named tuple without a call of Python, which takes a third of the time.
 _new = tuple.__new__
 
@@ -91,32 +91,33 @@ class Receipt(NamedTuple):
     @classmethod
     def parse(cls, text: str, now_ms: int) -> Self:
         """The receipt that a client sends. Refused when ``text`` is no receipt, or the receipt's time is over."""
-        parts = text.rsplit(" ", 2)
-        if len(parts) < 3:
-            raise Refused(wire.INVALID_RECEIPT_HANDLE, "the receipt handle cannot be read: it has less than 9 parts")
-        pop_text, offset, last = parts
         try:
+            if len(text) > _MAX_RECEIPT_CHARS:
+                raise ValueError(f"it has more than {_MAX_RECEIPT_CHARS} characters")
+            rest, _, last = text.rpartition(" ")
+            pop_text, _, offset = rest.rpartition(" ")
             # One call names many messages of one pop.
-            pop = _parse_short(pop_text) if len(pop_text) <= _MAX_REMEMBERED else parse_handle(pop_text)
+            pop, start_offset, shown_ms = _pop_of(pop_text)
         except ValueError as error:
             raise Refused(wire.INVALID_RECEIPT_HANDLE, f"the receipt handle cannot be read: {error}") from None
-        if pop.offset is not None:
-            raise Refused(wire.INVALID_RECEIPT_HANDLE, "the receipt handle cannot be read: it has more than 9 parts")
         digits = offset + last
-        # Longer texts take long to read.
-        are_digits = offset and last and len(digits) <= 2 * _MAX_DIGITS and digits.isascii() and digits.isdigit()
-        if not are_digits or (physical_offset := int(last)) > _MAX_PLACE:
+        if not (offset and last and digits.isascii() and digits.isdigit()) or (place := int(last)) > _MAX_PLACE:
             raise Refused(wire.INVALID_RECEIPT_HANDLE, "the receipt handle has no offset")
         number = int(offset)
-        if not 0 <= number - pop.start_offset < _MAX_OFFSETS:
+        if not 0 <= number - start_offset < _MAX_OFFSETS:
             raise Refused(wire.INVALID_RECEIPT_HANDLE, "the receipt handle has an offset that its pop cannot have")
-        # From this time on the message is shown again.
-        if pop.pop_time + pop.invisible_time <= now_ms:
+        if shown_ms <= now_ms:
             raise Refused(wire.INVALID_RECEIPT_HANDLE, "receipt handle is expired")
-        return _new(cls, (pop_text, pop, number, physical_offset))
+        return _new(cls, (pop_text, pop, number, place))
 
 
-_parse_short = lru_cache(maxsize=4_096)(parse_handle)
+@lru_cache(maxsize=4_096)
+def _pop_of(text: str) -> tuple[PopHandle, int, int]:
+    """(the pop, its first offset, when its messages are shown again in ms since 1970); ValueError as `parse_handle`."""
+    pop = parse_handle(text)
+    if pop.offset is not None:
+        raise ValueError("it has more than 9 parts")
+    return pop, pop.start_offset, pop.pop_time + pop.invisible_time
 
 
 class Pop(NamedTuple):
@@ -243,10 +244,9 @@ class Brokers:
         One of the functions is called once, perhaps at once: ``ended`` with the error of all messages, if any, or
         ``again`` when `ack` must be tried, with its argument ``together``.
         """
-        pop = receipts[0].pop
-        for _, own, offset, _ in receipts:
-            # `_is_batched`, without a call for each receipt.
-            if offset - own.start_offset >= _MAX_BATCHED_OFFSETS or own.broker_name != pop.broker_name:
+        broker_name, bits = receipts[0].pop.broker_name, _bits_of(receipts)
+        for pop, each in bits.items():
+            if each.bit_length() > _MAX_BATCHED_OFFSETS or pop.broker_name != broker_name:
                 return False
 
         def answered(result: Command | SkylarkError) -> None:
@@ -256,8 +256,8 @@ class Brokers:
             else:
                 ended(error)
 
-        what = _ack_request(group, topic, receipts)
-        return self._submit(topic, pop.broker_name, *what, answered, partial(again, True)) is not None
+        what = _ack_request(group, topic, receipts, bits)
+        return self._submit(topic, broker_name, *what, answered, partial(again, True)) is not None
 
     async def change_invisible_time(self, group: str, topic: str, receipt: Receipt, invisible_ms: int) -> Receipt:
         """Show a message again ``invisible_ms`` from now; returns its new receipt."""
@@ -349,20 +349,20 @@ class Brokers:
 
     async def _ack(self, group: str, topic: str, receipts: Sequence[Receipt]) -> None:
         """Acknowledge messages of one broker."""
-        what, header, body = _ack_request(group, topic, receipts)
+        what, header, body = _ack_request(group, topic, receipts, _bits_of(receipts))
         await self._client.ask_master(_queue_of(topic, receipts[0].pop), lambda at: call(at, what, header, body))
 
 
 def _ack_request(
-    group: str, topic: str, receipts: Sequence[Receipt]
+    group: str, topic: str, receipts: Sequence[Receipt], bits: Mapping[PopHandle, int]
 ) -> tuple[Request[Any, Any, Any, Any], Header | None, Body | None]:
-    """The request that acknowledges messages of one broker, its header and its body."""
+    """The request that acknowledges messages of one broker, its header and its body. ``bits``: from `_bits_of`."""
     pop = receipts[0].pop
     if len(receipts) == 1:
         (receipt,) = receipts
         read, handle = read_topic(topic, group, pop.retry), f"{receipt.pop_text} {receipt.offset}"
         return pops.ACK_MESSAGE, AckMessageRequestHeader(group, read, pop.queue_id, handle, receipt.offset), None
-    acks = [lease.acks(bits) for lease, bits in _bits_of(group, topic, receipts).items()]
+    acks = [Lease.of(pop, topic, group).acks(each) for pop, each in bits.items()]
     return pops.BATCH_ACK_MESSAGE, None, BatchAckMessageRequestBody(acks, pop.broker_name)
 
 
@@ -393,7 +393,7 @@ def _is_batched(receipt: Receipt) -> bool:
     return receipt.offset - receipt.pop.start_offset < _MAX_BATCHED_OFFSETS
 
 
-def _bits_of(group: str, topic: str, receipts: Sequence[Receipt]) -> dict[Lease, int]:
+def _bits_of(receipts: Sequence[Receipt]) -> dict[PopHandle, int]:
     """For each pop, the bits of its messages, as acknowledgements carry them."""
     found: dict[PopHandle, int] = {}
     pop, bits = receipts[0].pop, 0
@@ -404,7 +404,7 @@ def _bits_of(group: str, topic: str, receipts: Sequence[Receipt]) -> dict[Lease,
             pop, bits = own, 0
         bits |= 1 << offset - own.start_offset
     found[pop] = found.get(pop, 0) | bits
-    return {Lease.of(pop, topic, group): bits for pop, bits in found.items()}
+    return found
 
 
 async def keep_bodies(found: Sequence[Delivery]) -> None:

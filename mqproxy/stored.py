@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from skylark.mqcommon.addresses import format_address
 from skylark.mqcommon.arguments import INT_MAX
+from skylark.mqcommon.message.flags import COMPRESSED
 from skylark.mqcommon.message.ids import decode_host, offset_msg_id
 from skylark.mqcommon.message.message import MessageExt
 from skylark.mqcommon.message.properties import (
@@ -104,17 +105,18 @@ class MessageEncoder:
 
     def _encoded(self, answer: str, message: MessageExt, attempt: int, receipt: str) -> bytes:
         """``answer``: the tag of the message in the answer; ``receipt``: the system's fields about this delivery."""
-        record, body = message.record, message.body
+        record = message.record
+        body = message.body if record.sys_flag & COMPRESSED else record.body
         born, stored = time_of(record.born_timestamp), time_of(record.store_timestamp)
         if born is None or stored is None:
             self.odd.append(message)
         key, others = split_property(record.properties, _KEY_NAME)
-        shown = _remembered(others) if len(others) <= _MAX_REMEMBERED else _shown(others)
+        users, shown, born_host = _remembered(others) if len(others) <= _MAX_REMEMBERED else _shown(others)
         msg_id = key.decode("utf-8", "replace") if key else offset_msg_id(record.store_host, record.physical_offset)
         checksum = hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
         system = (
-            f"{_MESSAGE_ID}{text(msg_id)}{_BEFORE_CHECKSUM}{checksum}{shown.system}"
-            f"{_BORN_HOST}{shown.born_host or _host(record.born_host)}"
+            f"{_MESSAGE_ID}{text(msg_id)}{_BEFORE_CHECKSUM}{checksum}{shown}"
+            f"{_BORN_HOST}{born_host or _host(record.born_host)}"
             f"{_place(record.store_host, record.queue_id, attempt)}{_QUEUE_OFFSET}{varint(record.queue_offset)}"
             f"{receipt}"
         )
@@ -123,7 +125,8 @@ class MessageEncoder:
         if stored is not None:
             system += _STORE_TIMESTAMP + stored
         body_bytes = len(body)
-        fields = f"{self._topic}{shown.users}{_SYSTEM}{sized(system)}{_BODY}{cached_varint(body_bytes)}"
+        system = f"{_SYSTEM}{cached_varint(len(system))}{system}"
+        fields = f"{self._topic}{users}{system}{_BODY}{cached_varint(body_bytes)}"
         return encoded(f"{answer}{cached_varint(len(fields) + body_bytes)}{fields}") + body
 
 
