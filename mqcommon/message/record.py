@@ -16,7 +16,6 @@ from skylark.mqcommon.message.layout import (
     MAX_TOPIC_V1,
     MIN_RECORD,
     PROPERTIES_LENGTH,
-    SIZE_MAGIC,
     TAIL_BYTES_V1,
     TOPIC_LENGTH_V1,
     TOPIC_LENGTH_V2,
@@ -33,7 +32,6 @@ for _head in HEADS.values():
 _unpack_v4, _V4_BYTES = HEAD_V4.all.unpack_from, HEAD_V4.size
 _PHYSICAL_OFFSET = HEAD_V4.reader("physical_offset")
 # Bound methods of imported objects: Python 3.11 calls them faster when they are bound once.
-_unpack_size_magic = SIZE_MAGIC.unpack_from
 _pack_properties_length = PROPERTIES_LENGTH.pack
 _unpack_properties_length = PROPERTIES_LENGTH.unpack_from
 _TOPIC_LENGTH_BYTES_V1 = TOPIC_LENGTH_V1.size
@@ -165,15 +163,16 @@ def encode_record(
 def decode_record(data: bytes | memoryview, at: int = 0, *, check_crc: bool = True) -> Record:
     """The record that starts at ``at``. Raises ProtocolError when the bytes there are not a whole, intact record."""
     try:
-        size, magic = _unpack_size_magic(data, at)
+        # By far the most records have hosts of IPv4. The head of others is no shorter.
+        fields = _unpack_v4(data, at)
+        size, magic = fields[0], fields[1]
         if magic not in (MAGIC_V1, MAGIC_V2):
             raise ProtocolError(f"magic {magic:#010x} is not a record's")
         if size < MIN_RECORD or at + size > len(data):
             raise ProtocolError(f"record of {size} bytes does not fit into {len(data) - at}")
         if not isinstance(data, bytes):
             data, at = bytes(data[at : at + size]), 0
-        # By far the most records have hosts of IPv4.
-        fields, body_at = _unpack_v4(data, at), at + _V4_BYTES
+        body_at = at + _V4_BYTES
         if hosts := fields[_SYS_FLAG_PLACE] & HOSTS_V6:
             head = _HEADS[hosts]
             fields, body_at = head.unpack_from(data, at), at + head.size
