@@ -5,6 +5,7 @@ Neighbours: the send and admin handlers of the broker, the SDK's checks before a
 """
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 from skylark.mqcommon.errors import RequestRefused
@@ -133,6 +134,7 @@ def system_topics(
     return topics
 
 
+@lru_cache(maxsize=4_096)
 def check_topic(topic: str) -> None:
     """RequestRefused when ``topic`` is not a topic name."""
     if not topic.strip():
@@ -163,6 +165,7 @@ def is_obeyed_by_brokers(topic: str) -> bool:
     return topic == TIMER_TOPIC or topic.startswith(REVIVE_TOPIC_PREFIX)
 
 
+@lru_cache(maxsize=4_096)
 def check_group(group: str) -> None:
     """RequestRefused when ``group`` is not a group name."""
     if not group.strip():

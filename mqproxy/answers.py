@@ -4,12 +4,12 @@ The answer to a ReceiveMessage is a stream of messages: a status, the messages o
 proxy sent them. The status comes first, as from RocketMQ's proxy.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Final
 
 from skylark.mqproxy.statuses import OK
 from skylark.mqproxy.wire import messaging_pb2 as wire
-from skylark.mqproxy.wire.fields import encoded, sized, tag, text, time_of, varint
+from skylark.mqproxy.wire.fields import cached_varint, encoded, sized, tag, text, time_of, varint
 
 _send = wire.SendMessageResponse.DESCRIPTOR.fields_by_name
 _sent = wire.SendResultEntry.DESCRIPTOR.fields_by_name
@@ -55,13 +55,13 @@ def receive_end(now_ms: int) -> bytes:
     return b"" if time is None else encoded(_DELIVERY_TIMESTAMP + time)
 
 
-def acknowledged(entries: Sequence[wire.AckMessageEntry]) -> bytes:
-    """The answer to an AckMessage all of whose messages were acknowledged."""
-    made = [_ALL_ARE_OK]
-    for entry in entries:
-        id_, handle = text(entry.message_id), text(entry.receipt_handle)
-        made += (_ENTRY, sized(f"{_MESSAGE_ID}{id_}{_RECEIPT_HANDLE}{handle}{_ENTRY_IS_OK}"))
-    return encoded("".join(made))
+def acknowledged(ids: Iterable[str], handles: Iterable[str]) -> bytes:
+    """The answer to an AckMessage all of whose messages were acknowledged: their ids and receipt handles."""
+    made = _ALL_ARE_OK
+    for id_, handle in zip(ids, handles, strict=True):
+        entry = f"{_MESSAGE_ID}{text(id_)}{_RECEIPT_HANDLE}{text(handle)}{_ENTRY_IS_OK}"
+        made += f"{_ENTRY}{cached_varint(len(entry))}{entry}"
+    return encoded(made)
 
 
 _RECEIVED: Final = wire.ReceiveMessageResponse(status=OK).SerializeToString()

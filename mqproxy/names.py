@@ -30,13 +30,18 @@ def _users_topic(name: str) -> str:
 
 def group_of(resource: wire.Resource) -> str:
     """The name of a user's consumer group. Refused when it is not a valid name, or RocketMQ's own."""
+    return _users_group(resource.name)
+
+
+@lru_cache(maxsize=4_096)
+def _users_group(name: str) -> str:
     try:
-        check_group(resource.name)
+        check_group(name)
     except RequestRefused as refusal:
         raise Refused(wire.ILLEGAL_CONSUMER_GROUP, refusal.remark) from None
-    if resource.name.startswith(SYSTEM_GROUP_PREFIX):
+    if name.startswith(SYSTEM_GROUP_PREFIX):
         raise Refused(wire.ILLEGAL_CONSUMER_GROUP, "cannot use system consumer group")
-    return resource.name
+    return name
 
 
 def has_control_character(text: str) -> bool:

@@ -347,10 +347,9 @@ class Calls:
             return poll.encoded
         encoder = MessageEncoder(topic)
         # A message that cannot be read is not acknowledged, so it is not lost.
-        found = list(_encoded(deliveries, encoder.popped, topic))
+        readable, messages = _encoded(deliveries, encoder.popped, topic)
         self._odd_times.note(encoder.odd)
-        messages = [message for _, message in found]
-        poll.hand_out([delivery for delivery, _ in found], messages)
+        poll.hand_out(readable, messages)
         return messages
 
     def _receive_answers(self, status: wire.Status, messages: Iterable[bytes]) -> tuple[bytes, ...]:
@@ -396,13 +395,14 @@ class Calls:
         if not 0 < len(entries) <= MAX_MESSAGES:
             return False
         topic, group = names_of(request.topic, request.group)
-        receipts = caller.session.renewals.receipts([entry.receipt_handle for entry in entries])
+        handles = [entry.receipt_handle for entry in entries]
+        receipts = caller.session.renewals.receipts(handles)
         if receipts is None:
             return False
 
         def ended(error: SkylarkError | None) -> None:
             if error is None:
-                reply.send_encoded(wire.OK, acknowledged(entries))
+                reply.send_encoded(wire.OK, acknowledged([entry.message_id for entry in entries], handles))
             else:
                 reply.send(_ack_answer(entries, [status_of(error)] * len(entries)))
 
@@ -623,9 +623,9 @@ class Calls:
     def _readable(self, messages: Sequence[MessageExt], topic: wire.Resource) -> list[bytes]:
         """The answers for the messages of a pull that can be read."""
         encoder = MessageEncoder(topic)
-        found = [encoded for _, encoded in _encoded(messages, encoder.pulled, topic)]
+        _, encoded = _encoded(messages, encoder.pulled, topic)
         self._odd_times.note(encoder.odd)
-        return found
+        return encoded
 
     async def _converse(self, caller: Caller, call: Call) -> None:
         """Serve one stream of Telemetry, until the client ends it or the proxy stops."""
@@ -807,15 +807,18 @@ def _readable_broker(route: TopicRouteData) -> str:
     raise Refused(wire.FORBIDDEN, "no readable queue")
 
 
-def _encoded(messages: Iterable[T], encode: Callable[[T], bytes], topic: wire.Resource) -> Iterator[tuple[T, bytes]]:
-    """The messages that can be read, and their bytes; the others are logged."""
+def _encoded(messages: Iterable[T], encode: Callable[[T], bytes], topic: wire.Resource) -> tuple[list[T], list[bytes]]:
+    """The messages that can be read, and the bytes of each; the others are logged."""
+    readable: list[T] = []
+    encoded: list[bytes] = []
     for message in messages:
         try:
-            encoded = encode(message)
+            encoded.append(encode(message))
         except ProtocolError as error:
             logger.warning("a message of topic %s cannot be handed out: %s", topic.name, error)
         else:
-            yield message, encoded
+            readable.append(message)
+    return readable, encoded
 
 
 def _ack_answer(entries: Sequence[wire.AckMessageEntry], statuses: Sequence[wire.Status]) -> wire.AckMessageResponse:

@@ -1,25 +1,38 @@
 """Stored messages as clients of gRPC read them, encoded. Pure, but for MD5.
 
 Clients read many messages in one call, so the bytes of a message are made at once, without an object of protobuf,
-which would take about twice the time.
+which would take about twice the time. What neighbours have in common is remembered: their hosts, and what is made of
+their properties, which mostly differ in nothing but the unique key.
 """
 
 import hashlib
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from skylark.mqcommon.addresses import format_address
 from skylark.mqcommon.arguments import INT_MAX
-from skylark.mqcommon.errors import ProtocolError
-from skylark.mqcommon.message.ids import decode_host
+from skylark.mqcommon.message.flags import COMPRESSED
+from skylark.mqcommon.message.ids import decode_host, offset_msg_id
 from skylark.mqcommon.message.message import MessageExt
-from skylark.mqcommon.message.properties import KEYS, PRIORITY, RESERVED, SHARDING_KEY, TAGS, UNIQ_KEY
+from skylark.mqcommon.message.properties import (
+    KEYS,
+    PRIORITY,
+    RESERVED,
+    SHARDING_KEY,
+    TAGS,
+    UNIQ_KEY,
+    decode_properties,
+    split_property,
+)
 from skylark.mqproxy.brokers import Delivery
 from skylark.mqproxy.sending import BORN_HOST, DELIVER_AT, SHOWN, TRACE_CONTEXT
 from skylark.mqproxy.wire import messaging_pb2 as wire
 from skylark.mqproxy.wire.fields import cached_varint, duration_of, encoded, sized, tag, text, time_of, varint
 
 _LONG_MAX_DIGITS: Final = 19
+# The most bytes of properties that are remembered.
+_MAX_REMEMBERED: Final = 512
+_KEY_NAME: Final = UNIQ_KEY.encode()
 _HIDDEN: Final = RESERVED - SHOWN
 # What makes a message one of another type than NORMAL.
 _TRANSACTION: Final = "TRAN_MSG"
@@ -78,50 +91,72 @@ class MessageEncoder:
     def pulled(self, message: MessageExt) -> bytes:
         """A PullMessageResponse with a message. Times that protobuf does not have are left out.
 
-        ProtocolError when its body cannot be decompressed, or protobuf cannot hold it for another reason.
+        ProtocolError when the record is damaged, or its body cannot be decompressed.
         """
         return self._encoded(_PULLED, message, message.reconsume_times + 1, "")
 
     def popped(self, delivery: Delivery) -> bytes:
         """A ReceiveMessageResponse with a message that was popped, as `pulled`."""
-        message, receipt, attempt, invisible_ms = delivery
-        handle = f"{_RECEIPT_HANDLE}{text(str(receipt))}{_INVISIBLE_DURATION}{duration_of(invisible_ms)}"
-        return self._encoded(_POPPED, message, attempt, handle)
+        message, (pop_text, _, offset, physical_offset), attempt, invisible_ms = delivery
+        # The text of the receipt.
+        handle = text(f"{pop_text} {offset} {physical_offset}")
+        fields = f"{_RECEIPT_HANDLE}{handle}{_INVISIBLE_DURATION}{duration_of(invisible_ms)}"
+        return self._encoded(_POPPED, message, attempt, fields)
 
     def _encoded(self, answer: str, message: MessageExt, attempt: int, receipt: str) -> bytes:
         """``answer``: the tag of the message in the answer; ``receipt``: the system's fields about this delivery."""
-        record, properties, body = message.record, message.properties, message.body
+        record = message.record
+        body = message.body if record.sys_flag & COMPRESSED else record.body
         born, stored = time_of(record.born_timestamp), time_of(record.store_timestamp)
         if born is None or stored is None:
             self.odd.append(message)
-        born_host = properties.get(BORN_HOST)
-        kind = wire.NORMAL if properties.keys().isdisjoint(_OF_TYPES) else _type_of(properties)
+        key, others = split_property(record.properties, _KEY_NAME)
+        users, shown, born_host = _remembered(others) if len(others) <= _MAX_REMEMBERED else _shown(others)
+        msg_id = key.decode("utf-8", "replace") if key else offset_msg_id(record.store_host, record.physical_offset)
         checksum = hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
-        try:
-            system = (
-                f"{_MESSAGE_ID}{text(properties.get(UNIQ_KEY) or message.offset_msg_id)}"
-                f"{_BEFORE_CHECKSUM}{checksum}{_AFTER_CHECKSUM[kind]}"
-                f"{_BORN_HOST}{text(born_host) if born_host else _host(record.born_host)}"
-                f"{_STORE_HOST}{_host(record.store_host)}"
-                f"{_QUEUE_ID}{cached_varint(record.queue_id)}{_QUEUE_OFFSET}{varint(record.queue_offset)}"
-                f"{_DELIVERY_ATTEMPT}{cached_varint(min(attempt, INT_MAX))}{receipt}"
-            )
-            if born is not None:
-                system += _BORN_TIMESTAMP + born
-            if stored is not None:
-                system += _STORE_TIMESTAMP + stored
-            users = ""
-            for name, value in properties.items():
-                if name not in _HIDDEN:
-                    users += _USER_PROPERTY + sized(f"{_NAME}{text(name)}{_VALUE}{text(value)}")
-                if name in _SHOWN_BY_FIELDS:
-                    system += _SHOWN_BY_FIELDS[name](value)
-            fields = f"{self._topic}{users}{_SYSTEM}{sized(system)}{_BODY}{cached_varint(len(body))}"
-            head = encoded(f"{answer}{cached_varint(len(fields) + len(body))}{fields}")
-        except ValueError as error:
-            # Any client writes what is stored. One odd message must not keep its neighbours from being handed out.
-            raise ProtocolError(f"it cannot be a message of gRPC: {error}") from error
-        return head + body
+        system = (
+            f"{_MESSAGE_ID}{text(msg_id)}{_BEFORE_CHECKSUM}{checksum}{shown}"
+            f"{_BORN_HOST}{born_host or _host(record.born_host)}"
+            f"{_place(record.store_host, record.queue_id, attempt)}{_QUEUE_OFFSET}{varint(record.queue_offset)}"
+            f"{receipt}"
+        )
+        if born is not None:
+            system += _BORN_TIMESTAMP + born
+        if stored is not None:
+            system += _STORE_TIMESTAMP + stored
+        body_bytes = len(body)
+        system = f"{_SYSTEM}{cached_varint(len(system))}{system}"
+        fields = f"{self._topic}{users}{system}{_BODY}{cached_varint(body_bytes)}"
+        return encoded(f"{answer}{cached_varint(len(fields) + body_bytes)}{fields}") + body
+
+
+class _Shown(NamedTuple):
+    """What is made of a message's properties, but of its unique key.
+
+    ``users``: the fields of users' properties. ``system``: the system's fields from the message's type on.
+    ``born_host``: the value of its field; empty when the properties do not name it.
+    """
+
+    users: str
+    system: str
+    born_host: str
+
+
+def _shown(raw: bytes) -> _Shown:
+    """What is made of encoded properties."""
+    properties = decode_properties(raw.decode("utf-8", "replace"))
+    users = ""
+    system = _AFTER_CHECKSUM[wire.NORMAL if properties.keys().isdisjoint(_OF_TYPES) else _type_of(properties)]
+    for name, value in properties.items():
+        if name not in _HIDDEN:
+            users += _USER_PROPERTY + sized(f"{_NAME}{text(name)}{_VALUE}{text(value)}")
+        if name in _SHOWN_BY_FIELDS:
+            system += _SHOWN_BY_FIELDS[name](value)
+    born_host = properties.get(BORN_HOST)
+    return _Shown(users, system, text(born_host) if born_host else "")
+
+
+_remembered = lru_cache(maxsize=1_024)(_shown)
 
 
 def stored_message(message: MessageExt, topic: wire.Resource) -> wire.Message:
@@ -132,6 +167,13 @@ def stored_message(message: MessageExt, topic: wire.Resource) -> wire.Message:
 @lru_cache(maxsize=4_096)
 def _host(raw: bytes) -> str:
     return text(format_address(*decode_host(raw)))
+
+
+@lru_cache(maxsize=1_024)
+def _place(store_host: bytes, queue_id: int, attempt: int) -> str:
+    """The fields about the queue of a message at its broker, and how often the message was delivered."""
+    queue = f"{_STORE_HOST}{_host(store_host)}{_QUEUE_ID}{varint(queue_id)}"
+    return f"{queue}{_DELIVERY_ATTEMPT}{varint(min(attempt, INT_MAX))}"
 
 
 def _keys(keys: str) -> str:

@@ -696,7 +696,7 @@ class ClientHandle:
         self.check_open()
         route = self.instance.routes.get(mq.topic)
         addr = None if route is None else route.master_of(mq)
-        return None if addr is None else self.at(addr, broker_name=mq.broker_name)
+        return None if addr is None else self.instance.at(addr, self.timeout_ms, broker_name=mq.broker_name)
 
     async def ask_master(self, mq: MessageQueue, call: Callable[[Endpoint], Awaitable[T]]) -> T:
         """The answer of the queue's master. When it cannot be reached, the route is refreshed to find a new master."""

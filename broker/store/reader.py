@@ -250,9 +250,10 @@ def _read_plain(
     if not is_trusted and not _are_in_log(log, ranges):
         raise EntriesDamaged(log, queue, offset, offset + scanned)
     got = bytes_got()
-    if got is None or is_trusted or (size < THREAD_BYTES and _is_resident(log, ranges)):
+    records = b""
+    if got is None or is_trusted:
         records = _copied(log, ranges, as_written=is_trusted)
-    else:
+    elif size >= THREAD_BYTES or not (records := _at_hand(log, ranges)):
         # A thread reads bytes that may be on disk in few large pieces. If the pieces do not contain all messages, the
         # read returns fewer messages: they are chosen again, with the bytes of the pieces as the limit.
         pieces, near = _pieces(ranges, log.chain.segment_bytes)
@@ -394,9 +395,10 @@ def _read_batches(
     got, (ranges, size) = bytes_got(), _ranges(batches, log.chain.segment_bytes)
     if not is_trusted and not _are_in_log(log, ranges):
         raise EntriesDamaged(log, queue, queue.place_of(offset), queue.stored_end)
-    if got is None or is_trusted or (size < THREAD_BYTES and _is_resident(log, ranges)):
+    data = b""
+    if got is None or is_trusted:
         data = _copied(log, ranges, as_written=is_trusted)
-    else:
+    elif size >= THREAD_BYTES or not (data := _at_hand(log, ranges)):
         pieces, near = _pieces(ranges, log.chain.segment_bytes)
         if near < size:
             batches, reached = _choose_batches(log, queue, high, offset, max_count, near, wanted)
@@ -528,13 +530,12 @@ def _copied(log: CommitLog, ranges: list[Range], *, as_written: bool = False) ->
     return b"".join([read(start, end - start) for start, end in ranges])
 
 
-def _is_resident(log: CommitLog, ranges: list[Range]) -> bool:
-    """Whether all bytes from the first range to the last are in memory; also False if they are too many to ask for."""
+def _at_hand(log: CommitLog, ranges: list[Range]) -> bytes:
+    """The bytes of the ranges; b"" unless all from the first to the last are in memory, and few enough to ask for."""
     first, last = ranges[0][0], ranges[-1][1]
     if last - first > COLD_BYTES or not _in_one_file(first, last - 1, log.chain.segment_bytes):
-        return False
-    file, at, size = log.compared(first, last)
-    return file.resident(at, size)
+        return b""
+    return log.at_hand(ranges)
 
 
 def _pieces(ranges: list[Range], segment_bytes: int) -> tuple[list[Range], int]:

@@ -98,15 +98,18 @@ class Writer:
         born_timestamp: int,
         born_host: bytes,
         reconsume_times: int = 0,
+        *,
+        is_complete: bool = False,
     ) -> PutResult:
         """Store one message; RequestRefused when it is refused.
 
         ``born_host``: the encoded address of the producer. This method sets the bits of ``sys_flag`` about hosts.
+        ``is_complete``: the message is the broker's own, and gets no other properties than these.
         """
         is_open = self.admission.is_open
         if not is_open:
             self.admit(properties)
-        stamped = self._stamped(properties)
+        stamped = properties if is_complete else self._stamped(properties)
         # Not a plain message: the half of a transaction, or a message for later delivery.
         if stamped is None:
             return self._put_deferred(
@@ -142,7 +145,7 @@ class Writer:
         """Store a message that this broker has stored before, now in another queue. RequestRefused if not possible.
 
         The message was admitted before, so neither its size nor the number of slaves in sync matters, and it loses its
-        light queues if they are not possible now. ``is_complete``: it already has the broker's own properties.
+        light queues if they are not possible now. ``is_complete``: it gets no other properties than it has.
         """
         is_open = self.admission.is_open
         if not is_open:

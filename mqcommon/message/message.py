@@ -259,7 +259,8 @@ class MessageExt:
         """All fields as stored. Raises ProtocolError when the record is damaged."""
         record = self._record
         if record is None:
-            batch: InnerBatch | None = getattr(self, "_inner", None)
+            # A record of an inner batch that was not taken apart is a message, too.
+            batch: InnerBatch | None = getattr(self, "_inner", None) if self.is_inner else None
             record = decode_record(self._data, self._at) if batch is None else batch.record(self._row)
             self._record = record
         return record

@@ -139,12 +139,18 @@ def replace_properties(raw: bytes, values: Mapping[bytes, bytes | None]) -> byte
 
 def find_property(raw: bytes, name: bytes) -> bytes | None:
     """The value of ``name`` in an encoded properties string, without decoding the others; of two, the last one."""
+    return split_property(raw, name)[0]
+
+
+def split_property(raw: bytes, name: bytes) -> tuple[bytes | None, bytes]:
+    """As `find_property`, and the encoded properties without this one."""
     mark = name + b"\x01"
-    at = raw.rfind(mark)
-    while at > 0 and raw[at - 1] != 2:
-        at = raw.rfind(mark, 0, at + len(mark) - 1)
-    if at < 0:
-        return None
-    start = at + len(mark)
-    end = raw.find(b"\x02", start)
-    return raw[start:] if end < 0 else raw[start:end]
+    before, found, rest = raw.rpartition(mark)
+    while before and before[-1] != 2:
+        # The end of a longer name, or a part of a value.
+        before, found, last = before.rpartition(mark)
+        rest = last + mark + rest
+    if not found:
+        return None, raw
+    value, _, after = rest.partition(b"\x02")
+    return value, before + after

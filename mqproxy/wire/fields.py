@@ -38,11 +38,8 @@ def varint(number: int) -> str:
         return _SMALL[number]
     if number < 0:
         number += 1 << 64
-    made = ""
-    while number > 127:
-        made += _PARTS[number & 127]
-        number >>= 7
-    return made + _SMALL[number]
+    # Offsets and times that follow one another differ in their lowest digits only.
+    return _PARTS[number & 127] + cached_varint(number >> 7)
 
 
 #: As `varint`, for numbers that come again and again, as sizes do.

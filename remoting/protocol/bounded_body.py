@@ -35,8 +35,10 @@ def decode_limited(cls: type[B], data: bytes, codec: int, limits: BodyLimits = S
     if len(data) > limits.max_bytes:
         raise ProtocolError(f"it has {len(data)} bytes, such a body has at most {limits.max_bytes}")
     found = strict_cbor.loads(data) if codec == CBOR else loads(data, relaxed_bytes=limits.relaxed_bytes)
-    if limits.max_entries is not None and not _has_at_most(found, limits.max_entries):
-        raise ProtocolError(f"it has more than {limits.max_entries} entries")
+    most = limits.max_entries
+    # An entry takes a byte at least: the entries of a short body need not be counted.
+    if most is not None and len(data) > most and not _has_at_most(found, most):
+        raise ProtocolError(f"it has more than {most} entries")
     return cls.from_wire(found)
 
 

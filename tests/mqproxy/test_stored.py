@@ -35,6 +35,14 @@ DELAYED = st.just(dict[str, str]()) | DELIVERY_TIMES.map(lambda ms: {DELIVER_AT:
 PRIORITIES = st.just(dict[str, str]()) | st.integers(-1, 2**32).map(lambda number: {PRIORITY: str(number)})
 OF_TYPES = st.builds(operator.or_, DELAYED, PRIORITIES)
 PROPERTIES = st.builds(operator.or_, st.dictionaries(NAMES, TEXTS.filter(bool), max_size=6), OF_TYPES)
+# Any client writes what is stored: names twice, a key in the middle, what is no pair, and bytes that are no UTF-8.
+PAIRS = st.lists(st.tuples(NAMES | st.just("UNIQ_KEY"), TEXTS), max_size=5)
+ODD_PROPERTIES = st.builds(
+    lambda pairs, junk: b"".join([f"{name}\x01{value}\x02".encode() for name, value in pairs]) + junk,
+    PAIRS,
+    st.binary(max_size=20),
+)
+RAW_PROPERTIES = PROPERTIES.map(lambda properties: encode_properties(properties).encode()) | ODD_PROPERTIES
 INTS, LONGS = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
 TIMES = st.integers(FIRST_MS, LAST_MS)
 PORTS = st.integers(0, 65_535)
@@ -58,7 +66,7 @@ def messages(draw: st.DrawFn) -> ReceivedMessage:
         draw(LONGS),
         draw(LONGS),
         draw(st.binary(max_size=300)),
-        encode_properties(draw(PROPERTIES)).encode(),
+        draw(RAW_PROPERTIES),
         0,
         0,
         draw(TIMES),
@@ -155,10 +163,10 @@ def test_a_popped_message_has_its_receipt_and_its_time_besides(
 
 @given(st.lists(st.tuples(TEXTS, TEXTS), max_size=5))
 def test_the_answer_to_acknowledgements_names_each_message(entries: list[tuple[str, str]]) -> None:
-    asked = [wire.AckMessageEntry(message_id=id_, receipt_handle=handle) for id_, handle in entries]
     results = [wire.AckMessageResultEntry(message_id=id_, receipt_handle=h, status=OK) for id_, h in entries]
     made = wire.AckMessageResponse(status=OK, entries=results)
-    assert wire.AckMessageResponse.FromString(acknowledged(asked)) == made
+    encoded = acknowledged([id_ for id_, _ in entries], [handle for _, handle in entries])
+    assert wire.AckMessageResponse.FromString(encoded) == made
 
 
 @given(TEXTS, st.integers(0, 2**63 - 1), TEXTS)

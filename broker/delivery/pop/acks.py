@@ -6,7 +6,7 @@ RocketMQ: the message was acknowledged, or its copy is on its way. A change of t
 message is no longer in flight under its handle.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 
 import trio
@@ -169,17 +169,9 @@ def _offsets(entry: BatchAck) -> list[int]:
     if entry.bits.bit_length() > MAX_BITS:
         text = f"b has {entry.bits.bit_length()} bits for topic {entry.topic}, at most {MAX_BITS} are taken"
         raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, text)
-    return [entry.start_offset + place for place in _set_bits(entry.bits)]
-
-
-def _set_bits(bits: int) -> Iterator[int]:
-    """The places of the bits that are 1, from the lowest on."""
     # Reading a string takes time in proportion to its length. Shifts of a large number would take its square.
-    digits = f"{bits:b}"[::-1]
-    place = digits.find("1")
-    while place >= 0:
-        yield place
-        place = digits.find("1", place + 1)
+    digits = f"{entry.bits:b}"[::-1]
+    return [offset for offset, digit in enumerate(digits, entry.start_offset) if digit == "1"]
 
 
 def _visible_at(lease: PopLease, offset: int, due_ms: int) -> PopCheckpoint:

@@ -40,6 +40,7 @@ SLICE_BYTES = 1 << 20
 MAX_BEHIND = 100_000
 #: The most leases of a broker: about 1 KiB each. More pops are refused until some end.
 MAX_LEASES = 200_000
+# Nobody looks for a record by a key: without a unique key it takes no room in the index.
 _PROPERTIES = {PopCheckpoint: b"TAGS\x01%s\x02" % CHECKPOINT, Ack: b"TAGS\x01%s\x02" % BATCH_ACK}
 
 
@@ -100,6 +101,7 @@ class ReviveLog:
             0,
             self._clock.now_ms(),
             self._host,
+            is_complete=True,
         )
         return self._written(record, put)
 
@@ -120,7 +122,7 @@ class ReviveLog:
             self._host,
             0,
         )
-        self._written(record, self._writer.put_again(message))
+        self._written(record, self._writer.put_again(message, is_complete=True))
 
     def _written(self, record: PopCheckpoint | Ack, put: PutResult) -> PutResult:
         # The record is applied after it was stored: if storing fails, state and log still agree.

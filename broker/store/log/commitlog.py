@@ -5,7 +5,7 @@ On a slave, the master's bytes are written into `room` and may end within a reco
 """
 
 import mmap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from skylark.broker.store.log.compared import ComparedBlocks, ComparedFile
@@ -203,6 +203,17 @@ class CommitLog:
         else:
             check_resident(file, at, size)
         return file.copy(at, size)
+
+    def at_hand(self, ranges: Sequence[tuple[int, int]]) -> bytes:
+        """The bytes of ``ranges``, compared with the sums of their blocks. All must lie in one segment, in their order.
+
+        b"" unless all bytes from the first range to the last are in memory: this never waits.
+        """
+        first, last = ranges[0][0], ranges[-1][1]
+        file, at, size = self._compared(first, last)
+        if not file.resident(at, size):
+            return b""
+        return b"".join([file.copy(at + start - first, end - start) for start, end in ranges])
 
     def glance(self, offset: int, size: int) -> bytes:
         """As `read`, without a comparison: for figures, which must be there when the log is damaged."""

@@ -123,7 +123,7 @@ class BlockSums:
         while start < end:
             block = self.block_at(start)
             yield block
-            start = block.end
+            start = block.start + block.size
 
     def newest(self) -> Iterator[Block]:
         """The sealed blocks, newest first."""

@@ -4,6 +4,8 @@ import pytest
 import trio
 
 from skylark.mqcommon.errors import BrokerError
+from skylark.mqcommon.message.message import decode_messages
+from skylark.mqcommon.names import REVIVE_TOPIC_PREFIX
 from skylark.remoting.net.call import call
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.requests import pops
@@ -32,7 +34,7 @@ from skylark.remoting.protocol.requests.topics import (
     TopicRequestHeader,
 )
 from tests.broker.delivery.pop.support import MINUTE_MS, SHORT_MS, WAIT_MS, Popper, bodies
-from tests.broker.running import running
+from tests.broker.running import pull_request, running
 from tests.support.memory_files import MemoryFiles
 from tests.support.waiting import until
 
@@ -48,6 +50,17 @@ async def test_a_message_is_popped_once_while_it_is_hidden() -> None:
         assert await popper.pop() == []
         other = Popper(client, addr, group="other")
         assert bodies(await other.pop()) == [b"a", b"b", b"c"]
+
+
+async def test_the_records_of_a_pop_have_no_key_and_so_no_entry_of_the_index() -> None:
+    async with running(broker_cluster_name="here") as (client, addr):
+        popper = Popper(client, addr)
+        await popper.send(b"a")
+        await popper.ack_many(*await popper.pop())
+        answer = await client.invoke(addr, pull_request(f"{REVIVE_TOPIC_PREFIX}here", 0))
+        found = [message.properties for message in decode_messages(answer.body)]
+        assert {"TAGS": "ck"} in found and {"TAGS": "bAck"} in found
+        assert all([properties.keys() == {"TAGS"} for properties in found])
 
 
 async def test_all_queues_of_a_topic_or_one() -> None:
