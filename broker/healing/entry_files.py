@@ -1,8 +1,8 @@
 """Checks the files of a DLedger member's entries on the medium, and mends them from memory or from another member.
 
-Each slot has a CRC that goes on from the slot before it, so the bytes prove themselves. Bytes that are right in memory
-are written to the medium again, and bytes that are right on the medium to memory. For bytes that are wrong in both, the
-other members of the group are asked.
+Each slot has a CRC that goes on from the slot before it, so the bytes prove themselves. Entries that are right in
+memory are written to the medium again, and entries that are right on the medium to memory. For entries that are wrong
+in both, the other members of the group are asked.
 Entries' bytes in the log are blocks of the log: the scrub of the log checks them.
 Neighbours: replication/dledger/entry_file.py (one file), mending.py beside it (asks); other_files.py (calls this).
 """
@@ -119,8 +119,10 @@ class EntryFiles:
         if medium == memory == right and not damaged:
             return _Look()
         problem = "their bytes are not those that were written" if is_readable else "they cannot be read"
-        if damaged and is_readable and not span.damaged(medium):
-            return _Look(problem, self._with_head(file, span, medium))
+        if damaged and medium != memory and is_readable:
+            # Else memory would be written over entries that only the medium has right.
+            right = self._with_head(file, span, span.mended(memory, medium))
+            damaged = span.damaged(right)
         return _Look(problem, right, damaged)
 
     def _with_head(self, file: EntryFile, span: EntrySpan, data: bytes) -> bytes:

@@ -258,6 +258,24 @@ class EntrySpan(NamedTuple):
                 damaged.append(index)
         return damaged
 
+    def mended(self, data: bytes, other: bytes) -> bytes:
+        """``data``, with the entries that are damaged there as they are in ``other``, where these are right.
+
+        Both are bytes of the span. Pure; for any thread.
+        """
+        right, damaged = bytearray(data), set(self.damaged(data))
+        right_there = damaged.difference(self.damaged(other))
+        before, at = 0, SLOT_BYTES * (1 + self.inline.get(self.first - 1, 0)) if self.at else HEAD_SLOTS * SLOT_BYTES
+        for index in range(self.first, self.last + 1):
+            end = at + SLOT_BYTES * (1 + self.inline.get(index, 0))
+            if index in damaged:
+                alone = self._replace(first=index, last=index, at=self.at if index == self.first else at)
+                # In ``other`` an entry may look damaged only because the chain of the slot before it is.
+                if index in right_there or not alone.damaged(bytes(right[before:at]) + other[at:end]):
+                    right[at:end] = other[at:end]
+            before, at = at, end
+        return bytes(right)
+
 
 class SlotRun(NamedTuple):
     """Entries that follow each other, as another member has them, proven by their chains up to ``last``.

@@ -144,6 +144,21 @@ async def test_a_file_that_is_gone_is_made_again_from_memory() -> None:
     assert again.disk.index.last == COUNT + 1
 
 
+@pytest.mark.parametrize("far", [1, 3])
+async def test_of_entries_that_differ_memory_and_the_disk_each_have_some_right(far: int) -> None:
+    made = await checked()
+    sound, file = made.fs.read(FILE), made.index.files[0]
+    for first in (2, 8, 30):
+        for number, is_cached in ((first, True), (first + far, False)):
+            at = file.slot_of(number) * SLOT_BYTES + 3
+            made.fs.damage(FILE, at, bytes([sound[at] ^ 8]), in_memory=is_cached, on_disk=not is_cached)
+        made.others.clear()
+        found = await made.round()
+        assert found and all(each.is_mended for each in found), first
+        assert made.fs.read(FILE) == sound == made.fs.read_direct(FILE, 0, len(sound)), first
+    assert made.asked == []
+
+
 async def test_an_entry_that_no_member_has_is_no_lie() -> None:
     made = await checked()
     del made.others[7]
