@@ -101,6 +101,8 @@ class StretchCache:
         # Read ahead, and not asked for yet.
         self._ahead: dict[Piece, None] = {}
         self._ahead_bytes = 0
+        # Bytes that are being read ahead.
+        self._ahead_coming = 0
         self._flights: dict[Piece, _Flight] = {}
         self._used = 0
         # Bytes for which room was made, and which are not in memory yet.
@@ -135,13 +137,15 @@ class StretchCache:
         with self._changed:
             lacking = [piece for piece in pieces if piece not in self._places and piece not in self._flights]
             size = sum([piece.size for piece in lacking])
-            if self._ahead_bytes + size > self._max_bytes // 2 or self._coming + size > self._max_bytes // 2:
+            # Threads that read ahead are here before one of them has made room.
+            if max(self._ahead_bytes + self._ahead_coming, self._coming) + size > self._max_bytes // 2:
                 return False
             self._flights.update((piece, _Flight()) for piece in lacking)
+            self._ahead_coming += size
         try:
             on_begin()
         except BaseException:
-            self._give_up(lacking)
+            self._give_up(lacking, ahead=True)
             raise
         self._fetch(lacking, download, {}, ahead=True)
         return True
@@ -181,7 +185,7 @@ class StretchCache:
                 self._fetch_run(run, download, found, ahead=ahead)
                 left = left[len(run) :]
         finally:
-            self._give_up(left)
+            self._give_up(left, ahead=ahead)
 
     def _fetch_run(self, run: Sequence[Piece], download: Download, found: dict[Piece, _Place], *, ahead: bool) -> None:
         size = _counted(run)
@@ -209,6 +213,7 @@ class StretchCache:
                     if ahead:
                         self._ahead[piece] = None
                         self._ahead_bytes += piece.size
+                        self._ahead_coming -= piece.size
             while self._used > self._max_bytes:  # one download is larger than the cache
                 self._drop_oldest()
             self._changed.notify_all()
@@ -233,11 +238,13 @@ class StretchCache:
         else:
             figures.disk_hits += len(run)
 
-    def _give_up(self, pieces: Sequence[Piece]) -> None:
+    def _give_up(self, pieces: Sequence[Piece], *, ahead: bool) -> None:
         """The caller could not fetch these pieces: threads that wait for the pieces fetch them themselves."""
         with self._changed:
             for piece in pieces:
                 self._flights.pop(piece).is_over = True
+                if ahead:
+                    self._ahead_coming -= piece.size
             self._changed.notify_all()
 
     def _wait(self, others: Sequence[tuple[Piece, _Flight]], found: dict[Piece, _Place]) -> None:

@@ -168,6 +168,40 @@ def test_what_is_read_ahead_takes_half_of_the_memory_at_most() -> None:
     assert cache.figures.hits == 5
 
 
+def test_what_is_still_being_read_ahead_counts_for_that_half() -> None:
+    cache, downloads = StretchCache(8 * COUNTED), Downloads()
+    first, second, third = ([piece(at), piece(at + 1)] for at in (0, 10, 20))
+    assert cache.read_ahead(first, downloads, nothing)
+    answers: list[bool] = []
+
+    def another() -> None:
+        downloads.on_begin = nothing
+        answers.append(cache.read_ahead(third, downloads, nothing))
+
+    def begin() -> None:
+        another()
+        downloads.on_begin = another
+
+    assert cache.read_ahead(second, downloads, begin)
+    assert answers == [False, False] and downloads.runs == [first, second]
+    cache.get(first, downloads)
+    another()
+    assert answers[-1], "the reader has come"
+
+
+def test_a_failed_download_ahead_takes_no_room() -> None:
+    cache, downloads = StretchCache(10 * COUNTED), Downloads()
+    pieces = [piece(number) for number in range(5)]
+    downloads.failure = BucketAway("slow")
+    for _ in range(2):
+        with pytest.raises(BucketAway):
+            cache.read_ahead(pieces, downloads, nothing)
+        with pytest.raises(RuntimeError):
+            cache.read_ahead(pieces, downloads, failing)
+    downloads.failure = None
+    assert cache.read_ahead(pieces, downloads, nothing)
+
+
 def test_readers_of_what_is_read_ahead_wait_for_it_from_the_beginning_on() -> None:
     cache, downloads = StretchCache(10 * COUNTED), Downloads()
 
