@@ -401,6 +401,8 @@ class QueueStretches:
         A stretch is in the piece in whose multiple of ``piece_bytes`` the stretch begins, so all readers see the same
         pieces, whatever they ask for.
         """
+        if not numbers:
+            return []
         begins = self.positions[:-1]
         first, last = (begins[[numbers[0], numbers[-1]]] - self.row.position) // piece_bytes
         multiples = self.row.position + piece_bytes * np.arange(first, last + 2)

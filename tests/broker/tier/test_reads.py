@@ -321,6 +321,7 @@ def test_what_retention_has_removed_moves_a_reader_to_the_first_message() -> Non
     assert decode_record(get(store, result.next_offset).records).physical_offset == first
     assert asked(partial(store.min_offset, "t", 0)) == result.next_offset == 12
     assert get(store, -1).next_offset == 12
+    assert uploaded.reads.store_time("t", 0, 3) == -1 < uploaded.reads.store_time("t", 0, 12)
 
 
 def test_a_queue_that_the_bucket_lacks_is_asked_for_again_only_when_there_are_new_segments() -> None:
@@ -386,8 +387,10 @@ class HeldBucket(LostBucket):
 
     def get_range(self, name: str, start: int, size: int) -> bytes:
         if name in self.held:
+            # Taken first: whoever waits for ``waiting`` may replace it.
+            go_on = self.go_on
             self.waiting.add(name)
-            assert self.go_on.wait(DEADLINE_S)
+            assert go_on.wait(DEADLINE_S)
         return super().get_range(name, start, size)
 
 
