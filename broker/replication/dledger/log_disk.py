@@ -422,7 +422,11 @@ class LogDisk:
                 return await self._prepare_restart(raft, message.snapshot)
             assert isinstance(message, AppendRequest)
             await self._opened.wait()
-            if _conflict(raft, message) is not None:
+            if (last := _conflict(raft, message)) is not None:
+                if last >= self.index.first and not self.index.is_sound(last):
+                    # Its slot says where the log is cut. The leader sends this message again.
+                    self.on_damaged(last)
+                    return False
                 await self._forget_tail(raft, message)
             # Not only after a conflict: an earlier cut may have found no room.
             await self._align_copy()

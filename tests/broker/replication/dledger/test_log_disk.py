@@ -236,6 +236,29 @@ async def test_a_member_that_is_killed_after_it_forgot_a_tail_has_lost_nothing_t
     assert left
 
 
+async def test_no_tail_is_cut_behind_an_entry_whose_slot_is_damaged() -> None:
+    store = leader(b"old", b"older")
+    entries = [RaftEntry(1, 1, EMPTY, b"")]
+    starts = [store.queues.get("t", 0).entry(offset)[0] for offset in range(2)]
+    for start, end in pairwise([*starts, store.log.end]):
+        data = log_bytes(store, start, end)
+        entries.append(
+            RaftEntry(len(entries) + 1, 1, APPLICATION, Reference(start, len(data), crc32(data)).pack() + data)
+        )
+    member = await Member(MemoryFiles()).start()
+    assert await member.take(AppendRequest("n1", "n0", 1, 0, 0, tuple(entries), 0))
+    damaged: list[int] = []
+    member.disk.on_damaged = damaged.append
+    size_at = (HEAD_SLOTS + 1) * SLOT_BYTES + 19
+    member.fs.flip(f"/store/dledger/entries/{1:020d}", size_at, 6)
+    tail, log = AppendRequest("n2", "n0", 2, 2, 1, (RaftEntry(3, 2, EMPTY, b""),), 0), member.disk.entries
+    before = log.last, member.store.log.raw_end
+    assert not await member.take(tail) and damaged == [2] and (log.last, member.store.log.raw_end) == before
+    member.fs.flip(f"/store/dledger/entries/{1:020d}", size_at, 6)
+    assert await member.take(tail) and member.store.log.raw_end == starts[1]
+    assert (log.last, log.term(3)) == (3, 2)
+
+
 def flip_slot(fs: MemoryFiles, path: str) -> range:
     fs.flip(path, (HEAD_SLOTS + 4) * SLOT_BYTES)
     return range(5, 6)
