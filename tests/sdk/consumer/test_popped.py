@@ -14,7 +14,7 @@ HEADER = PopMessageResponseHeader(1_000, 60_000, 0, 0, f"0 0 {FIRST};0 1 7;1 0 2
 LATER, FAR_BEFORE = (str(PopHandle(start, 1_000, 60_000, 0, NORMAL, "broker-a", 0, FIRST)) for start in (FIRST + 1, 0))
 
 
-@pytest.mark.parametrize("handle", ["", "odd", LATER, FAR_BEFORE])
+@pytest.mark.parametrize("handle", ["", "odd", LATER, FAR_BEFORE, f"{FIRST} {2**63} 60000 0 0 broker-a 0 {FIRST}"])
 def test_a_senders_own_handle_property_costs_no_message_of_the_pop(handle: str) -> None:
     odd = record("t", 0, FIRST, b"odd", POP_CK=handle)
     data = odd + record("t", 1, 7, b"good")
