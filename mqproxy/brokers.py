@@ -43,20 +43,19 @@ from skylark.remoting.protocol.requests.pops import (
 from skylark.sdk.broker_api import send_back
 from skylark.sdk.client import Client, ClientHandle
 from skylark.sdk.consumer.decompression import keep_contents
-from skylark.sdk.consumer.popped import Lease, ReceivedMessage, received
+from skylark.sdk.consumer.popped import MAX_OFFSETS, Lease, ReceivedMessage, received
 from skylark.sdk.endpoint import Endpoint
 from skylark.sdk.nameservers import NameServerSource
 from skylark.sdk.retry import Outcome, outcome_of
 
 # The largest place in a log.
 _MAX_PLACE = 2**63 - 1
-# The most offsets between the first and the last message of one pop, of which filters may have skipped some.
-_MAX_OFFSETS = 65_536
 # Offsets that are acknowledged together are the bits of a number, which must not become long for a few messages.
 _MAX_BATCHED_OFFSETS = 1_024
-# The longest text of a receipt, which has nine numbers and the name of a broker. Clients may send any text, and the
-# handle in it is kept for the next receipt of the same pop.
+# The longest text of a receipt, which has eight numbers and the name of a broker. Clients may send any text, and the
+# handle in it is kept for the next receipt of the same pop: at most some 8 KiB each, where a stranger made it up.
 _MAX_RECEIPT_CHARS = 1_024
+_MAX_KEPT_HANDLES = 1_024
 # Makes a named tuple without a call of Python, which takes a third of the time.
 _new = tuple.__new__
 
@@ -104,14 +103,14 @@ class Receipt(NamedTuple):
         if not (offset and last and digits.isascii() and digits.isdigit()) or (place := int(last)) > _MAX_PLACE:
             raise Refused(wire.INVALID_RECEIPT_HANDLE, "the receipt handle has no offset")
         number = int(offset)
-        if not 0 <= number - start_offset < _MAX_OFFSETS:
+        if not 0 <= number - start_offset < MAX_OFFSETS:
             raise Refused(wire.INVALID_RECEIPT_HANDLE, "the receipt handle has an offset that its pop cannot have")
         if shown_ms <= now_ms:
             raise Refused(wire.INVALID_RECEIPT_HANDLE, "receipt handle is expired")
         return _new(cls, (pop_text, pop, number, place))
 
 
-@lru_cache(maxsize=4_096)
+@lru_cache(maxsize=_MAX_KEPT_HANDLES)
 def _pop_of(text: str) -> tuple[PopHandle, int, int]:
     """(the pop, its first offset, when its messages are shown again in ms since 1970); ValueError as `parse_handle`."""
     pop = parse_handle(text)

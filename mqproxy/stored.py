@@ -30,7 +30,7 @@ from skylark.mqproxy.wire import messaging_pb2 as wire
 from skylark.mqproxy.wire.fields import cached_varint, duration_of, encoded, sized, tag, text, time_of, varint
 
 _LONG_MAX_DIGITS: Final = 19
-# The most bytes of properties that are remembered.
+# Longer encoded properties, in bytes, are not remembered: senders write what they like.
 _MAX_REMEMBERED: Final = 512
 _KEY_NAME: Final = UNIQ_KEY.encode()
 _HIDDEN: Final = RESERVED - SHOWN
@@ -131,7 +131,7 @@ class MessageEncoder:
 
 
 class _Shown(NamedTuple):
-    """What is made of a message's properties, but of its unique key.
+    """The fields that are made of a message's properties, without its unique key.
 
     ``users``: the fields of users' properties. ``system``: the system's fields from the message's type on.
     ``born_host``: the value of its field; empty when the properties do not name it.
@@ -143,7 +143,7 @@ class _Shown(NamedTuple):
 
 
 def _shown(raw: bytes) -> _Shown:
-    """What is made of encoded properties."""
+    """The fields of a message with these encoded properties, from which the unique key was taken out."""
     properties = decode_properties(raw.decode("utf-8", "replace"))
     users = ""
     system = _AFTER_CHECKSUM[wire.NORMAL if properties.keys().isdisjoint(_OF_TYPES) else _type_of(properties)]

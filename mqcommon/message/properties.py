@@ -139,18 +139,30 @@ def replace_properties(raw: bytes, values: Mapping[bytes, bytes | None]) -> byte
 
 def find_property(raw: bytes, name: bytes) -> bytes | None:
     """The value of ``name`` in an encoded properties string, without decoding the others; of two, the last one."""
-    return split_property(raw, name)[0]
+    mark = name + b"\x01"
+    at = _last_pair(raw, mark)
+    if at < 0:
+        return None
+    start = at + len(mark)
+    end = raw.find(b"\x02", start)
+    return raw[start:] if end < 0 else raw[start:end]
 
 
 def split_property(raw: bytes, name: bytes) -> tuple[bytes | None, bytes]:
     """As `find_property`, and the encoded properties without this one."""
     mark = name + b"\x01"
-    before, found, rest = raw.rpartition(mark)
-    while before and before[-1] != 2:
-        # The end of a longer name, or a part of a value.
-        before, found, last = before.rpartition(mark)
-        rest = last + mark + rest
-    if not found:
+    at = _last_pair(raw, mark)
+    if at < 0:
         return None, raw
-    value, _, after = rest.partition(b"\x02")
-    return value, before + after
+    value, _, after = raw[at + len(mark) :].partition(b"\x02")
+    return value, raw[:at] + after
+
+
+def _last_pair(raw: bytes, mark: bytes) -> int:
+    """Where the last pair begins that starts with ``mark``, a name and its end; -1 if there is none."""
+    # Copies nothing: any client writes properties, and may fill them with what looks like the mark.
+    at = raw.rfind(mark)
+    while at > 0 and raw[at - 1] != 2:
+        # The end of a longer name, or a part of a value.
+        at = raw.rfind(mark, 0, at)
+    return at

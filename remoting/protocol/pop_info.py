@@ -8,6 +8,7 @@ for the group, under its name of RocketMQ 5.0 or the unambiguous name of later v
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from skylark.mqcommon.arguments import INT_MAX, LONG_MAX
 from skylark.mqcommon.names import RETRY_PREFIX
 
 NORMAL: Final = "0"
@@ -42,21 +43,20 @@ def parse_handle(text: str) -> PopHandle:
     parts = text.split(" ")
     if not 7 <= len(parts) <= 8:
         raise ValueError(f"it has {len(parts)} parts, not 7 or 8")
-    names = ("startOffset", "popTime", "invisibleTime", "reviveQid")
-    start, pop_time, invisible_time, revive_queue_id = [
-        _number(name, part) for name, part in zip(names, parts, strict=False)
-    ]
+    start, pop_time = _number("startOffset", parts[0]), _number("popTime", parts[1])
+    invisible_time, revive_queue_id = _number("invisibleTime", parts[2]), _number("reviveQid", parts[3], INT_MAX)
     if parts[4] not in (NORMAL, RETRY_V1, RETRY_V2):
         raise ValueError(f"its retry flag is {parts[4][:20]!r}, not 0, 1 or 2")
-    queue_id = _number("queueId", parts[6])
+    queue_id = _number("queueId", parts[6], INT_MAX)
     offset = _number("offset", parts[7]) if len(parts) == 8 else None
     return PopHandle(start, pop_time, invisible_time, revive_queue_id, parts[4], parts[5], queue_id, offset)
 
 
-def _number(name: str, text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS):
-        raise ValueError(f"its {name} is {text[:20]!r}, not a number")
-    return int(text)
+def _number(name: str, text: str, most: int = LONG_MAX) -> int:
+    # Brokers refuse a whole body of acknowledgements for one number that is too large for its field.
+    if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS and (number := int(text)) <= most):
+        raise ValueError(f"its {name} is {text[:20]!r}, not a number up to {most}")
+    return number
 
 
 def pop_retry_topic(topic: str, group: str, retry: str = RETRY_V1) -> str:

@@ -58,10 +58,10 @@ class TransactionProducer(Facade[TrioTransactionProducer], of=TrioTransactionPro
 
         The message is committed at the end of the block, and rolled back when the block raises an exception;
         ``tx.rollback()`` and ``tx.commit()`` decide otherwise. Ctrl-C leaves the transaction open: the checker is
-        asked, as it is not while the block runs. Raises SendFailed before the block when the message is not stored.
+        asked. While the block runs, this producer's checker is not asked. Raises SendFailed before the block when the
+        message is not stored.
         """
-        transaction = self.begin(message)
-        transaction.has_block = True
+        transaction = self._begin_block(message)
         try:
             yield transaction
         except BaseException as error:
@@ -84,4 +84,5 @@ class TransactionProducer(Facade[TrioTransactionProducer], of=TrioTransactionPro
     # --- the steps of a transaction
 
     begin = call_of(TrioTransactionProducer.begin)
+    _begin_block = call_of(TrioTransactionProducer._begin_block)
     end = call_of(TrioTransactionProducer.end)

@@ -31,6 +31,9 @@ from skylark.remoting.protocol.requests.pops import (
 from skylark.sdk.endpoint import Endpoint
 from skylark.sdk.namespaces import unwrap
 
+#: The most offsets between the first and the last message of one pop, of which filters may have skipped some.
+MAX_OFFSETS = 65_536
+
 
 class Lease(NamedTuple):
     """The common part of the handles of one check point's messages. ``topic`` and ``group`` are names of servers."""
@@ -183,13 +186,27 @@ def received(
             message = MessageExt(data, at, broker_name)
             # A message that comes again is in the retry topic, and names the queue that it was popped from in its
             # handle.
-            own = message.properties.get(POP_HANDLE)
-            lease = Lease.of(parse_handle(own), topic, group) if own else common[NORMAL, message.queue_id]
+            own = _own_handle(message)
+            lease = common[NORMAL, message.queue_id] if own is None else Lease.of(own, topic, group)
             return ReceivedMessage(data, at, broker_name, lease, namespace)
 
         return _each(data, with_its_lease)
     except (ValueError, KeyError) as error:
         raise ProtocolError(f"the answer to a pop cannot be read: {error!r}") from None
+
+
+def _own_handle(message: MessageExt) -> PopHandle | None:
+    """The handle that the broker wrote into the message; None if it wrote none."""
+    text = message.properties.get(POP_HANDLE)
+    if not text:
+        return None
+    # The broker leaves the property of a sender in a message that was not popped before. Such a text must not cost the
+    # other messages of the pop, neither here nor where acknowledgements become bits of a number.
+    try:
+        handle = parse_handle(text)
+    except ValueError:
+        return None
+    return handle if 0 <= message.queue_offset - handle.start_offset < MAX_OFFSETS else None
 
 
 def _each(data: bytes, make: Callable[[int], ReceivedMessage]) -> list[ReceivedMessage]:

@@ -3,7 +3,7 @@
 `TransactionChecks` answers brokers that ask how a transaction ended (39), with the user's checker. The answer is a
 request 37 on the connection of the question. The question or the answer may be lost: then the broker asks again, and
 perhaps asks another member of the group, so a checker must know transactions that other members began. While the block
-of a transaction runs in this process, the answer is UNKNOWN, and the checker is not called.
+of a transaction runs, its producer neither calls the checker nor answers, so the broker asks again later.
 """
 
 import logging
@@ -56,15 +56,15 @@ Local = Callable[[Message], TransactionState | Awaitable[TransactionState]]
 class Transaction:
     """An open transaction, whose message is stored: ``result`` says where."""
 
-    __slots__ = ("__weakref__", "has_block", "message", "result", "state")
+    __slots__ = ("__weakref__", "in_block", "message", "result", "state")
 
-    def __init__(self, message: Message, result: SendResult) -> None:
+    def __init__(self, message: Message, result: SendResult, *, in_block: bool = False) -> None:
         self.message = message
         self.result = result
         #: How the transaction ends; None until that is decided.
         self.state: TransactionState | None = None
-        #: Whether the end of a block decides the state.
-        self.has_block = False
+        #: Whether the transaction belongs to a block that has not ended.
+        self.in_block = in_block
 
     @property
     def transaction_id(self) -> str:
@@ -89,6 +89,7 @@ class Transaction:
         A cancellation, Ctrl-C or an exit of the program leaves the transaction open, as it may come at any point of the
         block.
         """
+        self.in_block = False
         if self.state is None:
             if error is None:
                 self.state = TransactionState.COMMIT
@@ -146,7 +147,7 @@ class TransactionChecks:
         self._group = group
         self._names = names
         self._running = 0
-        # By transaction id.
+        # The producer's own transactions that somebody holds, by transaction id.
         self._begun = WeakValueDictionary[str, Transaction]()
         #: Set while the producer is open.
         self.nursery: trio.Nursery | None = None
@@ -162,8 +163,9 @@ class TransactionChecks:
         if self.nursery is None:
             return
         begun = self._begun.get(message.msg_id)
-        if begun is not None and begun.has_block and begun.state is None:
-            # No answer is as UNKNOWN. A checker would not find in the database what the block has not committed yet.
+        if begun is not None and begun.in_block:
+            # No answer is as UNKNOWN. A checker would not find in the database what the block has not committed yet,
+            # even if the block has already decided how the transaction ends.
             logger.info("%s asks about transaction %s, whose block still runs", channel.remote, message.msg_id)
             return
         if self._running >= MAX_RUNNING:

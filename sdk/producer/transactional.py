@@ -171,8 +171,8 @@ class TransactionProducer:
 
         The message is committed at the end of the block, and rolled back when the block raises an exception;
         ``tx.rollback()`` and ``tx.commit()`` decide otherwise. A cancelled block leaves the transaction open: the
-        checker is asked, as it is not while the block runs. Raises SendFailed before the block when the message is not
-        stored.
+        checker is asked. While the block runs, this producer's checker is not asked. Raises SendFailed before the block
+        when the message is not stored.
         """
         return _Block(self, message)
 
@@ -219,7 +219,14 @@ class TransactionProducer:
 
     async def begin(self, message: Message) -> Transaction:
         """Store the message, invisible to consumers. End the transaction with `end`, else the checker is asked."""
-        transaction = Transaction(message, await self._halves.send(message))
+        return await self._begin(message, in_block=False)
+
+    async def _begin_block(self, message: Message) -> Transaction:
+        """As `begin`, for the transaction of a block: the checker is not called before `Transaction.end_of_block`."""
+        return await self._begin(message, in_block=True)
+
+    async def _begin(self, message: Message, *, in_block: bool) -> Transaction:
+        transaction = Transaction(message, await self._halves.send(message), in_block=in_block)
         if self._checks is not None:
             self._checks.begun(transaction)
         return transaction
@@ -317,8 +324,7 @@ class _Block:
         self._message = message
 
     async def __aenter__(self) -> Transaction:
-        self._transaction = await self._producer.begin(self._message)
-        self._transaction.has_block = True
+        self._transaction = await self._producer._begin_block(self._message)
         return self._transaction
 
     async def __aexit__(

@@ -109,7 +109,7 @@ def seaweedfs_server(home: Path) -> Iterator[S3Server]:
             process.terminate()
             process.wait(STOP_S)
             for port in ports.values():
-                # Whatever directory it is told; the server leaves them when it ends.
+                # The server makes these sockets in /tmp, whatever `-dir` is, and does not remove them.
                 for socket in Path("/tmp").glob(f"seaweedfs-*-{port.number}.sock"):
                     socket.unlink()
 

@@ -18,10 +18,10 @@ from skylark.remoting.protocol.pop_info import (
 )
 from skylark.remoting.protocol.requests.pops import BatchAck, BatchAckMessageRequestBody
 
-NUMBERS = st.integers(0, 10**18)
+NUMBERS, QUEUES = st.integers(0, 2**63 - 1), st.integers(0, 2**31 - 1)
 
 
-@given(NUMBERS, NUMBERS, NUMBERS, st.integers(0, 999), st.sampled_from("012"), NUMBERS, st.none() | NUMBERS)
+@given(NUMBERS, NUMBERS, NUMBERS, QUEUES, st.sampled_from("012"), QUEUES, st.none() | NUMBERS)
 def test_a_handle_is_read_back(
     start: int, pop_time: int, invisible: int, revive: int, retry: str, queue_id: int, offset: int | None
 ) -> None:
@@ -33,6 +33,18 @@ def test_a_handle_as_java_writes_it() -> None:
     text = "100 1700000000000 60000 3 1 broker-a 2 105"
     assert parse_handle(text) == PopHandle(100, 1_700_000_000_000, 60_000, 3, "1", "broker-a", 2, 105)
     assert str(parse_handle(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("part", "most"), [(0, 2**63 - 1), (1, 2**63 - 1), (2, 2**63 - 1), (3, 2**31 - 1), (6, 2**31 - 1)]
+)
+def test_a_number_that_has_no_room_in_the_field_of_a_request_is_refused(part: int, most: int) -> None:
+    parts = ["100", "1700000000000", "60000", "3", "1", "broker-a", "2", "105"]
+    parts[part] = str(most)
+    parse_handle(" ".join(parts))
+    parts[part] = str(most + 1)
+    with pytest.raises(ValueError, match=f"not a number up to {most}"):
+        parse_handle(" ".join(parts))
 
 
 @given(st.text(max_size=60))

@@ -120,15 +120,22 @@ async def test_no_checker_is_asked_about_a_block_that_runs(cluster: Cluster) -> 
 
     def check(message: MessageExt) -> TransactionState:
         asked.append(message.body)
-        return TransactionState.ROLLBACK
+        return TransactionState.UNKNOWN if message.body == b"steps" else TransactionState.ROLLBACK
 
     async with TransactionProducer(cluster.nameserver, group="g", checker=check) as producer:
-        async with producer.transaction(Message(TOPIC, b"slow")):
+        async with (
+            producer.transaction(Message(TOPIC, b"slow")),
+            producer.transaction(Message(TOPIC, b"decided")) as decided,
+            producer.transaction(Message(TOPIC, b"left open")) as left_open,
+        ):
+            decided.commit()
+            left_open.leave_open()
             steps = await producer.begin(Message(TOPIC, b"steps"))
-            # A round of checks takes halves in their order: the broker has asked about the first one before.
-            await until(lambda: b"steps" in asked, "a broker has asked")
-        await until_seen(cluster, [b"slow"])
-    assert steps.state is None and set(asked) == {b"steps"}
+            # A round of checks takes halves in their order: in the second round all checkers of the first have run.
+            await until(lambda: asked.count(b"steps") > 1, "a broker has asked twice")
+            assert steps.state is None and set(asked) == {b"steps"}
+        await until_seen(cluster, [b"decided", b"slow"])
+        await until(lambda: b"left open" in asked, "a broker has asked after the block")
 
 
 async def test_another_member_is_asked_after_a_producers_death(cluster: Cluster) -> None:
