@@ -6,6 +6,7 @@ RocketMQ: the message was acknowledged, or its copy is on its way. A change of t
 message is no longer in flight under its handle.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -39,6 +40,8 @@ from skylark.remoting.protocol.requests.pops import (
 LIMITS = BodyLimits(max_bytes=1 << 20, max_entries=40_000)
 #: The most bits of an entry. A check point spans fewer offsets, even with the messages that a filter left out.
 MAX_BITS = 65_536
+# A search in C passes 65,536 bits in some 25 us.
+_ones = re.compile("1").finditer
 _RETRIES = (NORMAL, RETRY_V1, RETRY_V2)
 
 
@@ -170,8 +173,7 @@ def _offsets(entry: BatchAck) -> list[int]:
         text = f"b has {entry.bits.bit_length()} bits for topic {entry.topic}, at most {MAX_BITS} are taken"
         raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, text)
     # Reading a string takes time in proportion to its length. Shifts of a large number would take its square.
-    digits = f"{entry.bits:b}"[::-1]
-    return [offset for offset, digit in enumerate(digits, entry.start_offset) if digit == "1"]
+    return [entry.start_offset + found.start() for found in _ones(f"{entry.bits:b}"[::-1])]
 
 
 def _visible_at(lease: PopLease, offset: int, due_ms: int) -> PopCheckpoint:
