@@ -295,9 +295,9 @@ class LogHealer(Part):
         return is_made
 
     async def _keep(self, block: Block, now: Reading, others: Sequence[Copy]) -> None:
-        mine = [("disk", now.on_disk[0]), ("memory", now.in_memory)]
-        if now.in_memory in now.on_disk:
-            del mine[1]
+        mine = [("disk", now.on_disk[0])]
+        if now.in_memory not in now.on_disk:
+            mine.append(("memory", now.in_memory))
         for holder, data in (*mine, *((copy.holder, copy.of(block)) for copy in others)):
             await trio.to_thread.run_sync(self._blocks.keep, block, holder, data)
 

@@ -108,9 +108,9 @@ def judge(
     current = [copy for copy in copies if copy.is_current]
     made, disputes = _record_by_record(block, current, segment_bytes)
     if known.crc is None:
-        # Where nothing is decided, nothing may be written.
-        is_open = disputes and (made.right == copies[0].of(block) or _own_differ(copies, block, disputes))
-        return made._replace(right=None) if is_open else made
+        # Where nothing is decided, nothing may be written. A repair would also choose between disk and memory.
+        is_barred = disputes and (made.right == copies[0].of(block) or _own_differ(copies, block, disputes))
+        return made._replace(right=None) if is_barred else made
     # A sum proves bytes wherever they come from, also a choice where records differ.
     right = _put_together(known.crc, *_record_by_record(block, copies, segment_bytes))
     own = [copy.of(block) for copy in copies if copy.is_own]

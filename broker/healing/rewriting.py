@@ -11,7 +11,7 @@ import mmap
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from skylark.broker.store.kept import keep
+from skylark.broker.store.damaged_bytes import keep_damaged
 from skylark.broker.store.log.segment import PIECE_BYTES, Segment
 from skylark.broker.store.sums.block_sums import Block
 from skylark.mqcommon.disk.atomic import write_atomic
@@ -111,7 +111,7 @@ class LogBlocks:
     def keep(self, block: Block, holder: str, data: bytes) -> str:
         """Keep bad bytes for people to look at; returns the file, or why there is none."""
         name = f"{block.start:020d}.{holder.replace('/', '_').replace(':', '_')}"
-        return keep(self._fs, self._directory, name, data)
+        return keep_damaged(self._fs, self._directory, name, data)
 
     def rewrite(self, segment: Segment, block: Block, right: bytes, now: Reading) -> bool:
         """Write ``right`` where the block differs; whether memory and disk have it now. Raises as `read`, OSError."""

@@ -46,7 +46,7 @@ REFRESH_AGAIN_S = 5.0
 # at ``QUEUES_AT_ONCE`` queues for them.
 QUEUES_AT_ONCE = 5_000
 MAX_FIRSTS = 1_000
-# What a reader of few messages downloads at once: the stretches that begin in so many bytes of a queue are one piece.
+# A reader of few messages downloads one piece: the stretches that begin within the same PIECE_BYTES bytes of a queue.
 PIECE_BYTES = 256 * 1024
 # For bytes that may be damaged: each stretch is a piece of its own.
 SINGLE = 1

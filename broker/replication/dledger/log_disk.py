@@ -36,7 +36,7 @@ from skylark.broker.replication.dledger.log_entries import (
 )
 from skylark.broker.replication.mark import NO_MARK, Mark, Marked, boot_of
 from skylark.broker.replication.replica import Replica
-from skylark.broker.store.kept import keep
+from skylark.broker.store.damaged_bytes import keep_damaged
 from skylark.broker.store.log.commitlog import CommitLog
 from skylark.broker.store.log.valid_record import SECTOR_BYTES, may_lack_sectors
 from skylark.broker.store.sums.block_sums import Block
@@ -595,8 +595,8 @@ class LogDisk:
                 raise LostDisk(self._directory, 0, f"entry {entry} is another one than the mark counted")
         self._damaged_at_start = self._changed_since_checkpoint(min(flushed, last))
         if (stray := index.stray) is not None:
-            name = f"entries.{stray.path.rpartition('/')[2]}.{stray.at}"
-            kept = keep(self._fs, self._root, name, stray.data)
+            name = f"entries.{stray.path.rpartition('/')[2]}.{stray.at}.{crc32(stray.data):08x}"
+            kept = keep_damaged(self._fs, self._root, name, stray.data)
             logger.warning(
                 "%s: the %d bytes at offset %d, behind the last entry, are no entry, and none that this member has"
                 " promised: they are cut. They are in: %s",
@@ -699,7 +699,7 @@ class LogDisk:
     async def mend_slots(self, first: int, found: Sequence[tuple[IndexedEntry, bytes]]) -> bool:
         """Rewrite the slots of the entries from ``first`` on, a lost sector of them, as `EntryIndex.mend`.
 
-        They may be those of a whole file: a thread proves them.
+        There may be as many entries as a file has: a thread proves the slots.
         """
         if not self.entries.base < first <= self.index.last + 1:
             return False

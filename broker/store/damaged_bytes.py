@@ -8,7 +8,7 @@ DIRECTORY = "damaged"
 MAX_KEPT = 256
 
 
-def keep(fs: FileSystem, root: str, name: str, data: bytes) -> str:
+def keep_damaged(fs: FileSystem, root: str, name: str, data: bytes) -> str:
     """Keep ``data`` as the file ``name``, for the store in ``root``; returns the path, or why there is none. Blocks."""
     directory = f"{root}/{DIRECTORY}"
     path = f"{directory}/{name}"
