@@ -107,7 +107,10 @@ def seaweedfs_server(home: Path) -> Iterator[S3Server]:
             _check_alive(process, home / "log")
         finally:
             process.terminate()
-            process.wait(STOP_S)
+            try:
+                process.wait(STOP_S)
+            finally:
+                process.kill()
             for port in ports.values():
                 # The server makes these sockets in /tmp, whatever `-dir` is, and does not remove them.
                 for socket in Path("/tmp").glob(f"seaweedfs-*-{port.number}.sock"):

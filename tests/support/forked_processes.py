@@ -61,7 +61,7 @@ class ForkedProcesses:
             return None  # pytest's own loop says what is wrong, and a debugger needs the terminal
         if options.basetemp is not None:
             # Emptied once, not by each process.
-            session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
+            session.config._tmp_path_factory.getbasetemp()
         self._waiting.extend(grouped(self._group_of(item.nodeid) for item in session.items))
         try:
             for _ in range(min(self._count, len(self._waiting))):
