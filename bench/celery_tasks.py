@@ -22,7 +22,7 @@ app = make_app(os.environ.get(BROKER, "rocketmq://"))
 _file = os.open(os.environ.get(DONE, os.devnull), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
 
-@app.task(name="bench.stamp")  # type: ignore[untyped-decorator]
+@app.task(name="bench.stamp")  # type: ignore[untyped-decorator]  # Celery has no types
 def stamp(due: float) -> None:
     """Write a row that says how much later than ``due`` this task runs."""
     os.write(_file, LATE.pack((time.time() - due) * 1000))

@@ -86,7 +86,7 @@ def decoded_by(make: Callable[[], HeaderDecoder | HpackDecoder], blocks: list[by
 def served(sent: bytes, make: Callable[[], HpackDecoder] | None = None) -> None:
     connection = ServerConnection(Http2Limits())
     if make is not None:
-        connection._decoder = make()  # type: ignore[assignment]
+        connection._decoder = make()  # type: ignore[assignment]  # the library in place of our cache
     for event in connection.receive(sent, 0.0):
         if isinstance(event, RequestReceived):
             connection.respond(event.stream_id, HEAD_BLOCK, ANSWER, TRAILERS_BLOCK)

@@ -10,6 +10,7 @@ trigger of half a second: then nothing waits for messages inside the trigger. A 
 import os
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -87,6 +88,9 @@ def measure(spark: SparkSession, nameserver: str, run: str, many: int, seconds: 
         topic = f"bench-{queues}-{run}"
         return spark.readStream.format("rocketmq").options(nameserver=nameserver, topic=topic)
 
+    def empty_trigger_of_ours(queues: int) -> float:
+        return empty_trigger_ms(ours(queues))
+
     def rate() -> DataStreamReader:
         return spark.readStream.format("rate")
 
@@ -96,11 +100,7 @@ def measure(spark: SparkSession, nameserver: str, run: str, many: int, seconds: 
     yield row(f"idle stream, {FEW_QUEUES} queues; limit: rate", "% of a core", *shares, rounds, smaller_is_better=True)
     spark.conf.set("spark.sql.streaming.noDataProgressEventInterval", "0")
     for queues in (FEW_QUEUES, many):
-        times = in_turn(
-            rounds,
-            lambda queues=queues: empty_trigger_ms(ours(queues)),  # type: ignore[misc]
-            lambda: empty_trigger_ms(rate()),
-        )
+        times = in_turn(rounds, partial(empty_trigger_of_ours, queues), lambda: empty_trigger_ms(rate()))
         yield row(f"empty trigger, {queues} queues; limit: rate", "ms", *times, TRIGGERS, smaller_is_better=True)
 
 

@@ -11,6 +11,7 @@ import os
 import random
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import click
@@ -46,7 +47,7 @@ def measure(spark: SparkSession, nameserver: str, run: str, queues: int, count: 
             return seconds(reader.options(nameserver=nameserver, topic=f"bench-{of_topic}-{run}").load(), count)
 
         name = f"Spark, {queues} queues, {columns}; limit: {FEW_QUEUES} queues"
-        both = in_turn(rounds, lambda read=read: read(queues), lambda read=read: read(FEW_QUEUES))  # type: ignore[misc]
+        both = in_turn(rounds, partial(read, queues), partial(read, FEW_QUEUES))
         yield row(name, "s", *both, count, smaller_is_better=True)
 
 
