@@ -26,6 +26,8 @@ GRACE_S = 10
 POLL_S = 0.05
 # Messages of the run to the watcher: it has ended, or was interrupted.
 END, END_NOW = b"end", b"end now"
+# The watcher's end of the pipe through which the run and its forks tell it of themselves.
+TOLD = 0
 
 
 class Watched:
@@ -73,53 +75,69 @@ def watch(run_pid: int, mark: str, folder: str) -> None:
     run = os.pidfd_open(run_pid)
     poll = select.poll()
     poll.register(run, select.POLLIN)
-    poll.register(0, select.POLLIN)
-    told = b""
-    lines: list[bytes] = []
+    poll.register(TOLD, select.POLLIN)
+    messages: set[bytes] = set()
     has_ended = os.getppid() != run_pid
     while not has_ended:
         ready = {fd for fd, _ in poll.poll()}
-        has_ended = run in ready
-        if 0 in ready:
-            part = os.read(0, 4096)
-            *lines, told = (told + part).split(b"\n")
-            has_ended = has_ended or END in lines or END_NOW in lines
-            for line in lines:
-                if line.isdigit():
-                    processes.add_fork(int(line))
-            if not part:
-                poll.unregister(0)
-    if END in lines:
+        messages |= processes.told()
+        has_ended = run in ready or END in messages or END_NOW in messages
+        if not processes.more_may_be_told:
+            with suppress(KeyError):
+                poll.unregister(TOLD)
+    if END in messages:
         processes.wait(GRACE_S)
-    for line in processes.kill():
+    for line in processes.kill(GRACE_S):
         sys.stdout.write(line + "\n")
     remove(folder)
 
 
 class Processes:
-    """The processes of a run: processes with its mark, and processes that the run's own process has forked."""
+    """The processes of a run: processes with its mark, and processes that the run's own process has forked.
+
+    Each forked process tells its number through a pipe. It may come to that only after the run has ended, so the end of
+    the pipe is waited for: a forked process has the pipe from its first moment on.
+    """
 
     def __init__(self, mark: str) -> None:
         self._mark = f"{mark}=1".encode()
         # Handles, as the number of an ended process may be given to a new process.
         self._forks: dict[int, int] = {}
+        os.set_blocking(TOLD, False)
+        self._line = b""
+        self.more_may_be_told = True
 
-    def add_fork(self, pid: int) -> None:
-        with suppress(ProcessLookupError):
-            self._forks[os.pidfd_open(pid)] = pid
+    def told(self) -> set[bytes]:
+        """Read what the pipe has: numbers of forked processes, and messages, which are returned."""
+        messages = set()
+        with suppress(BlockingIOError):
+            while self.more_may_be_told:
+                part = os.read(TOLD, 4096)
+                self.more_may_be_told = part != b""
+                *lines, self._line = (self._line + part).split(b"\n")
+                for line in lines:
+                    if line.isdigit():
+                        self._add_fork(int(line))
+                    else:
+                        messages.add(line)
+        return messages
 
     def wait(self, timeout_s: float) -> None:
         """Wait until all processes have ended, or the time is over."""
         deadline = time.monotonic() + timeout_s
-        while any(self._running()) and time.monotonic() < deadline:
+        while (any(self._running()) or self.more_may_be_told) and time.monotonic() < deadline:
             time.sleep(POLL_S)
 
-    def kill(self) -> list[str]:
-        """Kill until no process is left, as processes may start others meanwhile; returns their command lines."""
+    def kill(self, timeout_s: float) -> list[str]:
+        """Kill until no process is left, as processes may start others meanwhile; returns their command lines.
+
+        ``timeout_s``: how long forked processes have to tell their numbers.
+        """
+        deadline = time.monotonic() + timeout_s
         killed: dict[int, str] = {}
         # A process in the middle of an exec has no environment to look at.
         rounds_without = 0
-        while rounds_without < 3:
+        while rounds_without < 3 or (self.more_may_be_told and time.monotonic() < deadline):
             rounds_without += 1
             for pid, handle in self._running():
                 rounds_without = 0
@@ -130,8 +148,13 @@ class Processes:
             time.sleep(POLL_S)
         return list(killed.values())
 
+    def _add_fork(self, pid: int) -> None:
+        with suppress(ProcessLookupError):
+            self._forks[os.pidfd_open(pid)] = pid
+
     def _running(self) -> Iterator[tuple[int, int]]:
         """Numbers and handles of the processes; a handle is valid until the next one is asked for."""
+        self.told()
         for handle, pid in list(self._forks.items()):
             if select.select([handle], [], [], 0)[0]:
                 os.close(handle)

@@ -1,17 +1,22 @@
 """A run of tests leaves neither processes nor files behind, however it ends."""
 
+import fcntl
 import json
 import os
 import select
 import signal
 import subprocess
 import sys
+import termios
+from array import array
 from pathlib import Path
 
 import pytest
 
+from scripts import run_watcher
 from scripts.daemons import ROOT
 from scripts.run_watcher import remove
+from tests.support.waiting import until_true
 
 # A test that tells the numbers of its processes through a pipe and then hangs: one is forked from the process of warm
 # daemons, one executed in a session of its own, and one forked from the test.
@@ -74,6 +79,36 @@ def test_all_processes_end_with_the_run_and_its_files_are_gone(
         assert select.select([handle], [], [], 60)[0], pid
         os.close(handle)
     assert os.listdir(temporary) == []
+
+
+def test_a_fork_that_tells_its_number_after_the_end_of_the_run_ends_too(tmp_path: Path) -> None:
+    """A busy machine may let a process run so late after its fork."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    forked = subprocess.Popen([sys.executable, "-c", "import select; select.select([], [], [])"])
+    watcher = subprocess.Popen(
+        [sys.executable, "-IS", run_watcher.__file__, str(os.getpid()), "_NO_SUCH_MARK", str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        bufsize=0,
+    )
+    assert watcher.stdin is not None
+    watcher.stdin.write(run_watcher.END_NOW + b"\n")
+    pipe = watcher.stdin.fileno()
+    until_true(lambda: not _unread(pipe))
+    left_behind, _ = watcher.communicate(b"%d\n" % forked.pid)
+    try:
+        assert left_behind.startswith(b"%d: " % forked.pid) and not folder.exists()
+    finally:
+        forked.kill()
+        forked.wait()
+
+
+def _unread(pipe: int) -> int:
+    """How many bytes are in the pipe."""
+    amount = array("i", [0])
+    fcntl.ioctl(pipe, termios.FIONREAD, amount)
+    return amount[0]
 
 
 def test_what_a_test_has_mounted_goes_with_the_folder(tmp_path: Path) -> None:
