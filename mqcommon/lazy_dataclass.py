@@ -29,11 +29,13 @@ T = TypeVar("T")
 _FIELDS = "__dataclass_fields__"
 # The constructor is generated when this many objects of a class are made.
 FIRST_CALLS = 10
+# `dataclass` would write the signature of a class without a docstring: most of the time that a description takes.
+_DOCUMENTED = {"__doc__": "A class that lends its fields or methods to another one."}
 
 
 @dataclass(init=False, repr=False, eq=False)
 class _Plain:
-    pass
+    """Has the parameters of a class that is not frozen."""
 
 
 # `dataclass` asks bases whether they are frozen.
@@ -150,7 +152,8 @@ class _Described:
 
     def __get__(self, instance: object, owner: type[Any]) -> dict[str, Field[Any]]:
         # A class with these fields only: bases may do more when they get a subclass.
-        body = {**self._defaults, "__annotations__": self._annotations, "__module__": self._cls.__module__}
+        names = {"__annotations__": self._annotations, "__module__": self._cls.__module__}
+        body = {**self._defaults, **names, **_DOCUMENTED}
         own: type[Any] = type(self._cls.__name__, (), body)
         dataclass(init=False, repr=False, eq=False, kw_only=self._kw_only)(own)
         every: dict[str, Field[Any]] = {}
@@ -199,7 +202,7 @@ def _first_call(cls: type[Any], name: str, frozen: bool, eq: bool, own: set[str]
         return _first_init(cls, frozen)
 
     def method(*args: Any) -> Any:
-        made = make_dataclass(cls.__name__, _like(cls), init=False, eq=eq, frozen=frozen)
+        made = make_dataclass(cls.__name__, _like(cls), init=False, eq=eq, frozen=frozen, namespace=_DOCUMENTED)
         for each in _methods(frozen, eq) - own - {"__init__"}:
             setattr(cls, each, vars(made)[each])
         return getattr(cls, name)(*args)
@@ -220,7 +223,7 @@ def _first_init(cls: type[Any], frozen: bool) -> Callable[..., None]:
 
     def generate() -> None:
         # The generated constructor calls the method of the class that it becomes a method of, if there is one.
-        namespace = {"__post_init__": None} if has_post_init else {}
+        namespace = _DOCUMENTED | ({"__post_init__": None} if has_post_init else {})
         made = make_dataclass(cls.__name__, _like(cls), repr=False, eq=False, frozen=frozen, namespace=namespace)
         cls.__init__ = vars(made)["__init__"]
 
