@@ -23,18 +23,24 @@ sys.exit(f"not from the zip: {sorted(wrong)}" if wrong else 0)
 """
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """The zip, and the names of the packages in it."""
+    path = tmp_path_factory.mktemp("zip") / "skylark.zip"
+    return path, make_zip(path)
+
+
 @pytest.mark.spark
-def test_executors_find_everything_in_it(tmp_path: Path) -> None:
-    path = tmp_path / "skylark.zip"
-    make_zip(path)
+def test_executors_find_everything_in_it(made: tuple[Path, list[str]], tmp_path: Path) -> None:
+    path, _ = made
     command = [sys.executable, "-c", WORKER, str(path), ",".join(("skylark", "pyspark_rocketmq", *PURE))]
     run = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False)
     assert run.returncode == 0, run.stderr
 
 
-def test_it_holds_no_tests_and_nothing_compiled(tmp_path: Path) -> None:
-    path = tmp_path / "skylark.zip"
-    assert set(make_zip(path)).isdisjoint(COMPILED)
+def test_it_holds_no_tests_and_nothing_compiled(made: tuple[Path, list[str]]) -> None:
+    path, packages = made
+    assert set(packages).isdisjoint(COMPILED)
     with zipfile.ZipFile(path) as archive:
         names = archive.namelist()
     assert (
