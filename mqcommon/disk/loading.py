@@ -44,6 +44,12 @@ def read(file: Loadable, at: int, size: int) -> bytes:
         raise Unreadable(file.path, _first_lost(file, at, size), str(error.strerror or error)) from error
 
 
+def used_size(data: bytes) -> int:
+    """The number of bytes up to the last one that is not zero: a file may be longer than what was written."""
+    # Most data is all zeros, and `rstrip` takes ten times as long as a comparison.
+    return 0 if data == bytes(len(data)) else len(data.rstrip(b"\0"))
+
+
 def _first_lost(file: Loadable, at: int, size: int) -> int:
     for start in range(at, at + size, SECTOR_BYTES):
         try:

@@ -28,7 +28,7 @@ from skylark.broker.replication.dledger.entry_file import (
 )
 from skylark.broker.store.log.valid_record import may_lack_sectors
 from skylark.mqcommon.disk.files import FileSystem, MappedFile
-from skylark.mqcommon.disk.loading import load
+from skylark.mqcommon.disk.loading import load, used_size
 from skylark.mqcommon.disk.write_again import sync_apart, write_again
 from skylark.mqcommon.errors import FileClosed, OutOfDescriptors, StoreCorrupt, StoreError
 
@@ -489,8 +489,8 @@ class EntryIndex:
         file = self._files[-1]
         # Else what is left of torn entries is behind other ones after the next power loss, and looks damaged there.
         at = file.used * SLOT_BYTES
-        if left := file.read(at, file.file.size - at).rstrip(b"\0"):
-            file.write(at, bytes(len(left)))
+        if left := used_size(file.read(at, file.file.size - at)):
+            file.write(at, bytes(left))
             file.is_dirty = True
         for file in self._files:
             if file.last > synced:

@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from skylark.mqcommon.disk.atomic import unshare
 from skylark.mqcommon.disk.files import FileSystem, MappedFile, ReadableFiles
-from skylark.mqcommon.disk.loading import read
+from skylark.mqcommon.disk.loading import read, used_size
 from skylark.mqcommon.errors import FileClosed, StoreCorrupt
 
 NAME_DIGITS = 20
@@ -253,7 +253,7 @@ class SegmentChain:
         while at < min(end + gap, self.end) and (segment := self.at(at)) is not None:
             start = at - segment.base
             piece = read(segment.file, start, min(PIECE_BYTES, segment.size - start))
-            if written := len(piece.rstrip(b"\0")):
+            if written := used_size(piece):
                 end = at + written
             at += len(piece)
         return end

@@ -5,7 +5,7 @@ import errno
 import pytest
 
 from skylark.mqcommon.disk.files import MappedFile
-from skylark.mqcommon.disk.loading import PIECE_BYTES, SECTOR_BYTES, Loader, load
+from skylark.mqcommon.disk.loading import PIECE_BYTES, SECTOR_BYTES, Loader, load, used_size
 from skylark.mqcommon.errors import Unreadable
 from tests.support.memory_files import MemoryFiles
 
@@ -54,3 +54,10 @@ def test_a_loader_reads_each_byte_once_and_some_ahead() -> None:
         (PIECE_BYTES + 100, PIECE_BYTES),
         (2 * PIECE_BYTES + 100, PIECE_BYTES - 100),
     ]
+
+
+@pytest.mark.parametrize(
+    ("data", "used"), [(b"", 0), (b"\0", 0), (bytes(4096), 0), (b"a", 1), (b"\0a\0\0", 2), (bytes(4095) + b"a", 4096)]
+)
+def test_what_is_used_ends_at_the_last_byte_that_is_no_zero(data: bytes, used: int) -> None:
+    assert used_size(data) == used
