@@ -4,7 +4,7 @@ A message is named by its receipt handle, the text that RocketMQ's proxy gives t
 the offset of the message in the commit log. So any proxy can acknowledge a message that another proxy has handed out.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -58,6 +58,8 @@ _MAX_RECEIPT_CHARS = 1_024
 _MAX_KEPT_HANDLES = 1_024
 # Makes a named tuple without a call of Python, which takes a third of the time.
 _new = tuple.__new__
+# Stands for the pop of the message before the first one.
+_NO_POP = PopHandle(0, 0, 0, 0, "", "", 0)
 
 
 class Receipt(NamedTuple):
@@ -90,24 +92,50 @@ class Receipt(NamedTuple):
     @classmethod
     def parse(cls, text: str, now_ms: int) -> Self:
         """The receipt that a client sends. Refused when ``text`` is no receipt, or the receipt's time is over."""
-        try:
+        return cls.parse_all((text,), now_ms)[0]
+
+    @classmethod
+    def parse_all(cls, texts: Iterable[str], now_ms: int) -> list[Self]:
+        """As `parse`, for the receipts of one call. Refused when one of them cannot be used."""
+        found: list[Self] = []
+        digits = last_pop_text = ""
+        pop, start_offset = _NO_POP, 0
+        for text in texts:
             if len(text) > _MAX_RECEIPT_CHARS:
-                raise ValueError(f"it has more than {_MAX_RECEIPT_CHARS} characters")
-            rest, _, last = text.rpartition(" ")
+                raise _unreadable(f"it has more than {_MAX_RECEIPT_CHARS} characters")
+            rest, _, place = text.rpartition(" ")
             pop_text, _, offset = rest.rpartition(" ")
             # One call names many messages of one pop.
-            pop, start_offset, shown_ms = _pop_of(pop_text)
-        except ValueError as error:
-            raise Refused(wire.INVALID_RECEIPT_HANDLE, f"the receipt handle cannot be read: {error}") from None
-        digits = offset + last
-        if not (offset and last and digits.isascii() and digits.isdigit()) or (place := int(last)) > _MAX_PLACE:
-            raise Refused(wire.INVALID_RECEIPT_HANDLE, "the receipt handle has no offset")
-        number = int(offset)
-        if not 0 <= number - start_offset < MAX_OFFSETS:
-            raise Refused(wire.INVALID_RECEIPT_HANDLE, "the receipt handle has an offset that its pop cannot have")
-        if shown_ms <= now_ms:
-            raise Refused(wire.INVALID_RECEIPT_HANDLE, "receipt handle is expired")
-        return _new(cls, (pop_text, pop, number, place))
+            if pop_text != last_pop_text or not found:
+                try:
+                    pop, start_offset, shown_ms = _pop_of(pop_text)
+                except ValueError as error:
+                    raise _unreadable(str(error)) from None
+                if shown_ms <= now_ms:
+                    raise Refused(wire.INVALID_RECEIPT_HANDLE, "receipt handle is expired")
+                last_pop_text = pop_text
+            digits += offset + place
+            try:
+                number, physical_offset = int(offset), int(place)
+            except ValueError:
+                raise _without_offset() from None
+            if not 0 <= number - start_offset < MAX_OFFSETS:
+                raise Refused(wire.INVALID_RECEIPT_HANDLE, "the receipt handle has an offset that its pop cannot have")
+            if physical_offset > _MAX_PLACE:
+                raise _without_offset()
+            found.append(_new(cls, (pop_text, pop, number, physical_offset)))
+        # Python also reads digits of other scripts, signs and underscores.
+        if found and not (digits.isascii() and digits.isdigit()):
+            raise _without_offset()
+        return found
+
+
+def _unreadable(reason: str) -> Refused:
+    return Refused(wire.INVALID_RECEIPT_HANDLE, f"the receipt handle cannot be read: {reason}")
+
+
+def _without_offset() -> Refused:
+    return Refused(wire.INVALID_RECEIPT_HANDLE, "the receipt handle has no offset")
 
 
 @lru_cache(maxsize=_MAX_KEPT_HANDLES)
@@ -429,7 +457,7 @@ def _deliveries(messages: Sequence[ReceivedMessage], counts: dict[tuple[str, str
     found: list[Delivery] = []
     # Messages of one queue share their lease and follow one another.
     lease: Lease | None = None
-    pop, pop_text, invisible_ms = PopHandle(0, 0, 0, 0, "", "", 0), "", 0
+    pop, pop_text, invisible_ms = _NO_POP, "", 0
     for message in messages:
         if message.lease is not lease:
             lease = message.lease

@@ -391,9 +391,9 @@ class Calls:
 
     def _ack_at_once(self, caller: Caller, request: wire.AckMessageRequest, reply: Reply) -> bool:
         """Begin to acknowledge the messages of a call, if they are of one broker and no message is renewed."""
-        entries = request.entries
-        if not 0 < len(entries) <= MAX_MESSAGES:
+        if not 0 < len(request.entries) <= MAX_MESSAGES:
             return False
+        entries = list(request.entries)
         topic, group = names_of(request.topic, request.group)
         handles = [entry.receipt_handle for entry in entries]
         receipts = caller.session.renewals.receipts(handles)

@@ -22,12 +22,22 @@ from skylark.mqcommon.message.properties import (
     TAGS,
     UNIQ_KEY,
     decode_properties,
-    split_property,
+    property_place,
 )
 from skylark.mqproxy.brokers import Delivery
 from skylark.mqproxy.sending import BORN_HOST, DELIVER_AT, SHOWN, TRACE_CONTEXT
 from skylark.mqproxy.wire import messaging_pb2 as wire
-from skylark.mqproxy.wire.fields import cached_varint, duration_of, encoded, sized, tag, text, time_of, varint
+from skylark.mqproxy.wire.fields import (
+    cached_varint,
+    duration_of,
+    encoded,
+    in_latin_1,
+    sized,
+    tag,
+    text,
+    time_of,
+    varint,
+)
 
 _LONG_MAX_DIGITS: Final = 19
 # Longer encoded properties, in bytes, are not remembered: senders write what they like.
@@ -81,53 +91,104 @@ _AFTER_CHECKSUM: Final = {
 class MessageEncoder:
     """Encodes the messages of one call. ``topic`` is the topic as the client named it."""
 
-    __slots__ = ("_topic", "odd")
+    __slots__ = ("_alike", "_topic", "odd")
 
     def __init__(self, topic: wire.Resource) -> None:
         self._topic = _TOPIC + sized(topic.SerializeToString().decode("latin-1"))
         #: The messages so far that lack a born or a store time, because protobuf does not have that time.
         self.odd: list[MessageExt] = []
+        self._alike: _Alike | None = None
 
     def pulled(self, message: MessageExt) -> bytes:
         """A PullMessageResponse with a message. Times that protobuf does not have are left out.
 
         ProtocolError when the record is damaged, or its body cannot be decompressed.
         """
-        return self._encoded(_PULLED, message, message.reconsume_times + 1, "")
+        return self._encoded(_PULLED, message, message.reconsume_times + 1, "", "", None)
 
     def popped(self, delivery: Delivery) -> bytes:
         """A ReceiveMessageResponse with a message that was popped, as `pulled`."""
         message, (pop_text, _, offset, physical_offset), attempt, invisible_ms = delivery
-        # The text of the receipt.
-        handle = text(f"{pop_text} {offset} {physical_offset}")
-        fields = f"{_RECEIPT_HANDLE}{handle}{_INVISIBLE_DURATION}{duration_of(invisible_ms)}"
-        return self._encoded(_POPPED, message, attempt, fields)
+        return self._encoded(_POPPED, message, attempt, pop_text, f" {offset} {physical_offset}", invisible_ms)
 
-    def _encoded(self, answer: str, message: MessageExt, attempt: int, receipt: str) -> bytes:
-        """``answer``: the tag of the message in the answer; ``receipt``: the system's fields about this delivery."""
+    def _encoded(
+        self, answer: str, message: MessageExt, attempt: int, pop_text: str, place: str, invisible_ms: int | None
+    ) -> bytes:
+        """``answer``: the tag of the message in the answer; ``pop_text`` and ``place``: the text of the receipt."""
         record = message.record
         body = message.body if record.sys_flag & COMPRESSED else record.body
-        born, stored = time_of(record.born_timestamp), time_of(record.store_timestamp)
-        if born is None or stored is None:
-            self.odd.append(message)
-        key, others = split_property(record.properties, _KEY_NAME)
-        users, shown, born_host = _remembered(others) if len(others) <= _MAX_REMEMBERED else _shown(others)
-        msg_id = key.decode("utf-8", "replace") if key else offset_msg_id(record.store_host, record.physical_offset)
+        properties, of_all = record.properties, (record.born_host, record.store_host, record.queue_id, attempt)
+        alike = self._alike
+        if alike is None or not alike.includes(properties, of_all, pop_text, invisible_ms):
+            alike = self._alike = _Alike(self._topic, properties, of_all, pop_text, invisible_ms)
+        key = properties[alike.key_at : alike.key_end]
+        if not key:
+            msg_id = offset_msg_id(record.store_host, record.physical_offset)
+        else:
+            msg_id = key.decode("latin-1") if key.isascii() else in_latin_1(key.decode("utf-8", "replace"))
+        if invisible_ms is not None:
+            handle = f"{alike.pop_text}{place}"
+            place = f"{_RECEIPT_HANDLE}{cached_varint(len(handle))}{handle}"
         checksum = hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
+        times = _times(record.born_timestamp, record.store_timestamp)
         system = (
-            f"{_MESSAGE_ID}{text(msg_id)}{_BEFORE_CHECKSUM}{checksum}{shown}"
-            f"{_BORN_HOST}{born_host or _host(record.born_host)}"
-            f"{_place(record.store_host, record.queue_id, attempt)}{_QUEUE_OFFSET}{varint(record.queue_offset)}"
-            f"{receipt}"
+            f"{_MESSAGE_ID}{cached_varint(len(msg_id))}{msg_id}{_BEFORE_CHECKSUM}{checksum}{alike.system}"
+            f"{_QUEUE_OFFSET}{varint(record.queue_offset)}{place}{times.fields}"
         )
-        if born is not None:
-            system += _BORN_TIMESTAMP + born
-        if stored is not None:
-            system += _STORE_TIMESTAMP + stored
+        if times.is_odd:
+            self.odd.append(message)
         body_bytes = len(body)
-        system = f"{_SYSTEM}{cached_varint(len(system))}{system}"
-        fields = f"{self._topic}{users}{system}{_BODY}{cached_varint(body_bytes)}"
+        fields = f"{alike.users}{cached_varint(len(system))}{system}{_BODY}{cached_varint(body_bytes)}"
         return encoded(f"{answer}{cached_varint(len(fields) + body_bytes)}{fields}") + body
+
+
+class _Alike:
+    """What a message has in common with its neighbours: all but their unique keys, bodies, places and times.
+
+    ``of_all``: the hosts, the queue and the attempt. The unique key is at ``key_at`` to ``key_end`` of the properties;
+    without one these are equal.
+    """
+
+    __slots__ = ("_after", "_before", "_of_all", "_pop", "_size", "key_at", "key_end", "pop_text", "system", "users")
+
+    def __init__(
+        self,
+        topic: str,
+        properties: bytes,
+        of_all: tuple[bytes, bytes, int, int],
+        pop_text: str,
+        invisible_ms: int | None,
+    ) -> None:
+        """``topic``: the encoded field. ``invisible_ms``: None for a message without a receipt."""
+        self._of_all, self._pop = of_all, (pop_text, invisible_ms)
+        born, store, queue_id, attempt = of_all
+        pair_at, self.key_at, self.key_end = property_place(properties, _KEY_NAME)
+        self._size = len(properties)
+        self._before, self._after = properties[: self.key_at], properties[self.key_end :]
+        others = properties[:pair_at] + self._after[1:]
+        shown = _remembered(others) if len(others) <= _MAX_REMEMBERED else _shown(others)
+        #: The fields of the message up to the size of its system's fields.
+        self.users = f"{topic}{shown.users}{_SYSTEM}"
+        #: The system's fields that are the same.
+        self.system = f"{shown.system}{_BORN_HOST}{shown.born_host or _host(born)}{_place(store, queue_id, attempt)}"
+        if invisible_ms is not None:
+            self.system += _INVISIBLE_DURATION + duration_of(invisible_ms)
+        #: The begin of the receipts.
+        self.pop_text = in_latin_1(pop_text)
+
+    def includes(
+        self, properties: bytes, of_all: tuple[bytes, bytes, int, int], pop_text: str, invisible_ms: int | None
+    ) -> bool:
+        """Whether a message is such a neighbour."""
+        return (
+            of_all == self._of_all
+            and (pop_text, invisible_ms) == self._pop
+            and len(properties) == self._size
+            and properties.startswith(self._before)
+            and properties.endswith(self._after)
+            # The end of a property in the key's place: these are other properties.
+            and b"\x02" not in properties[self.key_at : self.key_end]
+        )
 
 
 class _Shown(NamedTuple):
@@ -162,6 +223,20 @@ _remembered = lru_cache(maxsize=1_024)(_shown)
 def stored_message(message: MessageExt, topic: wire.Resource) -> wire.Message:
     """A stored message as clients read it, as an object; errors as of `MessageEncoder.pulled`."""
     return wire.PullMessageResponse.FromString(MessageEncoder(topic).pulled(message)).message
+
+
+class _Times(NamedTuple):
+    """The fields of a message's times; ``is_odd``: one of them is left out."""
+
+    fields: str
+    is_odd: bool
+
+
+@lru_cache(maxsize=4_096)
+def _times(born_ms: int, stored_ms: int) -> _Times:
+    born, stored = time_of(born_ms), time_of(stored_ms)
+    fields = ("" if born is None else _BORN_TIMESTAMP + born) + ("" if stored is None else _STORE_TIMESTAMP + stored)
+    return _Times(fields, born is None or stored is None)
 
 
 @lru_cache(maxsize=4_096)
