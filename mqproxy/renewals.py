@@ -12,7 +12,8 @@ import trio
 
 from skylark.mqcommon.clock import Clock
 from skylark.mqcommon.errors import SkylarkError
-from skylark.mqproxy.brokers import Brokers, Receipt
+from skylark.mqproxy.brokers import Brokers
+from skylark.mqproxy.deliveries import Receipt
 from skylark.mqproxy.options import ProxyOptions
 from skylark.mqproxy.statuses import Refused
 from skylark.sdk.runtime import survived

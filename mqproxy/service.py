@@ -19,8 +19,9 @@ from skylark.mqcommon.message.flags import TRANSACTION_COMMIT, TRANSACTION_ROLLB
 from skylark.mqcommon.message.message import Message, MessageExt
 from skylark.mqcommon.names import PERM_READ
 from skylark.mqproxy.answers import acknowledged, receive_end, receive_status, sent_one
-from skylark.mqproxy.brokers import Delivery, Pop
+from skylark.mqproxy.brokers import Pop
 from skylark.mqproxy.clients import CONSUMERS, LITE_CONSUMERS, answered, check_size
+from skylark.mqproxy.deliveries import Delivery, PoppedRun
 from skylark.mqproxy.ending import Ending
 from skylark.mqproxy.metadata import Metadata
 from skylark.mqproxy.methods import (
@@ -269,7 +270,7 @@ class Calls:
             return self._refused_receive(error, caller.began_s)
         return self._receive(call, request, poll)
 
-    def _answer_found(self, call: Call, poll: Poll, topic: wire.Resource, deliveries: list[Delivery]) -> None:
+    def _answer_found(self, call: Call, poll: Poll, topic: wire.Resource, deliveries: Sequence[Delivery]) -> None:
         """Answer a receive that waits, in the turn in which its messages have come; its task finds that it has ended.
 
         If this is not possible, the task does it. Without any room its messages are not encoded here: this may be a
@@ -345,9 +346,12 @@ class Calls:
         """The answers for the messages of a receive that can be read; ``poll`` keeps them, as encoding takes long."""
         if poll.encoded is not None:
             return poll.encoded
-        encoder = MessageEncoder(topic)
-        # A message that cannot be read is not acknowledged, so it is not lost.
-        readable, messages = _encoded(deliveries, encoder.popped, topic)
+        encoder, readable = MessageEncoder(topic), deliveries
+        if isinstance(deliveries, PoppedRun):
+            messages = encoder.popped_run(deliveries)
+        else:
+            # A message that cannot be read is not acknowledged, so it is not lost.
+            readable, messages = _encoded(deliveries, encoder.popped, topic)
         self._odd_times.note(encoder.odd)
         poll.hand_out(readable, messages)
         return messages

@@ -24,7 +24,8 @@ from skylark.mqcommon.message.properties import (
     decode_properties,
     property_place,
 )
-from skylark.mqproxy.brokers import Delivery
+from skylark.mqcommon.message.record import Record
+from skylark.mqproxy.deliveries import Delivery, PoppedRun
 from skylark.mqproxy.sending import BORN_HOST, DELIVER_AT, SHOWN, TRACE_CONTEXT
 from skylark.mqproxy.wire import messaging_pb2 as wire
 from skylark.mqproxy.wire.fields import (
@@ -81,11 +82,26 @@ _PRIORITY: Final = tag(_system["priority"].number, is_varint=True)
 _MD5_DIGITS: Final = 32
 _DIGEST: Final = wire.SystemProperties(body_digest=wire.Digest(type=wire.MD5, checksum="0" * _MD5_DIGITS))
 _BEFORE_CHECKSUM: Final = _DIGEST.SerializeToString()[:-_MD5_DIGITS].decode("latin-1")
+_CHECKSUM_BYTES: Final = len(_BEFORE_CHECKSUM) + _MD5_DIGITS
 # By the type of a message.
 _AFTER_CHECKSUM: Final = {
     kind: wire.SystemProperties(body_encoding=wire.IDENTITY, message_type=kind).SerializeToString().decode("latin-1")
     for kind in (wire.NORMAL, wire.FIFO, wire.DELAY, wire.TRANSACTION, wire.PRIORITY)
 }
+
+
+class _Times(NamedTuple):
+    """The fields of a message's times; ``is_odd``: one of them is left out."""
+
+    fields: str
+    is_odd: bool
+
+
+@lru_cache(maxsize=4_096)
+def _times(born_ms: int, stored_ms: int) -> _Times:
+    born, stored = time_of(born_ms), time_of(stored_ms)
+    fields = ("" if born is None else _BORN_TIMESTAMP + born) + ("" if stored is None else _STORE_TIMESTAMP + stored)
+    return _Times(fields, born is None or stored is None)
 
 
 class MessageEncoder:
@@ -111,77 +127,101 @@ class MessageEncoder:
         message, (pop_text, _, offset, physical_offset), attempt, invisible_ms = delivery
         return self._encoded(_POPPED, message, attempt, pop_text, f" {offset} {physical_offset}", invisible_ms)
 
+    def popped_run(self, run: PoppedRun) -> list[bytes]:
+        """As `popped`, for all messages of ``run``."""
+        first, keys, bodies, offsets, physical_offsets, born_ms, stored_ms = run.columns
+        attempt = first.reconsume_times + 1
+        alike = _Alike(
+            _POPPED, self._topic, first.properties, _origin_of(first, attempt), run.pop_text, run.invisible_ms
+        )
+        ids = [*map(_text_of, keys)] if keys[0] else [offset_msg_id(first.store_host, at) for at in physical_offsets]
+        # No time is left out: see `columns_of`.
+        times = [_times(born, stored).fields for born, stored in zip(born_ms, stored_ms, strict=True)]
+        handles = [f" {offset} {at}" for offset, at in zip(offsets, physical_offsets, strict=True)]
+        return [*map(alike.encoded, ids, bodies, offsets, handles, times)]
+
     def _encoded(
-        self, answer: str, message: MessageExt, attempt: int, pop_text: str, place: str, invisible_ms: int | None
+        self, answer: str, message: MessageExt, attempt: int, pop_text: str, handle: str, invisible_ms: int | None
     ) -> bytes:
-        """``answer``: the tag of the message in the answer; ``pop_text`` and ``place``: the text of the receipt."""
+        """``answer``: the tag of the message in the answer; ``pop_text`` and ``handle``: the text of the receipt."""
         record = message.record
         body = message.body if record.sys_flag & COMPRESSED else record.body
-        properties, of_all = record.properties, (record.born_host, record.store_host, record.queue_id, attempt)
+        properties, origin = record.properties, _origin_of(record, attempt)
         alike = self._alike
-        if alike is None or not alike.includes(properties, of_all, pop_text, invisible_ms):
-            alike = self._alike = _Alike(self._topic, properties, of_all, pop_text, invisible_ms)
+        if alike is None or not alike.includes(properties, origin, pop_text, invisible_ms):
+            alike = self._alike = _Alike(answer, self._topic, properties, origin, pop_text, invisible_ms)
         key = properties[alike.key_at : alike.key_end]
-        if not key:
-            msg_id = offset_msg_id(record.store_host, record.physical_offset)
-        else:
-            msg_id = key.decode("latin-1") if key.isascii() else in_latin_1(key.decode("utf-8", "replace"))
-        if invisible_ms is not None:
-            handle = f"{alike.pop_text}{place}"
-            place = f"{_RECEIPT_HANDLE}{cached_varint(len(handle))}{handle}"
-        checksum = hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
+        id_ = _text_of(key) if key else offset_msg_id(record.store_host, record.physical_offset)
         times = _times(record.born_timestamp, record.store_timestamp)
-        system = (
-            f"{_MESSAGE_ID}{cached_varint(len(msg_id))}{msg_id}{_BEFORE_CHECKSUM}{checksum}{alike.system}"
-            f"{_QUEUE_OFFSET}{varint(record.queue_offset)}{place}{times.fields}"
-        )
         if times.is_odd:
             self.odd.append(message)
-        body_bytes = len(body)
-        fields = f"{alike.users}{cached_varint(len(system))}{system}{_BODY}{cached_varint(body_bytes)}"
-        return encoded(f"{answer}{cached_varint(len(fields) + body_bytes)}{fields}") + body
+        return alike.encoded(id_, body, record.queue_offset, handle, times.fields)
+
+
+# The hosts where a message was born and stored, its queue, and how often it was delivered.
+_Origin = tuple[bytes, bytes, int, int]
+
+
+def _origin_of(record: Record, attempt: int) -> _Origin:
+    return record.born_host, record.store_host, record.queue_id, attempt
 
 
 class _Alike:
-    """What a message has in common with its neighbours: all but their unique keys, bodies, places and times.
+    """What messages have in common that differ in their ids, bodies, offsets and times only.
 
-    ``of_all``: the hosts, the queue and the attempt. The unique key is at ``key_at`` to ``key_end`` of the properties;
-    without one these are equal.
+    The unique key is at ``key_at`` to ``key_end`` of the properties; without one these are equal.
     """
 
-    __slots__ = ("_after", "_before", "_of_all", "_pop", "_size", "key_at", "key_end", "pop_text", "system", "users")
+    __slots__ = (
+        "_after",
+        "_answer",
+        "_before",
+        "_head",
+        "_origin",
+        "_pop",
+        "_receipt",
+        "_receipt_head",
+        "_size",
+        "_sizes",
+        "_system",
+        "_tail",
+        "_users",
+        "key_at",
+        "key_end",
+    )
 
     def __init__(
-        self,
-        topic: str,
-        properties: bytes,
-        of_all: tuple[bytes, bytes, int, int],
-        pop_text: str,
-        invisible_ms: int | None,
+        self, answer: str, topic: str, properties: bytes, origin: _Origin, pop_text: str, invisible_ms: int | None
     ) -> None:
-        """``topic``: the encoded field. ``invisible_ms``: None for a message without a receipt."""
-        self._of_all, self._pop = of_all, (pop_text, invisible_ms)
-        born, store, queue_id, attempt = of_all
+        """``answer``: the tag of the message in the answer; ``topic``: the encoded field.
+
+        ``pop_text``: the begin of the receipts, if ``invisible_ms`` is not None.
+        """
+        self._answer = answer
+        self._origin, self._pop = origin, (pop_text, invisible_ms)
         pair_at, self.key_at, self.key_end = property_place(properties, _KEY_NAME)
         self._size = len(properties)
         self._before, self._after = properties[: self.key_at], properties[self.key_end :]
         others = properties[:pair_at] + self._after[1:]
         shown = _remembered(others) if len(others) <= _MAX_REMEMBERED else _shown(others)
-        #: The fields of the message up to the size of its system's fields.
-        self.users = f"{topic}{shown.users}{_SYSTEM}"
-        #: The system's fields that are the same.
-        self.system = f"{shown.system}{_BORN_HOST}{shown.born_host or _host(born)}{_place(store, queue_id, attempt)}"
+        # The fields of the message up to the size of its system's fields.
+        self._users = f"{topic}{shown.users}{_SYSTEM}"
+        born_host = shown.born_host or _host(origin[0])
+        # The system's fields after the checksum.
+        self._system = f"{shown.system}{_BORN_HOST}{born_host}{_place(*origin[1:])}"
+        self._receipt: str | None = None
         if invisible_ms is not None:
-            self.system += _INVISIBLE_DURATION + duration_of(invisible_ms)
-        #: The begin of the receipts.
-        self.pop_text = in_latin_1(pop_text)
+            self._system += _INVISIBLE_DURATION + duration_of(invisible_ms)
+            self._receipt = in_latin_1(pop_text)
+        self._system += _QUEUE_OFFSET
+        # By the sizes of the message before.
+        self._sizes = (0, 0, 0, 0, 0)
+        self._head = self._receipt_head = self._tail = ""
 
-    def includes(
-        self, properties: bytes, of_all: tuple[bytes, bytes, int, int], pop_text: str, invisible_ms: int | None
-    ) -> bool:
-        """Whether a message is such a neighbour."""
+    def includes(self, properties: bytes, origin: _Origin, pop_text: str, invisible_ms: int | None) -> bool:
+        """Whether a message is such a message, too."""
         return (
-            of_all == self._of_all
+            origin == self._origin
             and (pop_text, invisible_ms) == self._pop
             and len(properties) == self._size
             and properties.startswith(self._before)
@@ -189,6 +229,38 @@ class _Alike:
             # The end of a property in the key's place: these are other properties.
             and b"\x02" not in properties[self.key_at : self.key_end]
         )
+
+    def encoded(self, id_: str, body: bytes, offset: int, handle: str, times: str) -> bytes:
+        """The answer with a message; ``handle``: the end of its receipt.
+
+        What is before, between and after these is made again only when one has another size than before.
+        """
+        checksum = hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
+        number = varint(offset)
+        sizes = (len(id_), len(number), len(handle), len(times), len(body))
+        if sizes != self._sizes:
+            self._sizes = sizes
+            self._measure(*sizes)
+        head = f"{self._head}{id_}{_BEFORE_CHECKSUM}{checksum}{self._system}{number}{self._receipt_head}"
+        return encoded(f"{head}{handle}{times}{self._tail}") + body
+
+    def _measure(self, id_bytes: int, number_bytes: int, handle_bytes: int, times_bytes: int, body_bytes: int) -> None:
+        """Make what depends on the sizes of what differs."""
+        if self._receipt is not None:
+            receipt = self._receipt
+            self._receipt_head = f"{_RECEIPT_HANDLE}{cached_varint(len(receipt) + handle_bytes)}{receipt}"
+        id_head = f"{_MESSAGE_ID}{cached_varint(id_bytes)}"
+        after_id_bytes = _CHECKSUM_BYTES + len(self._system) + number_bytes + len(self._receipt_head) + handle_bytes
+        system_bytes = len(id_head) + id_bytes + after_id_bytes + times_bytes
+        users = f"{self._users}{cached_varint(system_bytes)}"
+        self._tail = f"{_BODY}{cached_varint(body_bytes)}"
+        size = len(users) + system_bytes + len(self._tail) + body_bytes
+        self._head = f"{self._answer}{cached_varint(size)}{users}{id_head}"
+
+
+def _text_of(key: bytes) -> str:
+    """A unique key as the text of a field."""
+    return key.decode("latin-1") if key.isascii() else in_latin_1(key.decode("utf-8", "replace"))
 
 
 class _Shown(NamedTuple):
@@ -223,20 +295,6 @@ _remembered = lru_cache(maxsize=1_024)(_shown)
 def stored_message(message: MessageExt, topic: wire.Resource) -> wire.Message:
     """A stored message as clients read it, as an object; errors as of `MessageEncoder.pulled`."""
     return wire.PullMessageResponse.FromString(MessageEncoder(topic).pulled(message)).message
-
-
-class _Times(NamedTuple):
-    """The fields of a message's times; ``is_odd``: one of them is left out."""
-
-    fields: str
-    is_odd: bool
-
-
-@lru_cache(maxsize=4_096)
-def _times(born_ms: int, stored_ms: int) -> _Times:
-    born, stored = time_of(born_ms), time_of(stored_ms)
-    fields = ("" if born is None else _BORN_TIMESTAMP + born) + ("" if stored is None else _STORE_TIMESTAMP + stored)
-    return _Times(fields, born is None or stored is None)
 
 
 @lru_cache(maxsize=4_096)
