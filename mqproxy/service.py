@@ -573,8 +573,9 @@ class Calls:
         if self._stopping.has_begun or caller.session.ending.has_begun:
             return None
         asked = ReceiveQuery.of(request, self._options)
-        is_ordered, broker = self._metadata.known_order(asked.group), asked.broker_name
-        if not broker and (route := self._metadata.known_route(asked.topic)) is not None:
+        now_s = trio.current_time()
+        is_ordered, broker = self._metadata.known_order(asked.group, now_s), asked.broker_name
+        if not broker and (route := self._metadata.known_route(asked.topic, now_s)) is not None:
             broker = _readable_broker(route)
         if is_ordered is None or not broker:
             return None
@@ -712,7 +713,7 @@ class Calls:
         (message,) = sdk_messages(messages, self._options, caller.host, self._clock.now_ms())
         _check_implemented((kind,))
         if self._options.enable_topic_message_type_check:
-            expected = self._metadata.known_message_type(message.topic)
+            expected = self._metadata.known_message_type(message.topic, trio.current_time())
             if expected is None:
                 return False
             _check_expected(expected, (kind,))
