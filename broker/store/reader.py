@@ -531,7 +531,7 @@ def _copied(log: CommitLog, ranges: list[Range], *, as_written: bool = False) ->
 
 
 def _at_hand(log: CommitLog, ranges: list[Range]) -> bytes:
-    """The bytes of the ranges; b"" unless all are in memory, and near enough to each other."""
+    """The bytes of the ranges; b"" unless all from the first to the last are in memory, and few enough to ask for."""
     first, last = ranges[0][0], ranges[-1][1]
     if last - first > COLD_BYTES or not _in_one_file(first, last - 1, log.chain.segment_bytes):
         return b""

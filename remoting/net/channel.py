@@ -734,7 +734,8 @@ def _received(command: Command) -> Command:
     """``command`` as the other end of a connection receives it, in CBOR."""
     ext = command.ext
     if ext is not None:
-        ext = {name: value for name, value in ext.items() if value is not None}
+        has_none = None in ext.values()
+        ext = {name: value for name, value in ext.items() if value is not None} if has_none else ext.copy()
     body = bytes(command.body)
     return Command(
         command.code, ext, body, command.flag, command.opaque, command.remark, CBOR, command.language, command.version

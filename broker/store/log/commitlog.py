@@ -207,17 +207,16 @@ class CommitLog:
     def at_hand(self, ranges: Sequence[tuple[int, int]]) -> bytes:
         """The bytes of ``ranges``, compared with the sums of their blocks. All must lie in one segment, in their order.
 
-        b"" unless all of them are in memory: this never waits.
+        b"" unless all bytes from the first range to the last are in memory: this never waits.
         """
         first, last = ranges[0][0], ranges[-1][1]
-        file, at, _ = self._compared(first, last)
-        parts: list[bytes] = []
-        for start, end in ranges:
-            part = file.copy_at_hand(at + start - first, end - start)
-            if part is None:
-                return b""
-            parts.append(part)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        file, at, size = self._compared(first, last)
+        if len(ranges) == 1:
+            return file.copy_at_hand(at, size) or b""
+        # One look for all: where bytes have no sums, each look is a system call.
+        if not file.resident(at, size):
+            return b""
+        return b"".join([file.copy(at + start - first, end - start) for start, end in ranges])
 
     def glance(self, offset: int, size: int) -> bytes:
         """As `read`, without a comparison: for figures, which must be there when the log is damaged."""
