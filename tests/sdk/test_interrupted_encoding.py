@@ -1,4 +1,4 @@
-"""Ctrl-C is never lost, wherever it comes."""
+"""Ctrl-C while cbor2 encodes."""
 
 import signal
 from abc import ABCMeta
@@ -13,6 +13,8 @@ from skylark.remoting.protocol.cbor_header import encode_header
 from skylark.remoting.protocol.command import CBOR, Command
 from skylark.remoting.protocol.dialect import Dialect, encode_body
 from skylark.remoting.protocol.signature import Credentials, WholeSignatures
+from skylark.sdk.values.libraries import CBOR as CBOR_VALUES
+from skylark.sdk.values.libraries import Plain
 
 
 class Rows:
@@ -34,8 +36,9 @@ def sign() -> None:
         lambda: encode_body(Rows(), Dialect.CBOR),
         lambda: encode_header(Command(10, {"tags": ["a"]}, codec=CBOR)),
         sign,
+        lambda: Plain().codec(list[int], CBOR_VALUES).write([1]),
     ],
-    ids=["body", "header", "signature"],
+    ids=["body", "header", "signature", "value"],
 )
 def test_it_is_not_lost_while_cbor2_asks_for_the_kind_of_a_value(
     encode: Callable[[], object], monkeypatch: pytest.MonkeyPatch
