@@ -1,6 +1,7 @@
 """Ctrl-C while cbor2 encodes."""
 
 import signal
+import sys
 from abc import ABCMeta
 from collections.abc import Callable
 from typing import Any
@@ -48,7 +49,9 @@ def test_it_is_not_lost_while_cbor2_asks_for_the_kind_of_a_value(
 
     def interrupted(kind: ABCMeta, value: object) -> bool:
         nonlocal presses
-        if type(value) is list and not presses:
+        # cbor2 has no frame, so its caller is the one before.
+        is_asked_by_cbor2 = "dumps" in sys._getframe(1).f_code.co_names
+        if is_asked_by_cbor2 and type(value) is list and not presses:
             presses += 1
             signal.raise_signal(signal.SIGINT)
         return ask(kind, value)
