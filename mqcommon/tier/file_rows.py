@@ -274,7 +274,11 @@ class _Reader:
     def __init__(self, view: View, start: int, unproved: Sequence[tuple[int, int]]) -> None:
         self._view = view
         self._start = start
-        self._unproved = unproved
+        firsts, lasts = np.array(unproved, np.int64).reshape(-1, 2).T
+        is_apart = firsts[1:] != lasts[:-1]
+        # The parts that are not proved, where they begin and end; after the last part an empty one.
+        self._unproved_from = np.append(firsts[np.append(True, is_apart)[: len(firsts)]], len(view))
+        self._unproved_to = lasts[np.append(is_apart, True)[: len(lasts)]]
         self._bytes = np.frombuffer(view, np.uint8)
         self._by_type = {code: overlapping(self._bytes, code) for code in (">i2", ">u2", ">i4", ">i8")}
         # As raw bytes: numpy copies a head of fields field by field.
@@ -341,14 +345,17 @@ class _Reader:
         body_bytes: Ints,
         sound: NDArray[np.bool_],
     ) -> None:
+        if not len(self._unproved_to):
+            return
+        parts = np.searchsorted(self._unproved_to, starts, "right")
+        rows = np.flatnonzero(sound & (self._unproved_from[parts] < ends))
+        places = bodies[rows]
         with memoryview(self._view) as view:
-            for first, last in self._unproved:
-                low, high = np.searchsorted(ends, first, "right"), np.searchsorted(starts, last)
-                for row in range(int(low), int(high)):
-                    if sound[row]:
-                        body = int(bodies[row])
-                        found = large_crc32(view[body : body + int(body_bytes[row])]) & CRC_MASK
-                        sound[row] = found == int(crcs[row]) & CRC_MASK
+            found = [
+                large_crc32(view[body:end])
+                for body, end in zip(places.tolist(), (places + body_bytes[rows]).tolist(), strict=True)
+            ]
+        sound[rows] = (np.array(found, np.int64) ^ crcs[rows]) & CRC_MASK == 0
 
     def _check_topics(self, topics: Ints, topic_bytes: Ints, sound: NDArray[np.bool_]) -> Ints:
         """The numbers in `_numbers` of the topics of the rows that are sound; -1 for other rows."""
