@@ -4,12 +4,13 @@ The answer to a ReceiveMessage is a stream of messages: a status, the messages o
 proxy sent them. The status comes first, as from RocketMQ's proxy.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 from skylark.mqproxy.statuses import OK
 from skylark.mqproxy.wire import messaging_pb2 as wire
-from skylark.mqproxy.wire.fields import cached_varint, encoded, sized, tag, text, time_of, varint
+from skylark.mqproxy.wire.fields import encoded, in_latin_1, sized, tag, text, time_of, varint
 
 _send = wire.SendMessageResponse.DESCRIPTOR.fields_by_name
 _sent = wire.SendResultEntry.DESCRIPTOR.fields_by_name
@@ -55,13 +56,24 @@ def receive_end(now_ms: int) -> bytes:
     return b"" if time is None else encoded(_DELIVERY_TIMESTAMP + time)
 
 
-def acknowledged(ids: Iterable[str], handles: Iterable[str]) -> bytes:
+def acknowledged(ids: Sequence[str], handles: Sequence[str]) -> bytes:
     """The answer to an AckMessage all of whose messages were acknowledged: their ids and receipt handles."""
     made = _ALL_ARE_OK
+    if not ("".join(ids).isascii() and "".join(handles).isascii()):
+        ids, handles = [*map(in_latin_1, ids)], [*map(in_latin_1, handles)]
     for id_, handle in zip(ids, handles, strict=True):
-        entry = f"{_MESSAGE_ID}{text(id_)}{_RECEIPT_HANDLE}{text(handle)}{_ENTRY_IS_OK}"
-        made += f"{_ENTRY}{cached_varint(len(entry))}{entry}"
+        before_id, before_handle = _acknowledgement(len(id_), len(handle))
+        made += f"{before_id}{id_}{before_handle}{handle}{_ENTRY_IS_OK}"
     return encoded(made)
+
+
+@lru_cache(maxsize=1_024)
+def _acknowledgement(id_chars: int, handle_chars: int) -> tuple[str, str]:
+    """What is before the id of an acknowledged message, and before its receipt handle; both of these sizes."""
+    before_id = f"{_MESSAGE_ID}{varint(id_chars)}"
+    before_handle = f"{_RECEIPT_HANDLE}{varint(handle_chars)}"
+    entry_bytes = len(before_id) + id_chars + len(before_handle) + handle_chars + len(_ENTRY_IS_OK)
+    return f"{_ENTRY}{varint(entry_bytes)}{before_id}", before_handle
 
 
 _RECEIVED: Final = wire.ReceiveMessageResponse(status=OK).SerializeToString()

@@ -1,11 +1,7 @@
-"""Requests to brokers for receiving.
-
-A message is named by its receipt handle, the text that RocketMQ's proxy gives to clients: a broker's pop handle, and
-the offset of the message in the commit log. So any proxy can acknowledge a message that another proxy has handed out.
-"""
+"""Requests to brokers for receiving."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -14,6 +10,7 @@ import trio
 from skylark.mqcommon.clock import SystemClock
 from skylark.mqcommon.errors import BrokerError, ConnectionLost, RemotingError, SkylarkError
 from skylark.mqcommon.message.queue import MessageQueue
+from skylark.mqproxy.deliveries import Delivery, PoppedRun, Receipt, deliveries_of
 from skylark.mqproxy.statuses import Refused
 from skylark.mqproxy.wire import messaging_pb2 as wire
 from skylark.remoting.net.call import call
@@ -22,11 +19,7 @@ from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.command import Command
 from skylark.remoting.protocol.header import Header
 from skylark.remoting.protocol.pop_info import (
-    NORMAL,
     PopHandle,
-    message_key,
-    parse_handle,
-    parse_offset_info,
     read_topic,
 )
 from skylark.remoting.protocol.request import Answer, Request
@@ -42,81 +35,14 @@ from skylark.remoting.protocol.requests.pops import (
 )
 from skylark.sdk.broker_api import send_back
 from skylark.sdk.client import Client, ClientHandle
-from skylark.sdk.consumer.decompression import keep_contents
-from skylark.sdk.consumer.popped import MAX_OFFSETS, Lease, ReceivedMessage, received
+from skylark.sdk.consumer.decompression import keep_contents, need_decompression
+from skylark.sdk.consumer.popped import Lease
 from skylark.sdk.endpoint import Endpoint
 from skylark.sdk.nameservers import NameServerSource
 from skylark.sdk.retry import Outcome, outcome_of
 
-# The largest place in a log.
-_MAX_PLACE = 2**63 - 1
 # Offsets that are acknowledged together are the bits of a number, which must not become long for a few messages.
 _MAX_BATCHED_OFFSETS = 1_024
-# The longest text of a receipt, which has eight numbers and the name of a broker. Clients may send any text, and the
-# handle in it is kept for the next receipt of the same pop: at most some 8 KiB each, where a stranger made it up.
-_MAX_RECEIPT_CHARS = 1_024
-_MAX_KEPT_HANDLES = 1_024
-# Makes a named tuple without a call of Python, which takes a third of the time.
-_new = tuple.__new__
-
-
-class Receipt(NamedTuple):
-    """One delivery of a message to a group.
-
-    ``pop``: the handle without the offset, the same for all messages of one pop in one queue. ``pop_text``: ``pop`` as
-    text.
-    """
-
-    pop_text: str
-    pop: PopHandle
-    offset: int
-    physical_offset: int
-
-    @property
-    def handle(self) -> PopHandle:
-        """The broker's handle of the message, which names its ``offset`` in the queue."""
-        return self.pop._replace(offset=self.offset)
-
-    def __str__(self) -> str:
-        return f"{self.pop_text} {self.offset} {self.physical_offset}"
-
-    @classmethod
-    def of(cls, handle: PopHandle, physical_offset: int) -> Self:
-        """The receipt for the delivery with this handle, which names an offset."""
-        assert handle.offset is not None
-        pop = handle._replace(offset=None)
-        return cls(str(pop), pop, handle.offset, physical_offset)
-
-    @classmethod
-    def parse(cls, text: str, now_ms: int) -> Self:
-        """The receipt that a client sends. Refused when ``text`` is no receipt, or the receipt's time is over."""
-        try:
-            if len(text) > _MAX_RECEIPT_CHARS:
-                raise ValueError(f"it has more than {_MAX_RECEIPT_CHARS} characters")
-            rest, _, last = text.rpartition(" ")
-            pop_text, _, offset = rest.rpartition(" ")
-            # One call names many messages of one pop.
-            pop, start_offset, shown_ms = _pop_of(pop_text)
-        except ValueError as error:
-            raise Refused(wire.INVALID_RECEIPT_HANDLE, f"the receipt handle cannot be read: {error}") from None
-        digits = offset + last
-        if not (offset and last and digits.isascii() and digits.isdigit()) or (place := int(last)) > _MAX_PLACE:
-            raise Refused(wire.INVALID_RECEIPT_HANDLE, "the receipt handle has no offset")
-        number = int(offset)
-        if not 0 <= number - start_offset < MAX_OFFSETS:
-            raise Refused(wire.INVALID_RECEIPT_HANDLE, "the receipt handle has an offset that its pop cannot have")
-        if shown_ms <= now_ms:
-            raise Refused(wire.INVALID_RECEIPT_HANDLE, "receipt handle is expired")
-        return _new(cls, (pop_text, pop, number, place))
-
-
-@lru_cache(maxsize=_MAX_KEPT_HANDLES)
-def _pop_of(text: str) -> tuple[PopHandle, int, int]:
-    """(the pop, its first offset, when its messages are shown again in ms since 1970); ValueError as `parse_handle`."""
-    pop = parse_handle(text)
-    if pop.offset is not None:
-        raise ValueError("it has more than 9 parts")
-    return pop, pop.start_offset, pop.pop_time + pop.invisible_time
 
 
 class Pop(NamedTuple):
@@ -132,15 +58,6 @@ class Pop(NamedTuple):
     kind: str
     is_ordered: bool
     attempt_id: str | None
-
-
-class Delivery(NamedTuple):
-    """A message, its receipt, and how often it was delivered, this time included."""
-
-    message: ReceivedMessage
-    receipt: Receipt
-    attempt: int
-    invisible_ms: int
 
 
 class Brokers:
@@ -159,10 +76,10 @@ class Brokers:
     ) -> None:
         await self._client.__aexit__(kind, error, trace)
 
-    async def pop(self, wanted: Pop) -> list[Delivery]:
+    async def pop(self, wanted: Pop) -> Sequence[Delivery]:
         """Messages for the group; none when the broker has none in time. Their bodies are decompressed."""
 
-        async def ask(at: Endpoint) -> list[Delivery]:
+        async def ask(at: Endpoint) -> Sequence[Delivery]:
             header = self._pop_header(wanted)
             found = _popped(wanted, await call(at, pops.POP_MESSAGE, header, wait_ms=wanted.wait_ms))
             await keep_bodies(found)
@@ -171,7 +88,7 @@ class Brokers:
         return await self._client.ask_master(MessageQueue(wanted.topic, wanted.broker_name, 0), ask)
 
     def pop_at_once(
-        self, wanted: Pop, ended: Callable[[list[Delivery] | Exception], None], again: Callable[[], None]
+        self, wanted: Pop, ended: Callable[[Sequence[Delivery] | Exception], None], again: Callable[[], None]
     ) -> Callable[[], None] | None:
         """Begin a pop without waiting; None, and nothing is sent, when only `pop` can do it.
 
@@ -181,7 +98,7 @@ class Brokers:
         """
 
         def answered(result: Command | SkylarkError) -> None:
-            found: list[Delivery] | Exception
+            found: Sequence[Delivery] | Exception
             if isinstance(result, SkylarkError):
                 found = result
             else:
@@ -411,43 +328,18 @@ async def keep_bodies(found: Sequence[Delivery]) -> None:
     await keep_contents([delivery.message for delivery in found])
 
 
-def _popped(wanted: Pop, answer: Answer[PopMessageResponseHeader, bytes]) -> list[Delivery]:
+def are_packed(found: Sequence[Delivery]) -> bool:
+    """Whether `keep_bodies` has bodies to decompress."""
+    return not isinstance(found, PoppedRun) and need_decompression([delivery.message for delivery in found])
+
+
+def _popped(wanted: Pop, answer: Answer[PopMessageResponseHeader, bytes]) -> Sequence[Delivery]:
     """The messages in the answer to a pop. Refused when the broker holds too many pops."""
     if answer.code == ResponseCode.POLLING_FULL:
         raise Refused(wire.TOO_MANY_REQUESTS, "polling full")
     data = answer.body()
     if not data:
         return []
-    header = answer.header()
-    # For ordered groups brokers count deliveries outside of the messages, which are not stored again.
-    counts = parse_offset_info(header.order_count_info or "") if wanted.is_ordered else {}
-    return _deliveries(received(data, header, wanted.topic, wanted.group, wanted.broker_name, ""), counts)
-
-
-def _deliveries(messages: Sequence[ReceivedMessage], counts: dict[tuple[str, str], str]) -> list[Delivery]:
-    """The messages of one pop with their receipts. ``counts``: as `_attempt` takes it."""
-    found: list[Delivery] = []
-    # Messages of one queue share their lease and follow one another.
-    lease: Lease | None = None
-    pop, pop_text, invisible_ms = PopHandle(0, 0, 0, 0, "", "", 0), "", 0
-    for message in messages:
-        if message.lease is not lease:
-            lease = message.lease
-            pop = lease.handle()
-            pop_text, invisible_ms = str(pop), pop.invisible_time
-        record = message.record
-        # A message of an inner batch has the batch's offset in its handle.
-        offset = record.queue_offset if message.whole is None else message.leased_offset
-        receipt = _new(Receipt, (pop_text, pop, offset, record.physical_offset))
-        attempt = _attempt(message, counts) if counts else record.reconsume_times + 1
-        found.append(_new(Delivery, (message, receipt, attempt, invisible_ms)))
-    return found
-
-
-def _attempt(message: ReceivedMessage, counts: dict[tuple[str, str], str]) -> int:
-    """How often a message of an ordered group was delivered: such messages are not stored again, so brokers count."""
-    queue_id = message.lease.queue_id
-    again = counts.get((NORMAL, message_key(queue_id, message.leased_offset))) or counts.get((NORMAL, str(queue_id)))
-    if again is not None and again.isascii() and again.isdigit():
-        return int(again) + 1
-    return message.delivery_attempt
+    return deliveries_of(
+        data, answer.header(), wanted.topic, wanted.group, wanted.broker_name, is_ordered=wanted.is_ordered
+    )

@@ -54,10 +54,10 @@ class Remembered(Generic[T]):
             return await asking.result()
         return known[1]
 
-    def fresh(self, key: str) -> tuple[T] | None:
-        """The answer for ``key``, alone in a tuple, if it need not be fetched, else None."""
+    def fresh(self, key: str, now_s: float) -> tuple[T] | None:
+        """The answer for ``key``, alone in a tuple, if it need not be fetched at ``now_s`` (trio's time), else None."""
         known = self._known.get(key)
-        return None if known is None or trio.current_time() - known[0] >= self._fresh_s else known[1:]
+        return None if known is None or now_s - known[0] >= self._fresh_s else known[1:]
 
     async def _refresh(self, key: str) -> T:
         try:
@@ -97,18 +97,18 @@ class Metadata:
         """The route of a topic; RouteNotFound when it has none."""
         return await self._routes.get(topic)
 
-    def known_route(self, topic: str) -> TopicRouteData | None:
-        """As `route`; None when servers must be asked for it."""
-        known = self._routes.fresh(topic)
+    def known_route(self, topic: str, now_s: float) -> TopicRouteData | None:
+        """As `route`; None when servers must be asked for it. ``now_s``: trio's time."""
+        known = self._routes.fresh(topic, now_s)
         return None if known is None else known[0]
 
     async def message_type(self, topic: str) -> str:
         """The attribute message.type of a topic; UNSPECIFIED for a topic that no broker has."""
         return await self._types.get(topic)
 
-    def known_message_type(self, topic: str) -> str | None:
-        """As `message_type`; None when servers must be asked for it."""
-        known = self._types.fresh(topic)
+    def known_message_type(self, topic: str, now_s: float) -> str | None:
+        """As `message_type`; None when servers must be asked for it. ``now_s``: trio's time."""
+        known = self._types.fresh(topic, now_s)
         return None if known is None else known[0]
 
     async def group(self, group: str) -> SubscriptionGroupConfig | None:
@@ -119,9 +119,9 @@ class Metadata:
         """Whether a group consumes in order, by its settings."""
         return _is_ordered(await self.group(group))
 
-    def known_order(self, group: str) -> bool | None:
-        """As `is_ordered`; None when servers must be asked for the settings."""
-        known = self._groups.fresh(group)
+    def known_order(self, group: str, now_s: float) -> bool | None:
+        """As `is_ordered`; None when servers must be asked for the settings. ``now_s``: trio's time."""
+        known = self._groups.fresh(group, now_s)
         return None if known is None else _is_ordered(known[0])
 
     async def _ask_type(self, topic: str) -> str:

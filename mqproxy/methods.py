@@ -74,7 +74,8 @@ class Callers:
         client_id = call.headers.get("x-mq-client-id", "")
         if not client_id or client_id.isspace():
             raise Refused(wire.CLIENT_ID_REQUIRED, "client id cannot be empty")
-        return Caller(client_id, _host(call.peer), call.peer, session, self.now_s())
+        peer = call.peer
+        return Caller(client_id, _host(peer), peer, session, self.now_s())
 
     def now_s(self) -> float:
         """The time by the clock of the meters; 0 without meters."""

@@ -6,15 +6,15 @@ in the background, and its messages are given back.
 """
 
 import logging
-from collections import deque
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from itertools import islice
 
 import trio
 
 from skylark.mqcommon.errors import SkylarkError
-from skylark.mqproxy.brokers import Brokers, Delivery, Pop, Receipt
+from skylark.mqproxy.brokers import Brokers, Pop
 from skylark.mqproxy.clients import Clients
+from skylark.mqproxy.deliveries import Delivery, Receipt
 from skylark.mqproxy.popping import Popping
 from skylark.mqproxy.renewals import Renewals
 from skylark.mqproxy.statuses import Refused
@@ -44,13 +44,13 @@ class Poll:
         #: The request to the broker; None before it is sent.
         self.popping: Popping | None = None
         #: The deliveries that the client has not got yet; None while the broker has not answered.
-        self.unsent: deque[Delivery] | None = None
+        self.unsent: Sequence[Delivery] | None = None
         #: The answers for the deliveries that were handed out; None before, and after the call.
         self.encoded: list[bytes] | None = None
         #: Handles whose deliveries are renewed since they were handed out.
         self.noted: list[str] = []
 
-    def begin(self, when_found: Callable[[list[Delivery]], None] | None = None) -> list[Delivery] | None:
+    def begin(self, when_found: Callable[[Sequence[Delivery]], None] | None = None) -> Sequence[Delivery] | None:
         """Send the request to the broker; the deliveries, if it has answered at once.
 
         ``when_found`` is called with deliveries that come later, before `deliveries` returns them.
@@ -60,7 +60,7 @@ class Poll:
             self.popping.begin(when_found)
         return self.popping.found
 
-    async def deliveries(self) -> list[Delivery]:
+    async def deliveries(self) -> Sequence[Delivery]:
         """The deliveries of the broker. If this is cancelled, deliveries that come later are given back."""
         self.begin()
         assert self.popping is not None
@@ -71,12 +71,12 @@ class Poll:
         if self.popping is not None:
             self.popping.when_found = None
 
-    def hand_out(self, deliveries: Collection[Delivery], encoded: list[bytes]) -> None:
+    def hand_out(self, deliveries: Sequence[Delivery], encoded: list[bytes]) -> None:
         """Set the deliveries that are going to be sent, in this order, and their answers.
 
         Other deliveries are shown again when their time is over.
         """
-        self.unsent = deque(deliveries)
+        self.unsent = deliveries
         self.encoded = encoded
 
     def sending(self, count: int) -> None:
@@ -90,14 +90,13 @@ class Poll:
     def sent(self, count: int) -> None:
         """Record that the client has got the next ``count`` deliveries, or will soon."""
         if self.unsent:
-            for _ in range(count):
-                self.unsent.popleft()
+            self.unsent = self.unsent[count:]
 
     def complete(self) -> None:
         """Record that the client has got the whole answer, or will soon."""
         self.noted.clear()
         if self.unsent:
-            self.unsent.clear()
+            self.unsent = ()
 
     def end(self) -> None:
         """Give back what the client has not got. Call it once, when the call ends."""
@@ -175,7 +174,7 @@ class Polls:
             self._nursery.start_soon(self._give_back, poll, popping)
 
     async def _give_back(self, poll: Poll, popping: Popping) -> None:
-        found: Collection[Delivery] = ()
+        found: Sequence[Delivery] = ()
         with survived("giving messages back"):
             try:
                 found = await popping.result()

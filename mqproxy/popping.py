@@ -1,14 +1,14 @@
 """One pop, and what it has brought. A call that waits for it and ends early does not end the pop."""
 
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 
 import trio
 
-from skylark.mqproxy.brokers import Brokers, Delivery, Pop, keep_bodies
+from skylark.mqproxy.brokers import Brokers, Pop, are_packed, keep_bodies
+from skylark.mqproxy.deliveries import Delivery
 from skylark.mqproxy.shared import SharedResult, given_up
-from skylark.sdk.consumer.decompression import need_decompression
 
 logger = logging.getLogger(__name__)
 
@@ -38,17 +38,17 @@ class Popping:
         """The pop ``wanted``; `begin` sends it."""
         self._start_task = start_task
         #: As `begin` takes it; None: nothing is called.
-        self.when_found: Callable[[list[Delivery]], None] | None = None
+        self.when_found: Callable[[Sequence[Delivery]], None] | None = None
         self._brokers = brokers
         self._wanted = wanted
         self._tags = tags
-        self._result: SharedResult[list[Delivery]] = SharedResult()
+        self._result: SharedResult[Sequence[Delivery]] = SharedResult()
         # The task that carries the pop out, if there is one.
         self._scope: trio.CancelScope | None = None
         # Ends the request to the broker, if it was sent without a task.
         self._withdraw: Callable[[], None] | None = None
 
-    def begin(self, when_found: Callable[[list[Delivery]], None] | None = None) -> None:
+    def begin(self, when_found: Callable[[Sequence[Delivery]], None] | None = None) -> None:
         """Send the request to the broker.
 
         ``when_found`` is called with deliveries that come after this method has returned, before waiting tasks run.
@@ -60,7 +60,7 @@ class Popping:
             self._withdraw, self.when_found = withdraw, when_found
 
     @property
-    def found(self) -> list[Delivery] | None:
+    def found(self) -> Sequence[Delivery] | None:
         """The deliveries; None while the pop goes on, and when it has failed."""
         return self._result.value
 
@@ -79,11 +79,11 @@ class Popping:
             if self._scope is not None:
                 self._scope.cancel()
 
-    async def result(self) -> list[Delivery]:
+    async def result(self) -> Sequence[Delivery]:
         """The deliveries, once the pop has ended; raises the error of the pop."""
         return await self._result.wait()
 
-    def _end(self, result: list[Delivery] | Exception) -> None:
+    def _end(self, result: Sequence[Delivery] | Exception) -> None:
         if self._result.has_ended:
             # It was cancelled before: the messages are shown again after the time that the client chose.
             return
@@ -99,10 +99,10 @@ class Popping:
                 # Nobody else learns of this error; the task that waits answers the call.
                 logger.exception("a receive could not be answered in the turn in which its messages came")
 
-    def _answered(self, result: list[Delivery] | Exception) -> None:
+    def _answered(self, result: Sequence[Delivery] | Exception) -> None:
         if isinstance(result, Exception):
             self._end(result)
-        elif need_decompression([delivery.message for delivery in result]):
+        elif are_packed(result):
             self._start(partial(self._unpacked, result))
         elif self._others(result):
             self._start(partial(self._without_others, result))
@@ -112,11 +112,11 @@ class Popping:
     def _pop_in_task(self) -> None:
         self._start(self._pop)
 
-    def _start(self, work: Callable[[], Awaitable[list[Delivery]]]) -> None:
+    def _start(self, work: Callable[[], Awaitable[Sequence[Delivery]]]) -> None:
         if not (self._result.has_ended or self._start_task(partial(self._run, work))):
             self.cancel()
 
-    async def _run(self, work: Callable[[], Awaitable[list[Delivery]]]) -> None:
+    async def _run(self, work: Callable[[], Awaitable[Sequence[Delivery]]]) -> None:
         with trio.CancelScope() as self._scope:
             if self._result.has_ended:
                 return
@@ -128,20 +128,20 @@ class Popping:
                 # The session has ended.
                 self._end(given_up())
 
-    async def _pop(self) -> list[Delivery]:
+    async def _pop(self) -> Sequence[Delivery]:
         return await self._without_others(await self._brokers.pop(self._wanted))
 
-    async def _unpacked(self, found: list[Delivery]) -> list[Delivery]:
+    async def _unpacked(self, found: Sequence[Delivery]) -> Sequence[Delivery]:
         await keep_bodies(found)
         return await self._without_others(found)
 
-    async def _without_others(self, found: list[Delivery]) -> list[Delivery]:
+    async def _without_others(self, found: Sequence[Delivery]) -> Sequence[Delivery]:
         others = self._others(found)
         if not others:
             return found
         await self._brokers.ack(self._wanted.group, self._wanted.topic, [each.receipt for each in others])
         return [delivery for delivery in found if delivery.message.tags in self._tags]
 
-    def _others(self, found: list[Delivery]) -> list[Delivery]:
+    def _others(self, found: Sequence[Delivery]) -> Sequence[Delivery]:
         tags = self._tags
         return [delivery for delivery in found if delivery.message.tags not in tags] if tags else []

@@ -5,14 +5,15 @@ each renewal gives the message another handle, which only the proxy knows.
 """
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 
 import trio
 
 from skylark.mqcommon.clock import Clock
 from skylark.mqcommon.errors import SkylarkError
-from skylark.mqproxy.brokers import Brokers, Receipt
+from skylark.mqproxy.brokers import Brokers
+from skylark.mqproxy.deliveries import Receipt
 from skylark.mqproxy.options import ProxyOptions
 from skylark.mqproxy.statuses import Refused
 from skylark.sdk.runtime import survived
@@ -101,18 +102,14 @@ class Renewals:
         """As `taken`, for a delivery that is not renewed, which needs no block; None for others."""
         return None if handle in self._renewed else Taken(Receipt.parse(handle, self._clock.now_ms()))
 
-    def receipts(self, handles: Iterable[str]) -> list[Receipt] | None:
+    def receipts(self, handles: Collection[str]) -> list[Receipt] | None:
         """The receipts for these handles; None when a delivery is renewed, or a handle cannot be used: use `taken`."""
-        renewed, now_ms = self._renewed, self._clock.now_ms()
-        found: list[Receipt] = []
-        for handle in handles:
-            if handle in renewed:
-                return None
-            try:
-                found.append(Receipt.parse(handle, now_ms))
-            except Refused:
-                return None
-        return found
+        if self._renewed and not self._renewed.keys().isdisjoint(handles):
+            return None
+        try:
+            return Receipt.parse_all(handles, self._clock.now_ms())
+        except Refused:
+            return None
 
     @asynccontextmanager
     async def taken(self, handle: str) -> AsyncIterator[Taken]:

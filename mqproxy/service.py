@@ -19,8 +19,9 @@ from skylark.mqcommon.message.flags import TRANSACTION_COMMIT, TRANSACTION_ROLLB
 from skylark.mqcommon.message.message import Message, MessageExt
 from skylark.mqcommon.names import PERM_READ
 from skylark.mqproxy.answers import acknowledged, receive_end, receive_status, sent_one
-from skylark.mqproxy.brokers import Delivery, Pop
+from skylark.mqproxy.brokers import Pop
 from skylark.mqproxy.clients import CONSUMERS, LITE_CONSUMERS, answered, check_size
+from skylark.mqproxy.deliveries import Delivery, PoppedRun
 from skylark.mqproxy.ending import Ending
 from skylark.mqproxy.metadata import Metadata
 from skylark.mqproxy.methods import (
@@ -269,7 +270,7 @@ class Calls:
             return self._refused_receive(error, caller.began_s)
         return self._receive(call, request, poll)
 
-    def _answer_found(self, call: Call, poll: Poll, topic: wire.Resource, deliveries: list[Delivery]) -> None:
+    def _answer_found(self, call: Call, poll: Poll, topic: wire.Resource, deliveries: Sequence[Delivery]) -> None:
         """Answer a receive that waits, in the turn in which its messages have come; its task finds that it has ended.
 
         If this is not possible, the task does it. Without any room its messages are not encoded here: this may be a
@@ -345,9 +346,12 @@ class Calls:
         """The answers for the messages of a receive that can be read; ``poll`` keeps them, as encoding takes long."""
         if poll.encoded is not None:
             return poll.encoded
-        encoder = MessageEncoder(topic)
-        # A message that cannot be read is not acknowledged, so it is not lost.
-        readable, messages = _encoded(deliveries, encoder.popped, topic)
+        encoder, readable = MessageEncoder(topic), deliveries
+        if isinstance(deliveries, PoppedRun):
+            messages = encoder.popped_run(deliveries)
+        else:
+            # A message that cannot be read is not acknowledged, so it is not lost.
+            readable, messages = _encoded(deliveries, encoder.popped, topic)
         self._odd_times.note(encoder.odd)
         poll.hand_out(readable, messages)
         return messages
@@ -391,9 +395,9 @@ class Calls:
 
     def _ack_at_once(self, caller: Caller, request: wire.AckMessageRequest, reply: Reply) -> bool:
         """Begin to acknowledge the messages of a call, if they are of one broker and no message is renewed."""
-        entries = request.entries
-        if not 0 < len(entries) <= MAX_MESSAGES:
+        if not 0 < len(request.entries) <= MAX_MESSAGES:
             return False
+        entries = list(request.entries)
         topic, group = names_of(request.topic, request.group)
         handles = [entry.receipt_handle for entry in entries]
         receipts = caller.session.renewals.receipts(handles)
@@ -569,8 +573,9 @@ class Calls:
         if self._stopping.has_begun or caller.session.ending.has_begun:
             return None
         asked = ReceiveQuery.of(request, self._options)
-        is_ordered, broker = self._metadata.known_order(asked.group), asked.broker_name
-        if not broker and (route := self._metadata.known_route(asked.topic)) is not None:
+        now_s = trio.current_time()
+        is_ordered, broker = self._metadata.known_order(asked.group, now_s), asked.broker_name
+        if not broker and (route := self._metadata.known_route(asked.topic, now_s)) is not None:
             broker = _readable_broker(route)
         if is_ordered is None or not broker:
             return None
@@ -708,7 +713,7 @@ class Calls:
         (message,) = sdk_messages(messages, self._options, caller.host, self._clock.now_ms())
         _check_implemented((kind,))
         if self._options.enable_topic_message_type_check:
-            expected = self._metadata.known_message_type(message.topic)
+            expected = self._metadata.known_message_type(message.topic, trio.current_time())
             if expected is None:
                 return False
             _check_expected(expected, (kind,))

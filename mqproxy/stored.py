@@ -22,12 +22,23 @@ from skylark.mqcommon.message.properties import (
     TAGS,
     UNIQ_KEY,
     decode_properties,
-    split_property,
+    property_place,
 )
-from skylark.mqproxy.brokers import Delivery
+from skylark.mqcommon.message.record import Record
+from skylark.mqproxy.deliveries import Delivery, PoppedRun
 from skylark.mqproxy.sending import BORN_HOST, DELIVER_AT, SHOWN, TRACE_CONTEXT
 from skylark.mqproxy.wire import messaging_pb2 as wire
-from skylark.mqproxy.wire.fields import cached_varint, duration_of, encoded, sized, tag, text, time_of, varint
+from skylark.mqproxy.wire.fields import (
+    cached_varint,
+    duration_of,
+    encoded,
+    in_latin_1,
+    sized,
+    tag,
+    text,
+    time_of,
+    varint,
+)
 
 _LONG_MAX_DIGITS: Final = 19
 # Longer encoded properties, in bytes, are not remembered: senders write what they like.
@@ -71,6 +82,7 @@ _PRIORITY: Final = tag(_system["priority"].number, is_varint=True)
 _MD5_DIGITS: Final = 32
 _DIGEST: Final = wire.SystemProperties(body_digest=wire.Digest(type=wire.MD5, checksum="0" * _MD5_DIGITS))
 _BEFORE_CHECKSUM: Final = _DIGEST.SerializeToString()[:-_MD5_DIGITS].decode("latin-1")
+_CHECKSUM_BYTES: Final = len(_BEFORE_CHECKSUM) + _MD5_DIGITS
 # By the type of a message.
 _AFTER_CHECKSUM: Final = {
     kind: wire.SystemProperties(body_encoding=wire.IDENTITY, message_type=kind).SerializeToString().decode("latin-1")
@@ -78,56 +90,177 @@ _AFTER_CHECKSUM: Final = {
 }
 
 
+class _Times(NamedTuple):
+    """The fields of a message's times; ``is_odd``: one of them is left out."""
+
+    fields: str
+    is_odd: bool
+
+
+@lru_cache(maxsize=4_096)
+def _times(born_ms: int, stored_ms: int) -> _Times:
+    born, stored = time_of(born_ms), time_of(stored_ms)
+    fields = ("" if born is None else _BORN_TIMESTAMP + born) + ("" if stored is None else _STORE_TIMESTAMP + stored)
+    return _Times(fields, born is None or stored is None)
+
+
 class MessageEncoder:
     """Encodes the messages of one call. ``topic`` is the topic as the client named it."""
 
-    __slots__ = ("_topic", "odd")
+    __slots__ = ("_alike", "_topic", "odd")
 
     def __init__(self, topic: wire.Resource) -> None:
         self._topic = _TOPIC + sized(topic.SerializeToString().decode("latin-1"))
         #: The messages so far that lack a born or a store time, because protobuf does not have that time.
         self.odd: list[MessageExt] = []
+        self._alike: _Alike | None = None
 
     def pulled(self, message: MessageExt) -> bytes:
         """A PullMessageResponse with a message. Times that protobuf does not have are left out.
 
         ProtocolError when the record is damaged, or its body cannot be decompressed.
         """
-        return self._encoded(_PULLED, message, message.reconsume_times + 1, "")
+        return self._encoded(_PULLED, message, message.reconsume_times + 1, "", "", None)
 
     def popped(self, delivery: Delivery) -> bytes:
         """A ReceiveMessageResponse with a message that was popped, as `pulled`."""
         message, (pop_text, _, offset, physical_offset), attempt, invisible_ms = delivery
-        # The text of the receipt.
-        handle = text(f"{pop_text} {offset} {physical_offset}")
-        fields = f"{_RECEIPT_HANDLE}{handle}{_INVISIBLE_DURATION}{duration_of(invisible_ms)}"
-        return self._encoded(_POPPED, message, attempt, fields)
+        return self._encoded(_POPPED, message, attempt, pop_text, f" {offset} {physical_offset}", invisible_ms)
 
-    def _encoded(self, answer: str, message: MessageExt, attempt: int, receipt: str) -> bytes:
-        """``answer``: the tag of the message in the answer; ``receipt``: the system's fields about this delivery."""
+    def popped_run(self, run: PoppedRun) -> list[bytes]:
+        """As `popped`, for all messages of ``run``."""
+        first, keys, bodies, offsets, physical_offsets, born_ms, stored_ms = run.columns
+        attempt = first.reconsume_times + 1
+        alike = _Alike(
+            _POPPED, self._topic, first.properties, _origin_of(first, attempt), run.pop_text, run.invisible_ms
+        )
+        ids = [*map(_text_of, keys)] if keys[0] else [offset_msg_id(first.store_host, at) for at in physical_offsets]
+        # No time is left out: see `columns_of`.
+        times = [_times(born, stored).fields for born, stored in zip(born_ms, stored_ms, strict=True)]
+        handles = [f" {offset} {at}" for offset, at in zip(offsets, physical_offsets, strict=True)]
+        return [*map(alike.encoded, ids, bodies, offsets, handles, times)]
+
+    def _encoded(
+        self, answer: str, message: MessageExt, attempt: int, pop_text: str, handle: str, invisible_ms: int | None
+    ) -> bytes:
+        """``answer``: the tag of the message in the answer; ``pop_text`` and ``handle``: the text of the receipt."""
         record = message.record
         body = message.body if record.sys_flag & COMPRESSED else record.body
-        born, stored = time_of(record.born_timestamp), time_of(record.store_timestamp)
-        if born is None or stored is None:
+        properties, origin = record.properties, _origin_of(record, attempt)
+        alike = self._alike
+        if alike is None or not alike.includes(properties, origin, pop_text, invisible_ms):
+            alike = self._alike = _Alike(answer, self._topic, properties, origin, pop_text, invisible_ms)
+        key = properties[alike.key_at : alike.key_end]
+        id_ = _text_of(key) if key else offset_msg_id(record.store_host, record.physical_offset)
+        times = _times(record.born_timestamp, record.store_timestamp)
+        if times.is_odd:
             self.odd.append(message)
-        key, others = split_property(record.properties, _KEY_NAME)
-        users, shown, born_host = _remembered(others) if len(others) <= _MAX_REMEMBERED else _shown(others)
-        msg_id = key.decode("utf-8", "replace") if key else offset_msg_id(record.store_host, record.physical_offset)
-        checksum = hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
-        system = (
-            f"{_MESSAGE_ID}{text(msg_id)}{_BEFORE_CHECKSUM}{checksum}{shown}"
-            f"{_BORN_HOST}{born_host or _host(record.born_host)}"
-            f"{_place(record.store_host, record.queue_id, attempt)}{_QUEUE_OFFSET}{varint(record.queue_offset)}"
-            f"{receipt}"
+        return alike.encoded(id_, body, record.queue_offset, handle, times.fields)
+
+
+# The hosts where a message was born and stored, its queue, and how often it was delivered.
+_Origin = tuple[bytes, bytes, int, int]
+
+
+def _origin_of(record: Record, attempt: int) -> _Origin:
+    return record.born_host, record.store_host, record.queue_id, attempt
+
+
+class _Alike:
+    """What messages have in common that differ in their ids, bodies, offsets and times only.
+
+    The unique key is at ``key_at`` to ``key_end`` of the properties; without one these are equal.
+    """
+
+    __slots__ = (
+        "_after",
+        "_answer",
+        "_before",
+        "_head",
+        "_origin",
+        "_pop",
+        "_receipt",
+        "_receipt_head",
+        "_size",
+        "_sizes",
+        "_system",
+        "_tail",
+        "_users",
+        "key_at",
+        "key_end",
+    )
+
+    def __init__(
+        self, answer: str, topic: str, properties: bytes, origin: _Origin, pop_text: str, invisible_ms: int | None
+    ) -> None:
+        """``answer``: the tag of the message in the answer; ``topic``: the encoded field.
+
+        ``pop_text``: the begin of the receipts, if ``invisible_ms`` is not None.
+        """
+        self._answer = answer
+        self._origin, self._pop = origin, (pop_text, invisible_ms)
+        pair_at, self.key_at, self.key_end = property_place(properties, _KEY_NAME)
+        self._size = len(properties)
+        self._before, self._after = properties[: self.key_at], properties[self.key_end :]
+        others = properties[:pair_at] + self._after[1:]
+        shown = _remembered(others) if len(others) <= _MAX_REMEMBERED else _shown(others)
+        # The fields of the message up to the size of its system's fields.
+        self._users = f"{topic}{shown.users}{_SYSTEM}"
+        born_host = shown.born_host or _host(origin[0])
+        # The system's fields after the checksum.
+        self._system = f"{shown.system}{_BORN_HOST}{born_host}{_place(*origin[1:])}"
+        self._receipt: str | None = None
+        if invisible_ms is not None:
+            self._system += _INVISIBLE_DURATION + duration_of(invisible_ms)
+            self._receipt = in_latin_1(pop_text)
+        self._system += _QUEUE_OFFSET
+        # By the sizes of the message before.
+        self._sizes = (0, 0, 0, 0, 0)
+        self._head = self._receipt_head = self._tail = ""
+
+    def includes(self, properties: bytes, origin: _Origin, pop_text: str, invisible_ms: int | None) -> bool:
+        """Whether a message is such a message, too."""
+        return (
+            origin == self._origin
+            and (pop_text, invisible_ms) == self._pop
+            and len(properties) == self._size
+            and properties.startswith(self._before)
+            and properties.endswith(self._after)
+            # The end of a property in the key's place: these are other properties.
+            and b"\x02" not in properties[self.key_at : self.key_end]
         )
-        if born is not None:
-            system += _BORN_TIMESTAMP + born
-        if stored is not None:
-            system += _STORE_TIMESTAMP + stored
-        body_bytes = len(body)
-        system = f"{_SYSTEM}{cached_varint(len(system))}{system}"
-        fields = f"{self._topic}{users}{system}{_BODY}{cached_varint(body_bytes)}"
-        return encoded(f"{answer}{cached_varint(len(fields) + body_bytes)}{fields}") + body
+
+    def encoded(self, id_: str, body: bytes, offset: int, handle: str, times: str) -> bytes:
+        """The answer with a message; ``handle``: the end of its receipt.
+
+        What is before, between and after these is made again only when one has another size than before.
+        """
+        checksum = hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
+        number = varint(offset)
+        sizes = (len(id_), len(number), len(handle), len(times), len(body))
+        if sizes != self._sizes:
+            self._sizes = sizes
+            self._measure(*sizes)
+        head = f"{self._head}{id_}{_BEFORE_CHECKSUM}{checksum}{self._system}{number}{self._receipt_head}"
+        return encoded(f"{head}{handle}{times}{self._tail}") + body
+
+    def _measure(self, id_bytes: int, number_bytes: int, handle_bytes: int, times_bytes: int, body_bytes: int) -> None:
+        """Make what depends on the sizes of what differs."""
+        if self._receipt is not None:
+            receipt = self._receipt
+            self._receipt_head = f"{_RECEIPT_HANDLE}{cached_varint(len(receipt) + handle_bytes)}{receipt}"
+        id_head = f"{_MESSAGE_ID}{cached_varint(id_bytes)}"
+        after_id_bytes = _CHECKSUM_BYTES + len(self._system) + number_bytes + len(self._receipt_head) + handle_bytes
+        system_bytes = len(id_head) + id_bytes + after_id_bytes + times_bytes
+        users = f"{self._users}{cached_varint(system_bytes)}"
+        self._tail = f"{_BODY}{cached_varint(body_bytes)}"
+        size = len(users) + system_bytes + len(self._tail) + body_bytes
+        self._head = f"{self._answer}{cached_varint(size)}{users}{id_head}"
+
+
+def _text_of(key: bytes) -> str:
+    """A unique key as the text of a field."""
+    return key.decode("latin-1") if key.isascii() else in_latin_1(key.decode("utf-8", "replace"))
 
 
 class _Shown(NamedTuple):

@@ -84,7 +84,7 @@ class Endpoint:
             channel = client.submit(addr, command, self.timeout_ms + wait_ms, answered)
         except RemotingError:
             return None
-        client.flush(addr)
+        channel.flush_now()
         return partial(client.withdraw, addr, command, channel)
 
 

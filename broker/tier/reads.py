@@ -448,17 +448,19 @@ class OlderReads(Part):
         self.damaged.was_read(in_index)
         numbers = _next_numbers(found, offset, stop, size)
         positions, offsets = found.positions, found.offsets
-        damaged = self.damaged.positions(name)
-        known = [number for number in numbers if int(positions[number]) in damaged] if damaged else []
+        known, piece_end = self._known_damage(located, found, numbers)
         if not known:
             try:
                 sound = self._parts(located, found, numbers, part_bytes, PIECE_BYTES)
                 return _NextBytes(sound, min(int(offsets[numbers.stop]), stop))
             except (DamagedObject, NoSuchObject):
                 pass
-        elif known[0] > numbers.start:
+        elif known[-1] < numbers.start:
+            # The rest of a piece whose beginning is damaged.
+            numbers = range(numbers.start, min(numbers.stop, piece_end))
+        elif (first := next(number for number in known if number >= numbers.start)) > numbers.start:
             # What is before the damage is read at once, as far as it is sound.
-            numbers = range(numbers.start, known[0])
+            numbers = range(numbers.start, min(numbers.stop, first))
         parts: list[_Part] = []
         for number in numbers:
             place = name, int(positions[number])
@@ -471,6 +473,16 @@ class OlderReads(Part):
                 return _NextBytes(parts, first, _Damage(place, first, end, error))
             self.damaged.was_read(place)
         return _NextBytes(parts, min(int(offsets[numbers.stop]), stop))
+
+    def _known_damage(self, located: Located, found: QueueStretches, numbers: range) -> tuple[list[int], int]:
+        """(stretches, in the pieces with ``numbers``, that could not be read; the stretch after the first piece)."""
+        damaged = self.damaged.positions(class_object(located))
+        if not damaged:
+            return [], numbers.start
+        pieces = _pieces(located, found, numbers, PIECE_BYTES)
+        ends = [piece.position + piece.size for piece in pieces]
+        first, piece_end, end = found.positions.searchsorted((pieces[0].position, ends[0], ends[-1])).tolist()
+        return [number for number in range(first, end) if int(found.positions[number]) in damaged], piece_end
 
     def _parts(
         self, located: Located, found: QueueStretches, numbers: range, part_bytes: int, piece_bytes: int

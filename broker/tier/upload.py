@@ -9,6 +9,8 @@ import random
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
+from isal.isal_zlib import crc32_combine
+
 from skylark.broker.tier.tasks import DamagedFile, DamagedIndex, UploadTask
 from skylark.mqcommon.crc import large_crc32
 from skylark.mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, SIZE_MAGIC
@@ -42,8 +44,8 @@ def upload(bucket: Bucket, view: bytes | mmap.mmap, task: UploadTask) -> Segment
 
 def file_records(view: bytes | mmap.mmap, task: UploadTask) -> Gathered:
     """The records of the file whose bytes ``view`` are. Raises DamagedFile, TooDamaged and DisorderedQueue."""
-    unproved = _unproved(view, task)
-    rows = gather(view, task.start, task.class_of, unproved)
+    crc, unproved = _compared(view, task)
+    rows = gather(view, task.start, task.class_of, unproved, crc=crc)
     if not task.takes_damage and (blocks := _doubtful(view, rows, unproved, task)):
         raise DamagedFile(f"bytes of the log are no sound messages, the first near offset {blocks[0]}", blocks)
     return rows
@@ -69,18 +71,15 @@ def _uploaded(bucket: Bucket, rows: Gathered, task: UploadTask, folder: str, for
     builder = _builder(bucket, rows, task, former)
     classes = []
     for number in rows.classes:
-        crc, size = 0, 0
 
         def pieces(number: int = number) -> Iterator[memoryview]:
-            nonlocal crc, size
             for piece in rows.pieces(number):
-                crc, size = large_crc32(piece, crc), size + len(piece)
                 builder.feed(number, piece)
                 yield piece
 
         name = class_name(folder, number)
         bucket.put(name, pieces())
-        classes.append((number, StoredObject(name, size, crc)))
+        classes.append((number, StoredObject(name, *builder.fed(number))))
     index, keys = builder.encode(rows.rest, rows.key_hashes, rows.key_classes, rows.key_positions)
     stored_keys = _put(bucket, f"{folder}/{KEYS}", keys)
     stored_index = _put(bucket, f"{folder}/{INDEX}", index)
@@ -122,7 +121,8 @@ def read_back(bucket: Bucket, segment: Segment) -> None:
     for row in [*queues[:1], *random.sample(queues, min(len(queues), _STRETCHES_READ)), *queues[-1:]]:
         stretches = index.stretches(row, row.first_offset, row.next_offset)
         some += ((names[row.retention_class], each) for each in (stretches[0], random.choice(stretches), stretches[-1]))
-    for name, stretch in some:
+    # Of a file with few queues a stretch was chosen several times.
+    for name, stretch in dict.fromkeys(some):
         if large_crc32(bucket.get_range(name, stretch.position, stretch.size)) != stretch.crc:
             raise DamagedObject(f"{name} is not what was written, at byte {stretch.position}")
 
@@ -134,21 +134,25 @@ def _size(bucket: Bucket, stored: StoredObject) -> int:
         raise DamagedObject(f"{stored.name} is not there, and was written") from None
 
 
-def _unproved(view: bytes | mmap.mmap, task: UploadTask) -> list[tuple[int, int]]:
-    """The parts of the file that have no sum. Raises DamagedFile if a part differs from its sum."""
+def _compared(view: bytes | mmap.mmap, task: UploadTask) -> tuple[int, list[tuple[int, int]]]:
+    """(CRC-32 of the file, its parts that have no sum). Raises DamagedFile if a part differs from its sum."""
+    whole, end = 0, 0
     damaged, unproved = [], []
     with memoryview(view) as data:
         for number, crc in enumerate(task.crcs):
             at = number * task.block_bytes
             end = min(at + task.block_bytes, task.size)
+            found = large_crc32(data[at:end])
+            whole = crc32_combine(whole, found, end - at)
             if crc < 0:
                 unproved.append((at, end))
-            elif large_crc32(data[at:end]) != crc:
+            elif found != crc:
                 damaged.append(task.start + at)
+        whole = large_crc32(data[end:], whole)
     if damaged:
         text = f"{len(damaged)} blocks of the log are damaged on disk, the first at offset {damaged[0]}"
         raise DamagedFile(text, damaged)
-    return unproved
+    return whole, unproved
 
 
 def _doubtful(

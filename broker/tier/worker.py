@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, Final
 import cbor2
 
 from skylark.broker.tier.tasks import DamagedFile, DamagedIndex, UploadTask, task_from_wire
+from skylark.mqcommon.daemons.malloc import keep_freed_memory
 from skylark.mqcommon.errors import SkylarkError
 from skylark.mqcommon.tier.bucket import (
     Bucket,
@@ -46,6 +47,7 @@ _NICE = 10
 def main() -> None:
     """Answer requests until there are no more."""
     os.nice(_NICE)
+    keep_freed_memory()
     # When memory is short the kernel ends this process, and not the broker.
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")

@@ -260,7 +260,8 @@ class MessageExt:
         record = self._record
         if record is None:
             # A record of an inner batch that was not taken apart is a message, too.
-            batch: InnerBatch | None = getattr(self, "_inner", None) if self.is_inner else None
+            is_inner = self._data[self._at + _SYS_FLAG_END] & WRAPPED == WRAPPED
+            batch: InnerBatch | None = getattr(self, "_inner", None) if is_inner else None
             record = decode_record(self._data, self._at) if batch is None else batch.record(self._row)
             self._record = record
         return record

@@ -139,23 +139,19 @@ def replace_properties(raw: bytes, values: Mapping[bytes, bytes | None]) -> byte
 
 def find_property(raw: bytes, name: bytes) -> bytes | None:
     """The value of ``name`` in an encoded properties string, without decoding the others; of two, the last one."""
+    pair_at, start, end = property_place(raw, name)
+    return None if pair_at == start else raw[start:end]
+
+
+def property_place(raw: bytes, name: bytes) -> tuple[int, int, int]:
+    """As `find_property`: where the pair begins, where its value begins and ends; without the pair all are the end."""
     mark = name + b"\x01"
     at = _last_pair(raw, mark)
     if at < 0:
-        return None
+        return len(raw), len(raw), len(raw)
     start = at + len(mark)
     end = raw.find(b"\x02", start)
-    return raw[start:] if end < 0 else raw[start:end]
-
-
-def split_property(raw: bytes, name: bytes) -> tuple[bytes | None, bytes]:
-    """As `find_property`, and the encoded properties without this one."""
-    mark = name + b"\x01"
-    at = _last_pair(raw, mark)
-    if at < 0:
-        return None, raw
-    value, _, after = raw[at + len(mark) :].partition(b"\x02")
-    return value, raw[:at] + after
+    return at, start, len(raw) if end < 0 else end
 
 
 def _last_pair(raw: bytes, mark: bytes) -> int:

@@ -162,7 +162,7 @@ def _walk(view: View, start: int) -> Iterator[Ints]:
 
 
 def _at_once(view: View, start: int, at: int, end: int) -> Ints:
-    """Where records begin that follow each other from ``at`` on; they end before ``end``."""
+    """Where records begin, by their sizes alone, that follow each other from ``at`` on and end before ``end``."""
     # A head has its own place in the log, so the next head can be found from any byte. Mostly all records have one
     # magic; a search for the other magic would go through all bytes.
     magic = view[at + _MAGIC_AT : at + _MAGIC_AT + 4]
@@ -171,10 +171,7 @@ def _at_once(view: View, start: int, at: int, end: int) -> Ints:
     known = [head - at for head, high in zip(heads, bounds[1:], strict=True) if head < high]
     with memoryview(view) as whole, whole[at:end] as part:
         found, _ = record_places(part, np.array(known, np.int64))
-    found = found + at
-    magics = overlapping(np.frombuffer(view, np.uint8), ">u4")[found + _MAGIC_AT]
-    bad = np.flatnonzero((magics != MAGIC_V1) & (magics != MAGIC_V2))
-    return found[: int(bad[0])] if len(bad) else found
+    return found + at
 
 
 def _one_by_one(view: View, at: int, end: int) -> Ints:
@@ -245,15 +242,22 @@ def _not_zeros(view: View, at: int, end: int) -> Iterator[tuple[int, bytes]]:
             yield begin + first, part[first:last]
 
 
-def texts_and_gaps(data: pa.Buffer, starts: Ints, lengths: Ints) -> pa.LargeBinaryArray:
+def texts_and_gaps(data: pa.Buffer, starts: Ints, lengths: Ints) -> tuple[pa.LargeBinaryArray, Ints]:
     """The texts at these places of ``data``, which are in ascending order, without a copy.
 
-    Elements 0, 2, 4 and so on are the texts; between two texts is an element with the bytes between them.
+    Returns (an array, the number in it of each text): where bytes are between two texts, the array has them, too.
     """
-    edges = np.empty(2 * len(starts) + 1, np.int64)
-    edges[0:-1:2], edges[1::2] = starts, starts + lengths
-    edges[-1] = edges[-2] if len(starts) else 0
-    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), 2 * len(starts), [None, pa.py_buffer(edges), data])
+    stops = starts + lengths
+    numbers = np.arange(len(starts))
+    has_gap = starts[1:] != stops[:-1]
+    if has_gap.any():
+        numbers[1:] += np.cumsum(has_gap)
+        edges = np.empty(numbers[-1] + 2, np.int64)
+        edges[numbers], edges[numbers + 1] = starts, stops
+    else:
+        edges = np.concatenate([starts, stops[-1:]]) if len(starts) else np.zeros(1, np.int64)
+    buffers = [None, pa.py_buffer(edges), data]
+    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(edges) - 1, buffers), numbers
 
 
 def _is_topic(name: bytes) -> bool:
@@ -270,9 +274,13 @@ class _Reader:
     def __init__(self, view: View, start: int, unproved: Sequence[tuple[int, int]]) -> None:
         self._view = view
         self._start = start
-        self._unproved = unproved
+        firsts, lasts = np.array(unproved, np.int64).reshape(-1, 2).T
+        is_apart = firsts[1:] != lasts[:-1]
+        # The parts that are not proved, where they begin and end; after the last part an empty one.
+        self._unproved_from = np.append(firsts[np.append(True, is_apart)[: len(firsts)]], len(view))
+        self._unproved_to = lasts[np.append(is_apart, True)[: len(lasts)]]
         self._bytes = np.frombuffer(view, np.uint8)
-        self._by_type = {code: overlapping(self._bytes, code) for code in (">i2", ">i4", ">i8")}
+        self._by_type = {code: overlapping(self._bytes, code) for code in (">i2", ">u2", ">i4", ">i8")}
         # As raw bytes: numpy copies a head of fields field by field.
         self._heads = overlapping(self._bytes, np.dtype((np.void, _HEAD.itemsize)))
         self._buffer = pa.py_buffer(view)
@@ -309,7 +317,9 @@ class _Reader:
         # From here on a row that is not sound has places within its record that mean nothing.
         topics = np.where(sound, bodies + body_bytes, starts)
         is_v1 = heads["magic"] == MAGIC_V1
-        topic_bytes = np.where(is_v1, self._bytes[topics], self._by_type[">i2"][topics]).astype(np.int64)
+        sound &= is_v1 | (heads["magic"] == MAGIC_V2)
+        topic_bytes = self._by_type[">u2"][topics].astype(np.int64)
+        topic_bytes = np.where(is_v1, topic_bytes >> 8, topic_bytes)
         topics += np.where(is_v1, 1, 2)
         sound &= (topic_bytes > 0) & (topic_bytes <= _MAX_TOPIC_BYTES) & (topics + topic_bytes + 2 <= ends)
         properties = np.where(sound, topics + topic_bytes, starts)
@@ -335,20 +345,23 @@ class _Reader:
         body_bytes: Ints,
         sound: NDArray[np.bool_],
     ) -> None:
+        if not len(self._unproved_to):
+            return
+        parts = np.searchsorted(self._unproved_to, starts, "right")
+        rows = np.flatnonzero(sound & (self._unproved_from[parts] < ends))
+        places = bodies[rows]
         with memoryview(self._view) as view:
-            for first, last in self._unproved:
-                low, high = np.searchsorted(ends, first, "right"), np.searchsorted(starts, last)
-                for row in range(int(low), int(high)):
-                    if sound[row]:
-                        body = int(bodies[row])
-                        found = large_crc32(view[body : body + int(body_bytes[row])]) & CRC_MASK
-                        sound[row] = found == int(crcs[row]) & CRC_MASK
+            found = [
+                large_crc32(view[body:end])
+                for body, end in zip(places.tolist(), (places + body_bytes[rows]).tolist(), strict=True)
+            ]
+        sound[rows] = (np.array(found, np.int64) ^ crcs[rows]) & CRC_MASK == 0
 
     def _check_topics(self, topics: Ints, topic_bytes: Ints, sound: NDArray[np.bool_]) -> Ints:
         """The numbers in `_numbers` of the topics of the rows that are sound; -1 for other rows."""
         rows = np.flatnonzero(sound)
         numbers = np.full(len(sound), -1, np.int64)
-        codes, names = self._encoded(topics[rows], topic_bytes[rows])
+        codes, names = self._topics(topics[rows], topic_bytes[rows])
         known = self._numbers
         of_names = np.array([known.setdefault(name, len(known)) for name in names], np.int64)
         new = [topic_seed(name.decode("utf-8", "replace")) for name in list(known)[len(self._seeds) :]]
@@ -358,13 +371,27 @@ class _Reader:
             numbers[rows], sound[rows] = of_names[codes], are_names[codes]
         return numbers
 
-    def _encoded(self, starts: Ints, lengths: Ints) -> tuple[Ints, list[bytes]]:
-        """(for each text at these places its number in the list, the list); places are in ascending order."""
-        column = self._binary(starts, lengths).dictionary_encode()
-        return column.indices.to_numpy(zero_copy_only=False).astype(np.int64), column.dictionary.to_pylist()
+    def _topics(self, starts: Ints, lengths: Ints) -> tuple[Ints, list[bytes]]:
+        """(for each topic at these places its number in the list, the list). In a record its length is before it."""
+        if not len(starts):
+            return starts, []
+        # Texts of one width, of zeros after the topic: its length is a part of the text, as a topic may end with zeros.
+        starts, lengths, width = starts - 1, lengths + 1, int(lengths.max()) + 1
+        last = len(self._bytes) - width
+        found = overlapping(self._bytes, np.dtype((np.void, width)))[np.minimum(starts, last)]
+        texts = found.view(np.uint8).reshape(-1, width)
+        for row in np.flatnonzero(starts > last).tolist():
+            texts[row, : lengths[row]] = self._bytes[starts[row] : starts[row] + lengths[row]]
+        texts *= np.tri(width, dtype=np.uint8)[lengths - 1]
+        column = pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), len(texts), [None, pa.py_buffer(texts)])
+        encoded = column.dictionary_encode()
+        names = [text[1 : text[0] + 1] for text in encoded.dictionary.to_pylist()]
+        return encoded.indices.to_numpy().astype(np.int64), names
 
     def _binary(self, starts: Ints, lengths: Ints) -> pa.LargeBinaryArray:
-        return texts_and_gaps(self._buffer, starts, lengths).take(pa.array(np.arange(0, 2 * len(starts), 2)))
+        """The texts at these places, which are in ascending order, one after the other."""
+        texts, numbers = texts_and_gaps(self._buffer, starts, lengths)
+        return texts.take(pa.array(numbers))
 
     def rows(self, starts: Ints) -> FileRows:
         """The rows of the sound records among the records that begin at ``starts``, with an empty ``rest``."""
@@ -532,7 +559,15 @@ def _named(
     at = marks[found] + 1 + size
     has_value = data[at] == 1
     found, at = found[has_value], at[has_value]
-    return np.searchsorted(bounds, at, "right") - 1, at + 1, marks[found + 1]
+    return _rows_at(bounds, at), at + 1, marks[found + 1]
+
+
+def _rows_at(bounds: Ints, at: Ints) -> Ints:
+    """The rows, which begin at ``bounds`` but the last, that have the places ``at``, in ascending order."""
+    # Mostly each row has one place: a search takes ten times as long.
+    if len(at) == len(bounds) - 1 and (at >= bounds[:-1]).all() and (at < bounds[1:]).all():
+        return np.arange(len(at))
+    return np.searchsorted(bounds, at, "right") - 1
 
 
 def _repeated(rows: Ints) -> Ints:

@@ -30,8 +30,8 @@ class Gathered:
     ``physical`` (place in the log), ``sizes``, ``offsets`` (of the queue), ``stored_ms``; ``positions``: where each
     begins in the object of its class. ``queues`` in the order of their rows. ``rest``: (physical offset, bytes) of
     what is neither a record nor zeros. ``key_hashes``, ``key_classes``, ``key_positions``: a row for each key of a
-    record that is not hidden: the key's hash, and where the record is. ``crc``: CRC-32 of the whole file. ``records``
-    and ``order``: see `pieces`.
+    record that is not hidden: the key's hash, and where the record is. ``crc``: CRC-32 of the whole file. ``texts``
+    has the records at ``numbers``.
     """
 
     start: int
@@ -47,8 +47,8 @@ class Gathered:
     key_positions: Ints
     rest: tuple[tuple[int, bytes], ...]
     crc: int
-    records: pa.LargeBinaryArray
-    order: Ints
+    texts: pa.LargeBinaryArray
+    numbers: Ints
 
     @property
     def classes(self) -> list[int]:
@@ -63,8 +63,7 @@ class Gathered:
             begin = int(self.positions[at])
             stop = at + max(int(np.searchsorted(self.positions[at:end], begin + PIECE_BYTES)), 1)
             size = int(self.positions[stop - 1] + self.sizes[stop - 1]) - begin
-            # Every second element is a record, see `texts_and_gaps`.
-            taken = self.records.take(pa.array(self.order[at:stop] * 2))
+            taken = self.texts.take(pa.array(self.numbers[at:stop]))
             yield memoryview(taken.buffers()[2])[:size]
             at = stop
 
@@ -75,6 +74,7 @@ def gather(
     class_of: ClassOf,
     unproved: Sequence[tuple[int, int]] | None = None,
     starts: Ints | None = None,
+    crc: int | None = None,
 ) -> Gathered:
     """Sort the file whose bytes ``view`` are, and whose first byte is at ``start`` of the log.
 
@@ -82,7 +82,7 @@ def gather(
 
     ``unproved``: the parts (from, to; by default the whole file) whose bytes were compared with no sum, so that bodies
     are compared with their CRCs there. ``starts``: where the records begin in the file, if that is known: all other
-    bytes of the file are ignored then.
+    bytes of the file are ignored then. ``crc``: CRC-32 of the file, if that is known.
     """
     rows = file_rows(view, start, [(0, len(view))] if unproved is None else unproved, starts)
     by_class = {topic: class_of(topic) for topic in {queue.topic for queue in rows.queues}}
@@ -119,6 +119,7 @@ def gather(
     if any(queue.hidden for queue in queues):
         is_shown = key_classes >= 0
         key_classes, key_positions, key_hashes = key_classes[is_shown], key_positions[is_shown], key_hashes[is_shown]
+    texts, numbers = texts_and_gaps(pa.py_buffer(view), rows.starts, rows.sizes)
     return Gathered(
         start,
         start + len(view),
@@ -132,9 +133,9 @@ def gather(
         key_classes,
         key_positions,
         rows.rest,
-        large_crc32(view),
-        texts_and_gaps(pa.py_buffer(view), rows.starts, rows.sizes),
-        order,
+        large_crc32(view) if crc is None else crc,
+        texts,
+        numbers[order],
     )
 
 

@@ -1,14 +1,16 @@
-"""Makes the index and the keys of a segment from the sorted records of a file of the log (pure). Needs numpy.
+"""Makes the index and the keys of a segment from the sorted records of a file of the log (pure). Needs numpy and isal.
 
 Neighbours: gather.py (sorts the records), segment_index.py and keys.py (the bytes).
 """
 
+import sys
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import cbor2
 import numpy as np
+from isal.isal_zlib import crc32_combine
 
 from skylark.mqcommon.crc import large_crc32
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
@@ -120,6 +122,11 @@ class IndexBuilder:
         sums = self._sums.setdefault(retention_class, _Sums([], [], []))
         sums.feed(memoryview(piece), self._stretches["crc"])
 
+    def fed(self, retention_class: int) -> tuple[int, int]:
+        """(how many bytes of the object of this class were fed, their CRC-32)."""
+        sums = self._sums[retention_class]
+        return sums.fed, sums.crc
+
     def encode(
         self, rest: Iterable[tuple[int, bytes]], key_hashes: Columns, key_classes: Columns, key_positions: Columns
     ) -> tuple[bytes, bytes]:
@@ -178,34 +185,45 @@ class IndexBuilder:
 
 
 class _Sums:
-    """The CRCs of the stretches of one class's object, made as its bytes go by.
+    """The CRCs of one class's object and of its stretches, made as its bytes go by.
 
-    ``begins`` and ``ends``: of the stretches in the object, in order; ``rows``: the row of each stretch.
+    ``begins`` and ``ends``: of the stretches in the object, in order; ``rows``: the row of each stretch. ``fed``,
+    ``crc``: how many bytes went by, and their CRC-32.
     """
 
     def __init__(self, begins: list[int], ends: list[int], rows: list[int]) -> None:
         self._begins, self._ends, self._rows = begins, ends, rows
         self._next = 0
+        # Of the bytes that went by of the stretch ``_next``.
         self._crc = 0
-        self.fed = 0
+        self.fed = self.crc = 0
 
     @property
     def is_whole(self) -> bool:
         return self._next == len(self._ends)
 
     def feed(self, piece: memoryview, crcs: Columns) -> None:
-        fed = self.fed
-        self.fed = end = fed + len(piece)
-        while self._next < len(self._ends) and self._begins[self._next] < end:
-            stretch_end = self._ends[self._next]
-            # A stretch that began in an earlier piece goes on with the first byte of this piece.
-            part = piece[max(self._begins[self._next] - fed, 0) : stretch_end - fed]
-            self._crc = large_crc32(part, self._crc)
-            if stretch_end > end:
-                return
-            crcs[self._rows[self._next]] = self._crc
-            self._next += 1
-            self._crc = 0
+        at, end = self.fed, self.fed + len(piece)
+        while at < end:
+            stop, is_in_stretch = self._part_at(at)
+            part = piece[: min(stop, end) - at]
+            # Each byte is summed once, in parts that the processor's cache holds.
+            crc = large_crc32(part)
+            self.crc = crc32_combine(self.crc, crc, len(part))
+            self._crc = crc32_combine(self._crc, crc, len(part)) if is_in_stretch else 0
+            at, piece = at + len(part), piece[len(part) :]
+            if is_in_stretch and at == stop:
+                crcs[self._rows[self._next]] = self._crc
+                self._next += 1
+                self._crc = 0
+        self.fed = end
+
+    def _part_at(self, at: int) -> tuple[int, bool]:
+        """(where the stretch, or the bytes between stretches, about the byte ``at`` end, whether it is a stretch)."""
+        if self.is_whole:
+            return sys.maxsize, False
+        begin = self._begins[self._next]
+        return (self._ends[self._next], True) if begin <= at else (begin, False)
 
 
 def _in_name_order(queues: Sequence[QueueRecords]) -> list[QueueRecords]:

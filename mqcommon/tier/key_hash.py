@@ -45,16 +45,23 @@ def key_hashes(
     found = seeds.copy()
     most = int(lengths.max(initial=0))
     whole = int(lengths.min(initial=most)) // WORD_BYTES * WORD_BYTES
-    for at in range(0, whole, WORD_BYTES):
-        found = _mixed_all(found ^ words[starts + at])
+    if whole:
+        # The words that all keys have, side by side.
+        begins = overlapping(data, np.dtype((np.void, whole)))[starts].view("<u8").reshape(-1, whole // WORD_BYTES)
+        for word in begins.T:
+            found ^= word
+            _mix(found)
     for at in range(whole, most, WORD_BYTES):
         rows = np.flatnonzero(lengths > at)
         left = np.minimum(lengths[rows] - at, WORD_BYTES).astype(np.uint64)
         # ``left`` is 1 to 8, so no shift is by 64 bits, which is not defined.
         unused = (np.uint64(WORD_BYTES) - left) * np.uint64(8)
-        word = words[starts[rows] + at] << unused >> unused
-        found[rows] = _mixed_all(found[rows] ^ word)
-    return _mixed_all(found ^ lengths.astype(np.uint64))
+        some = found[rows] ^ words[starts[rows] + at] << unused >> unused
+        _mix(some)
+        found[rows] = some
+    found ^= lengths.astype(np.uint64)
+    _mix(found)
+    return found
 
 
 def _mixed(value: int) -> int:
@@ -62,9 +69,9 @@ def _mixed(value: int) -> int:
     return value ^ value >> _SHIFT
 
 
-def _mixed_all(values: "NDArray[np.uint64]") -> "NDArray[np.uint64]":
+def _mix(values: "NDArray[np.uint64]") -> None:
+    """As `_mixed`, of each of ``values``, in place."""
     import numpy as np
 
-    values = values * np.uint64(_MULTIPLIER)
+    values *= np.uint64(_MULTIPLIER)
     values ^= values >> np.uint64(_SHIFT)
-    return values

@@ -32,9 +32,15 @@ def record_places(data: bytes | memoryview, begins: Ints) -> tuple[Ints, Ints]:
     every = overlapping(data, ">u4")
     if (alike := _of_one_size(every, len(data), begins)) is not None:
         return alike
-    found = _walked(data, every, np.concatenate(([0], begins[begins > 0])))
+    walks = np.concatenate(([0], begins[begins > 0]))
+    found = _walked(data, every, walks)
     starts = found[: int(np.searchsorted(found, len(every)))]
-    sizes = every[starts].astype(np.int64)
+    if not len(starts):
+        return starts, starts
+    # Within a walk a record's size has led to the next place; the size of the last record of a walk may lead elsewhere.
+    sizes = np.diff(starts, append=len(data))
+    lasts = np.searchsorted(starts, np.append(walks[1:], len(data))) - 1
+    sizes[lasts] = every[starts[lasts]]
     stops = starts + sizes
     is_wrong = (sizes < MIN_RECORD) | (stops > len(data))
     # Where a record does not end at the next place, the next place is wrong, and the record itself is right.

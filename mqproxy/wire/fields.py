@@ -46,10 +46,14 @@ def varint(number: int) -> str:
 cached_varint: Final = lru_cache(maxsize=1_024)(varint)
 
 
+def in_latin_1(value: str) -> str:
+    """A text of which each character is a byte of ``value``. Raises ValueError when it cannot be written in UTF-8."""
+    return value if value.isascii() else value.encode().decode(_LATIN_1)
+
+
 def text(value: str) -> str:
     """The value of a text field, with its length. Raises ValueError when it cannot be written in UTF-8."""
-    if not value.isascii():
-        value = value.encode().decode(_LATIN_1)
+    value = in_latin_1(value)
     size = len(value)
     return (_SMALL[size] if size < 128 else cached_varint(size)) + value
 

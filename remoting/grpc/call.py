@@ -467,11 +467,14 @@ class Call:
 
     def _end(self) -> None:
         self.is_over = True
-        self._hold(0)
+        if self._held_bytes:
+            self._hold(0)
         self._reader = None
-        self._give_window()
+        if self._unconsumed_bytes:
+            self._give_window()
         self._link.ended(self._stream_id)
-        self.window_opened()
+        if self._window is not None:
+            self._window.unpark_all()
         if self._news is not None:
             self._news.set()
         for callback in self._callbacks:

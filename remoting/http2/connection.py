@@ -62,6 +62,8 @@ _NO_TABLE: Final = b"\x20"
 
 _unpack_head = FRAME_HEAD.unpack_from
 _pack_head = FRAME_HEAD.pack
+# Makes a named tuple without a call of Python, which takes a third of the time.
+_new = tuple.__new__
 
 
 class _Stream:
@@ -267,7 +269,7 @@ class ServerConnection:
             self._give_back(size - unpadded)
             self._grow_window(stream_id, stream)
         if data or is_last:
-            events.append(DataReceived(stream_id, data, is_last))
+            events.append(_new(DataReceived, (stream_id, data, is_last)))
 
     def _on_headers(self, flags: int, stream_id: int, payload: bytes, events: list[Event]) -> None:
         if not stream_id & 1:
@@ -317,7 +319,7 @@ class ServerConnection:
             else:
                 self._last_taken_id = stream_id
                 self._streams[stream_id] = _Stream(self._stream_window, self._peer_stream_window, is_last)
-                events.append(RequestReceived(stream_id, headers.values, is_last, headers.size_bytes))
+                events.append(_new(RequestReceived, (stream_id, headers.values, is_last, headers.size_bytes)))
         elif stream is None or stream.is_request_over:
             self._fault(stream_id, ErrorCode.STREAM_CLOSED, events)
         elif headers.trailers_fault or not is_last:

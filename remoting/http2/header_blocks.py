@@ -36,6 +36,8 @@ _ORDERS: Final = frozenset(names for count in range(len(_PSEUDO) + 1) for names 
 _OF_CONNECTION: Final = ("connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade")
 _is_name = re.compile(r"[!#$%&'*+\-.^_`|~0-9a-z]+").fullmatch
 _is_value = re.compile(r"[^\0\r\n]*").fullmatch
+# Makes a named tuple without a call of Python, which takes a third of the time.
+_new = tuple.__new__
 
 
 class Headers(NamedTuple):
@@ -234,12 +236,9 @@ def _checked(values: Mapping[str, str], fault: str, size_bytes: int) -> Headers:
     if tuple(values)[: len(pseudo)] not in _ORDERS:
         fault = fault or "pseudo headers follow other headers"
     is_request = values.get(":method") and values.get(":scheme") and values.get(":path")
-    return Headers(
-        values,
-        fault or ("" if is_request else f"one of {', '.join(_REQUIRED)} is missing"),
-        fault or ("trailers have pseudo headers" if pseudo else ""),
-        size_bytes,
-    )
+    request_fault = fault or ("" if is_request else f"one of {', '.join(_REQUIRED)} is missing")
+    trailers_fault = fault or ("trailers have pseudo headers" if pseudo else "")
+    return _new(Headers, (values, request_fault, trailers_fault, size_bytes))
 
 
 def block(headers: Iterable[tuple[str, str]]) -> bytes:

@@ -383,10 +383,11 @@ class Channel:
         if len(self._pending) >= MAX_IN_FLIGHT:
             raise TooManyRequests(self.remote, MAX_IN_FLIGHT)
         opaque = command.opaque = self.take_opaque()
-        deadline = trio.current_time() + timeout_ms / 1000
+        now = trio.current_time()
+        deadline = now + timeout_ms / 1000
         if self._direct_calls is not None and self._may_hand_over(self._direct_calls, command):
             self._pending[opaque] = (deadline, timeout_ms, command.code, answered, len(command.body))
-            if self._hand_over(self._direct_calls, command):
+            if self._hand_over(self._direct_calls, command, now):
                 return deadline if opaque in self._pending else inf
             del self._pending[opaque]
         frame = encode(command, self.max_frame_bytes)
@@ -410,12 +411,12 @@ class Channel:
             and len(command.body) <= MOST_HANDED_BYTES
         )
 
-    def _hand_over(self, direct_calls: DirectCalls, command: Command) -> bool:
+    def _hand_over(self, direct_calls: DirectCalls, command: Command, now: float) -> bool:
         """Let the server handle the request now; False when it is busy. An answer that is there ends the request."""
         assert direct_calls.handle is not None
         self._hands_over = True
         try:
-            answer = direct_calls.handle(_received(command))
+            answer = direct_calls.handle(_received(command), now)
             self.last_read = trio.current_time()
             if answer is not None and (row := self._pending.pop(command.opaque, None)) is not None:
                 self._end_request(row[3], answer)
@@ -512,13 +513,15 @@ class Channel:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
                 await self._transport.aclose()
 
-    def _take(self, dispatch: Dispatch, after_turn: Callable[[], None] | None, request: Command) -> Command | None:
+    def _take(
+        self, dispatch: Dispatch, after_turn: Callable[[], None] | None, request: Command, now: float
+    ) -> Command | None:
         """Handle a request that a client in this event loop hands over; see `DirectCalls`."""
         # Requests that came as bytes come first, and answers that the client has not taken stop it here, too.
         is_idle = not (self._outbox or self._sending or self._connection.pending_bytes or self._in_turn)
         if not is_idle or self._transport.buffered_bytes or self.closed_reason is not None:
             raise MustQueue
-        self.last_read = self._last_frame = trio.current_time()
+        self.last_read = self._last_frame = now
         self._in_turn, self._taken = True, request
         if not request.flag & FLAG_ONEWAY:
             self._handed_over.add(request.opaque)
@@ -731,7 +734,8 @@ def _received(command: Command) -> Command:
     """``command`` as the other end of a connection receives it, in CBOR."""
     ext = command.ext
     if ext is not None:
-        ext = {name: value for name, value in ext.items() if value is not None}
+        has_none = None in ext.values()
+        ext = {name: value for name, value in ext.items() if value is not None} if has_none else ext.copy()
     body = bytes(command.body)
     return Command(
         command.code, ext, body, command.flag, command.opaque, command.remark, CBOR, command.language, command.version

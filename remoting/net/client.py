@@ -36,6 +36,7 @@ from skylark.remoting.net.server import Handler, failure
 from skylark.remoting.net.transport import Connect, TlsError
 from skylark.remoting.net.unanswered import Unanswered
 from skylark.remoting.protocol.body import Body
+from skylark.remoting.protocol.cbor_header import encode_header
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.command import BROKER_NAME_FIELD, CBOR, JSON, OFFER_CBOR, OFFER_FIELD, Command
 from skylark.remoting.protocol.dialect import Dialect, encode_body
@@ -53,6 +54,10 @@ SWEEP_INTERVAL_S = 0.02
 # yet.
 LATE_S = 0.5
 _UNBOUND = "a signature that does not cover the server's address"
+
+# cbor2 runs Python code to learn the kind of a value, and drops an exception of that code: Ctrl-C would be lost there.
+for _encodes in (encode_body, encode_header, WholeSignatures.sign):
+    enable_ki_protection(_encodes)
 
 
 class OnLost(Protocol):

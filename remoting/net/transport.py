@@ -80,9 +80,9 @@ class DirectCalls:
     def __init__(self) -> None:
         #: Set by the client's end: takes an answer that has come after `handle` had returned None. Never raises.
         self.answered: Callable[[Command], None] | None = None
-        #: Set by the server's end: handles a request, and returns its answer; None when it has been handled and the
-        #: answer comes later. Raises `MustQueue` when it cannot handle the request now.
-        self.handle: Callable[[Command], Command | None] | None = None
+        #: Set by the server's end: handles a request, given trio's time, and returns its answer; None when it has been
+        #: handled and the answer comes later. Raises `MustQueue` when it cannot handle the request now.
+        self.handle: Callable[[Command, float], Command | None] | None = None
 
 
 class MustQueue(Exception):

@@ -7,7 +7,7 @@ are read by their kind. Members are written in alphabetical order (fastjson's), 
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, field, fields
 from functools import cache
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, NamedTuple, NoReturn, Protocol, Self
 
 from skylark.mqcommon.errors import ProtocolError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
@@ -154,28 +154,66 @@ class Body:
 
     def to_wire(self) -> dict[str, Any]:
         """Plain values for ``dumps``. Maps keep their int and MessageQueue keys."""
-        wire: dict[str, Any] = {}
-        for each in members(type(self)):
-            value = getattr(self, each.attribute)
-            if value is not None:
-                write = each.kind.write
-                wire[each.wire] = value if write is None else write(value)
-        return wire
+        return _functions(type(self)).write(self)
 
     @classmethod
     def from_wire(cls, obj: Any) -> Self:
         """The body in the result of ``loads``. Raises ProtocolError when that is not such a body."""
         if type(obj) is not dict:
             raise ProtocolError(f"{cls.__name__} is not an object")
-        values: dict[str, Any] = {}
-        for each in members(cls):
-            value = obj.get(each.wire)
-            if value is not None:
-                try:
-                    values[each.attribute] = each.kind.read(value)
-                except ValueError as error:
-                    raise ProtocolError(f"{cls.__name__}.{each.wire}: {error}") from None
-        return cls(**values)
+        try:
+            body: Self = _functions(cls).read(obj)
+        except ValueError:
+            _refuse_fault(cls, obj)
+        return body
+
+
+class _Functions(NamedTuple):
+    #: Returns the body in an object of ``loads``. Raises ValueError when a member cannot be read.
+    read: Callable[[dict[str, Any]], Any]
+    write: Callable[[Any], dict[str, Any]]
+
+
+def _make_functions(cls: Any) -> _Functions:
+    """Functions without a loop, generated as header.py does it: some bodies come with every request."""
+    numbered = list(enumerate(members(cls)))
+    known = {each.name: each for each in fields(cls)}
+    names: dict[str, Any] = {"cls": cls}
+    for n, each in numbered:
+        default, factory = known[each.attribute].default, known[each.attribute].default_factory
+        names |= {f"read{n}": each.kind.read, f"write{n}": each.kind.write, f"default{n}": default, f"make{n}": factory}
+    absent = [f"default{n}" if names[f"make{n}"] is MISSING else f"make{n}()" for n, _ in numbered]
+    written = [f"v{n}" if names[f"write{n}"] is None else f"write{n}(v{n})" for n, _ in numbered]
+    source = [
+        "def read(obj):",
+        "    get = obj.get",
+        *[f"    v{n} = get({each.wire!r})" for n, each in numbered],
+        "    return cls(",
+        *[f"        {each.attribute}={absent[n]} if v{n} is None else read{n}(v{n})," for n, each in numbered],
+        "    )",
+        "def write(body):",
+        "    wire = {}",
+    ]
+    for n, each in numbered:
+        source += [f"    v{n} = body.{each.attribute}", f"    if v{n} is not None: wire[{each.wire!r}] = {written[n]}"]
+    source.append("    return wire")
+    exec("\n".join(source), names)
+    return _Functions(names["read"], names["write"])
+
+
+_functions: Final[Callable[[Any], _Functions]] = cache(_make_functions)
+
+
+def _refuse_fault(cls: Any, obj: dict[str, Any]) -> NoReturn:
+    """Raise ProtocolError for the first member of ``obj`` that is unreadable."""
+    for each in members(cls):
+        value = obj.get(each.wire)
+        if value is not None:
+            try:
+                each.kind.read(value)
+            except ValueError as error:
+                raise ProtocolError(f"{cls.__name__}.{each.wire}: {error}") from None
+    raise AssertionError(f"{cls.__name__} can be read")
 
 
 LAST_COUNTER: Final = (1 << 63) - 1

@@ -112,7 +112,8 @@ class ReceivedMessage(MessageExt):
     __slots__ = ("_namespace", "lease", "whole")
 
     def __init__(self, data: bytes, at: int, broker_name: str, lease: Lease, namespace: str) -> None:
-        super().__init__(data, at, broker_name)
+        # A call by way of super() takes twice the time.
+        MessageExt.__init__(self, data, at, broker_name)
         self.lease = lease
         self.whole: Whole | None = None
         self._namespace = namespace

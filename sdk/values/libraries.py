@@ -9,6 +9,7 @@ from typing import Any, Protocol, get_args, get_origin
 
 import cbor2
 import orjson
+from trio.lowlevel import enable_ki_protection
 
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.remoting.protocol.strict_cbor import loads_values
@@ -17,6 +18,11 @@ from skylark.sdk.values.plain import plain, reader_of
 JSON, CBOR, BYTES = "json", "cbor", "bytes"
 #: The content types that messages say they have, by format.
 CONTENT_TYPES = {JSON: "application/json", CBOR: "application/cbor", BYTES: "application/octet-stream"}
+
+
+@enable_ki_protection  # as encoders in skylark.remoting.net.client
+def _dumps(value: Any) -> bytes:
+    return cbor2.dumps(value)
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -59,7 +65,7 @@ class Plain:
             return Codec(
                 lambda value: orjson.dumps(plain(value, has_bytes=False)), lambda data: read(orjson.loads(data), "")
             )
-        return Codec(lambda value: cbor2.dumps(plain(value, has_bytes=True)), lambda data: read(loads_values(data), ""))
+        return Codec(lambda value: _dumps(plain(value, has_bytes=True)), lambda data: read(loads_values(data), ""))
 
 
 class Msgspec:
@@ -72,7 +78,7 @@ class Msgspec:
             return Codec(json.Encoder().encode, json.Decoder(kind).decode)
         kept = (bytes,)
         return Codec(
-            lambda value: cbor2.dumps(to_builtins(value, builtin_types=kept)),
+            lambda value: _dumps(to_builtins(value, builtin_types=kept)),
             lambda data: convert(loads_values(data), kind, builtin_types=kept),
         )
 
@@ -87,6 +93,6 @@ class Pydantic:
         if form == JSON:
             return Codec(lambda value: adapter.dump_json(value, warnings="error"), adapter.validate_json)
         return Codec(
-            lambda value: cbor2.dumps(adapter.dump_python(value, mode="json", warnings="error")),
+            lambda value: _dumps(adapter.dump_python(value, mode="json", warnings="error")),
             lambda data: adapter.validate_python(loads_values(data)),
         )

@@ -10,7 +10,8 @@ import trio
 from skylark.mqcommon.errors import BrokerError, ProtocolError
 from skylark.mqcommon.message.ids import encode_host
 from skylark.mqcommon.message.record import encode_record, topic_field
-from skylark.mqproxy.brokers import Brokers, Pop, Receipt
+from skylark.mqproxy.brokers import Brokers, Pop
+from skylark.mqproxy.deliveries import Receipt
 from skylark.mqproxy.statuses import Refused
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.command import Command

@@ -132,11 +132,11 @@ async def test_only_a_fresh_answer_counts_without_a_question(nursery: trio.Nurse
         return "an answer"
 
     known = Remembered(nursery, ask, fresh_s=20, most=10)
-    assert known.fresh("key") is None
+    assert known.fresh("key", trio.current_time()) is None
     await known.get("key")
-    assert known.fresh("key") == ("an answer",), "which could be None"
+    assert known.fresh("key", trio.current_time()) == ("an answer",), "which could be None"
     mock_clock.jump(21)
-    assert known.fresh("key") is None
+    assert known.fresh("key", trio.current_time()) is None
 
 
 async def test_an_old_answer_does_not_outlive_the_right_to_ask(

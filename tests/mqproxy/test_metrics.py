@@ -16,8 +16,9 @@ from scripts.daemons import Daemon, proxy_daemon
 from skylark.mqcommon.clock import SystemClock
 from skylark.mqcommon.errors import ConfigError, RequestTimeout
 from skylark.mqcommon.metrics.metric import Column
-from skylark.mqproxy.brokers import Brokers, Receipt
+from skylark.mqproxy.brokers import Brokers
 from skylark.mqproxy.clients import answered
+from skylark.mqproxy.deliveries import Receipt
 from skylark.mqproxy.metrics import PROXY_METRICS, Meters
 from skylark.mqproxy.options import ProxyOptions
 from skylark.mqproxy.renewals import RenewalCounts, Renewals

@@ -14,8 +14,9 @@ from skylark.mqcommon.errors import RequestTimeout, SkylarkError
 from skylark.mqproxy import polls as module
 from skylark.mqproxy import popping as popping_module
 from skylark.mqproxy import service as service_module
-from skylark.mqproxy.brokers import Brokers, Delivery, Pop, Receipt
+from skylark.mqproxy.brokers import Brokers, Pop
 from skylark.mqproxy.clients import Clients
+from skylark.mqproxy.deliveries import Delivery, Receipt
 from skylark.mqproxy.ending import Ending
 from skylark.mqproxy.options import ProxyOptions
 from skylark.mqproxy.polls import Poll, Polls
@@ -30,7 +31,7 @@ from tests.support.clock import ManualClock
 WANTED = Pop("group", "topic", "broker-a", 32, 20_000, 5_000, "*", "TAG", False, None)
 
 
-Ended = Callable[[list[Delivery] | Exception], None]
+Ended = Callable[[Sequence[Delivery] | Exception], None]
 
 
 class Answering:
@@ -45,9 +46,9 @@ class Answering:
         self.given_back: list[tuple[int, int]] = []
         self.acknowledged: list[int] = []
         self._may_answer = trio.Event()
-        self._answer: list[Delivery] | Exception = []
+        self._answer: Sequence[Delivery] | Exception = []
 
-    def answer(self, answer: list[Delivery] | Exception) -> None:
+    def answer(self, answer: Sequence[Delivery] | Exception) -> None:
         self._answer = answer
         self._may_answer.set()
         if self._ended is not None:
@@ -66,7 +67,7 @@ class Answering:
         self._ended = None
         self.withdrawn += 1
 
-    async def pop(self, wanted: Pop) -> list[Delivery]:
+    async def pop(self, wanted: Pop) -> Sequence[Delivery]:
         self.asked.set()
         try:
             await self._may_answer.wait()
@@ -185,7 +186,7 @@ class Waiting:
 async def waiting(monkeypatch: pytest.MonkeyPatch, call: Asking) -> AsyncIterator[Waiting]:
     """A receive that waits; the block ends when it is answered and what it did not get was given back."""
     monkeypatch.setattr(MessageEncoder, "popped", lambda encoder, delivery: b"a message")
-    monkeypatch.setattr(popping_module, "need_decompression", lambda messages: False)
+    monkeypatch.setattr(popping_module, "are_packed", lambda found: False)
     async with a_world() as world:
         world.brokers.is_near = True
         receive = Waiting(world, call)
@@ -307,7 +308,7 @@ async def test_messages_that_the_broker_has_at_once_go_out_in_the_turn_of_their_
     monkeypatch: pytest.MonkeyPatch, takes: bool
 ) -> None:
     monkeypatch.setattr(MessageEncoder, "popped", lambda encoder, delivery: b"a message")
-    monkeypatch.setattr(popping_module, "need_decompression", lambda messages: False)
+    monkeypatch.setattr(popping_module, "are_packed", lambda found: False)
     async with a_world() as world:
         world.brokers.is_near = True
         world.brokers.answer([world.delivery(1)])

@@ -15,7 +15,8 @@ from skylark.mqcommon.message.flags import COMPRESSED
 from skylark.mqcommon.message.ids import encode_host
 from skylark.mqcommon.message.properties import encode_properties
 from skylark.mqcommon.message.record import encode_record, topic_field
-from skylark.mqproxy.brokers import Brokers, Delivery, Pop, Receipt
+from skylark.mqproxy.brokers import Brokers, Pop
+from skylark.mqproxy.deliveries import Delivery, Receipt
 from skylark.mqproxy.popping import Popping
 from skylark.remoting.protocol.pop_info import PopHandle
 from skylark.sdk.consumer.popped import Lease, ReceivedMessage
@@ -26,7 +27,7 @@ LEASE = Lease("orders", "group", "broker-a", 0, 0, 1_700_000_000_000, 60_000, 0,
 LARGE = random.Random(1).randbytes(5_000)
 HOST = encode_host("127.0.0.1", 10911)
 
-Ended = Callable[[list[Delivery] | Exception], None]
+Ended = Callable[[Sequence[Delivery] | Exception], None]
 
 
 def delivery(offset: int, tag: str = "tea", *, is_compressed: bool = False) -> Delivery:
@@ -55,7 +56,7 @@ class Near:
     def withdraw(self) -> None:
         self.withdrawn += 1
 
-    async def pop(self, wanted: Pop) -> list[Delivery]:
+    async def pop(self, wanted: Pop) -> Sequence[Delivery]:
         await trio.lowlevel.checkpoint()
         return [delivery(1), delivery(2, "milk")]
 
@@ -69,7 +70,7 @@ async def popping(
     tags: Sequence[str] = ("tea",),
     *,
     is_open: bool = True,
-    when_found: Callable[[list[Delivery]], None] | None = None,
+    when_found: Callable[[Sequence[Delivery]], None] | None = None,
 ) -> AsyncIterator[Popping]:
     """A pop that was begun; ``is_open``: whether its session takes tasks."""
     async with trio.open_nursery() as nursery:
@@ -87,7 +88,7 @@ async def popping(
 
 async def test_what_comes_at_once_is_there_and_is_told_before_tasks_run() -> None:
     near = Near()
-    told: list[list[Delivery]] = []
+    told: list[Sequence[Delivery]] = []
     async with popping(near, when_found=told.append) as begun:
         assert begun.found is None
         near.ended([delivery(1)])
@@ -123,7 +124,7 @@ async def test_a_pop_that_cannot_be_sent_at_once_or_is_to_be_asked_again_is_a_ta
 
 async def test_a_pop_that_was_given_up_takes_no_answer() -> None:
     near = Near()
-    told: list[list[Delivery]] = []
+    told: list[Sequence[Delivery]] = []
     async with popping(near, when_found=told.append) as begun:
         begun.cancel()
         assert near.withdrawn == 1
@@ -146,7 +147,7 @@ async def test_a_pop_that_has_ended_withdraws_nothing() -> None:
 async def test_an_error_while_messages_are_told_of_is_logged_and_costs_no_message(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def fail(found: list[Delivery]) -> None:
+    def fail(found: Sequence[Delivery]) -> None:
         raise ZeroDivisionError
 
     near = Near()

@@ -5,7 +5,8 @@ from typing import cast
 import pytest
 
 from skylark.mqcommon.errors import RequestTimeout
-from skylark.mqproxy.brokers import Brokers, Receipt
+from skylark.mqproxy.brokers import Brokers
+from skylark.mqproxy.deliveries import Receipt
 from skylark.mqproxy.options import ProxyOptions
 from skylark.mqproxy.renewals import RenewalCounts, Renewals
 from skylark.mqproxy.statuses import Refused

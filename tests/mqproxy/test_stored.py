@@ -16,7 +16,7 @@ from skylark.mqcommon.message.message import MessageExt
 from skylark.mqcommon.message.properties import PRIORITY, RESERVED, encode_properties
 from skylark.mqcommon.message.record import encode_record, topic_field
 from skylark.mqproxy.answers import acknowledged, receive_end, receive_status, sent_one
-from skylark.mqproxy.brokers import Delivery, Receipt
+from skylark.mqproxy.deliveries import Delivery, Receipt
 from skylark.mqproxy.sending import BORN_HOST, DELIVER_AT, SHOWN, TRACE_CONTEXT, answer_of, entry_of
 from skylark.mqproxy.statuses import OK
 from skylark.mqproxy.stored import MessageEncoder

@@ -13,7 +13,7 @@ from skylark.mqcommon.message.ids import encode_host
 from skylark.mqcommon.message.message import MessageExt, decode_messages
 from skylark.mqcommon.message.properties import encode_properties
 from skylark.mqcommon.message.record import encode_record, topic_field
-from skylark.mqproxy.brokers import Delivery, Receipt
+from skylark.mqproxy.deliveries import Delivery, Receipt
 from skylark.mqproxy.options import ProxyOptions
 from skylark.mqproxy.polls import Poll
 from skylark.mqproxy.sending import BORN_TIMESTAMP, DELIVER_AT, sdk_messages

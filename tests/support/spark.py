@@ -11,10 +11,12 @@ from typing import Any, TypeVar
 
 import pytest
 import trio
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from skylark.spark_connector import register
+from tests.support.waiting import DEADLINE_S
 from tests.tidy.tree import ROOT
 
 T = TypeVar("T")
@@ -47,6 +49,17 @@ def spark() -> Iterator[SparkSession]:
     register(session)
     yield session
     session.stop()
+    _end_jvm()
+
+
+def _end_jvm() -> None:
+    """End the JVM now: PySpark has it end with this process, which may go on for long."""
+    gateway = SparkContext._gateway
+    assert gateway is not None
+    SparkContext._gateway = SparkContext._jvm = None
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(DEADLINE_S)
 
 
 def patient(run: Callable[[], T]) -> T:

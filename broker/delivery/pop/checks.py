@@ -48,8 +48,10 @@ class PopChecks:
             text = f"the names of topic {topic} and group {group} are too long together for a retry topic"
             raise RequestRefused(ResponseCode.INVALID_PARAMETER, text)
         # Find or create the group last, so that a refused request creates no group.
-        with refused_when_not_stored():
-            known = self._groups.get_or_create(group)
+        known = self._groups.get(group)
+        if known is None:
+            with refused_when_not_stored():
+                known = self._groups.get_or_create(group)
         if known is None:
             text = f"subscription group [{group}] does not exist, {FAQ.strip()}"
             raise RequestRefused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, text)

@@ -7,7 +7,7 @@ A queue that is popped in order has at most one lease, which the next lease repl
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
@@ -37,6 +37,21 @@ class PopLease:
     def left(self) -> list[int]:
         """The offsets of the messages that are not acknowledged."""
         return [offset for place, offset in enumerate(self.checkpoint.offsets) if self.unacked >> place & 1]
+
+    def bits_of(self, offsets: Iterable[int]) -> int:
+        """The bits of those ``offsets`` that are offsets of this check point."""
+        known, bits = self.checkpoint.offsets, 0
+        if not isinstance(known, range):
+            for offset in offsets:
+                if offset in known:
+                    bits |= 1 << known.index(offset)
+            return bits
+        # By far the most pops are of neighbours, whose place is their distance to the first.
+        first, end = known.start, known.stop
+        for offset in offsets:
+            if first <= offset < end:
+                bits |= 1 << offset - first
+        return bits
 
     @property
     def due_ms(self) -> int:
@@ -112,8 +127,9 @@ class Inflight:
         lease = self._leases.get(key)
         if lease is None:
             return []
-        known, unacked = lease.checkpoint.offsets, lease.unacked
-        return [offset for offset in offsets if offset in known and unacked >> known.index(offset) & 1]
+        if (bits := lease.bits_of(offsets)) & lease.unacked == bits and bits.bit_count() == len(offsets):
+            return list(offsets)
+        return [offset for offset in offsets if lease.bits_of((offset,)) & lease.unacked]
 
     def due(self, now_ms: int) -> PopLease | None:
         """A lease whose time is over. It is not returned again: call `put_off`, or acknowledge its messages."""
@@ -171,10 +187,7 @@ class Inflight:
         lease = self._leases.get(key)
         if lease is None:
             return
-        known = lease.checkpoint.offsets
-        for offset in offsets:
-            if offset in known:
-                lease.unacked &= ~(1 << known.index(offset))
+        lease.unacked &= ~lease.bits_of(offsets)
         if not lease.unacked:
             self._end(lease)
 

@@ -393,7 +393,7 @@ class PopHandlers(Part):
 
 def _happens(percent: int) -> bool:
     """True in ``percent`` of 100 calls, at random: with a counter, groups whose pops alternate could starve."""
-    return percent > 0 and (percent >= 100 or random.randrange(100) < percent)
+    return percent > 0 and (percent >= 100 or random.random() * 100 < percent)
 
 
 def _all_topics(group: str, topic: str) -> tuple[str, ...]:

@@ -138,20 +138,35 @@ class ComparedBlocks:
 
     def copy(self, file: MappedFile, base: int, start: int, end: int) -> bytes:
         """The bytes; blocks that are not kept are read and compared now, so the caller may wait."""
+        data = self._copied(file, base, start, end, may_wait=True)
+        assert data is not None
+        return data
+
+    def copy_at_hand(self, file: MappedFile, base: int, start: int, end: int) -> bytes | None:
+        """The bytes if they can be read without waiting, else None."""
+        return self._copied(file, base, start, end, may_wait=False)
+
+    def _copied(self, file: MappedFile, base: int, start: int, end: int, *, may_wait: bool) -> bytes | None:
         if self.hold is None:
-            return file.view[start - base : end - base]
+            is_there = may_wait or file.resident(start - base, end - start)
+            return file.view[start - base : end - base] if is_there else None
         parts: list[bytes] = []
         for block in self._sums.blocks(start, end):
             first, last = max(start, block.start), min(end, block.end)
             own = self._sums.sum_of(block)
             if own is None:
-                kept = self._of_tail(first, last)
-                parts.append(file.view[first - base : last - base] if kept is None else kept)
-                continue
-            data = self._kept_bytes(block, own.crc)
+                data = self._of_tail(first, last)
+                if data is None and (may_wait or file.resident(first - base, last - first)):
+                    data = file.view[first - base : last - base]
+            else:
+                data = self._kept_bytes(block, own.crc)
+                if data is None and may_wait:
+                    data = self._block(file, base, block)
+                if data is not None:
+                    data = data[first - block.start : last - block.start]
             if data is None:
-                data = self._block(file, base, block)
-            parts.append(data[first - block.start : last - block.start])
+                return None
+            parts.append(data)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     # --- in any thread
@@ -344,6 +359,10 @@ class ComparedFile(NamedTuple):
     def copy(self, at: int, size: int) -> bytes:
         """As `pread`, from memory where the bytes are there."""
         return self.blocks.copy(self.file, self.base, *self._range(at, size))
+
+    def copy_at_hand(self, at: int, size: int) -> bytes | None:
+        """As `copy`; None for bytes that cannot be had without waiting."""
+        return self.blocks.copy_at_hand(self.file, self.base, *self._range(at, size))
 
     def _range(self, at: int, size: int) -> tuple[int, int]:
         # Bytes that are no record may claim a size that goes beyond the file.

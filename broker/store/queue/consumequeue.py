@@ -557,11 +557,14 @@ class ConsumeQueue:
         if bytes_got() is None:
             return
         sums, is_resident = self.sums, file.resident(at, size)
-        if is_resident and sums.needs_look(base + at, size):
+        needs_look = sums.needs_look(base + at, size)
+        if is_resident and needs_look:
             self._look_here(file, base, at, size)
+            needs_look = sums.needs_look(base + at, size)
         if sums.suspects and (number := sums.suspected(base + at, size)) is not None:
             self._mend(self, number)
-        if not is_resident or sums.needs_look(base + at, size):
+            needs_look = sums.needs_look(base + at, size)
+        if not is_resident or needs_look:
             raise ColdBlocks(file, base, at, size, sums, on_disk=not is_resident)
 
     def _look_here(self, file: MappedFile, base: int, at: int, size: int) -> None:

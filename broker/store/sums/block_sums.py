@@ -19,6 +19,8 @@ CRC_BYTES = 4
 #: Its type in `array`.
 CRC_CODE = "I" if array("I").itemsize == CRC_BYTES else "L"
 _SEALED, _ATTESTED = 1, 2
+# Makes a named tuple without a call of Python, which takes a third of the time.
+_new = tuple.__new__
 
 
 class Block(NamedTuple):
@@ -111,7 +113,7 @@ class BlockSums:
         """The block that holds ``offset``."""
         base = offset // self._segment_bytes * self._segment_bytes
         start = base + (offset - base) // BLOCK_BYTES * BLOCK_BYTES
-        return Block(start, min(BLOCK_BYTES, base + self._segment_bytes - start))
+        return _new(Block, (start, min(BLOCK_BYTES, base + self._segment_bytes - start)))
 
     def first_block_after(self, offset: int) -> int:
         """Where the first block begins that has no bytes before ``offset``."""
@@ -159,7 +161,7 @@ class BlockSums:
         # A block that is not sealed gets its CRC before its state, and a cut replaces the object: both are of one sum.
         if sums is None or not (state := sums.states[number]):
             return None
-        return BlockSum(sums.crcs[number], state == _ATTESTED)
+        return _new(BlockSum, (sums.crcs[number], state == _ATTESTED))
 
     def is_right(self, block: Block, data: bytes | memoryview) -> bool:
         """Whether ``data`` are the bytes of the block, as far as that is known. For any thread."""

@@ -113,6 +113,24 @@ def test_readers_wait_and_then_skip_what_is_damaged_until_it_is_right_again(
     assert read_all(uploaded) == found
 
 
+def test_what_follows_skipped_damage_is_read_without_the_damaged_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (segment_index, index_builder):
+        monkeypatch.setattr(module, "STRETCH_BYTES", 1_000)
+    bucket = LostBucket()
+    _, uploaded = filled(bucket)
+    uploaded.hold_ms = 0
+    segment = uploaded.manifest.segments[1]
+    wrong(bucket, class_of(segment), 1_500)
+    after = [offset for offset in read_all(uploaded) if offset in offsets_of(uploaded, segment)][-1]
+    uploaded.reads.cache = StretchCache(1 << 20)
+    bucket.ranges.clear()
+    queue = uploaded.store.queues.get("t", 0)
+    result = asked(partial(read_queue, uploaded.store.log, queue, after, 1, 1 << 20))
+    assert decode_record(result.records).queue_offset == after
+    read = [(start, size) for name, start, size in bucket.ranges if name == class_of(segment)]
+    assert read and not any(start <= 1_500 < start + size for start, size in read)
+
+
 def test_with_the_policy_hold_readers_wait_for_ever_and_read_what_is_before() -> None:
     bucket = LostBucket()
     store, uploaded = filled(bucket)

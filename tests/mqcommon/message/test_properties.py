@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skylark.mqcommon.message.properties import decode_properties, find_property, split_property
+from skylark.mqcommon.message.properties import decode_properties, find_property, property_place
 
 NAME = "KEY"
 # Names that end or begin with the name, and values that look like it.
@@ -14,11 +14,12 @@ PAIRS = st.lists(st.tuples(TEXTS, st.sampled_from(["\x01", ""]), TEXTS), max_siz
 @given(PAIRS, st.sampled_from(["", "\x02"]))
 def test_a_property_is_taken_out_of_the_others(pairs: list[tuple[str, str, str]], end: str) -> None:
     raw = "\x02".join(map("".join, pairs)) + end
-    value, others = split_property(raw.encode(), NAME.encode())
+    value = find_property(raw.encode(), NAME.encode())
     known = decode_properties(raw)
     assert (None if value is None else value.decode()) == known.pop(NAME, None)
-    assert find_property(raw.encode(), NAME.encode()) == value
-    left = decode_properties(others.decode())
+    pair_at, start, end = property_place(raw.encode(), NAME.encode())
+    assert raw[start:end] == (value or b"").decode()
+    left = decode_properties(raw[:pair_at] + raw[end + 1 :])
     # Of two values the last one is taken out.
     left.pop(NAME, None)
     assert left == known

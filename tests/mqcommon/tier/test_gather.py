@@ -218,6 +218,23 @@ def test_what_looks_like_a_record_in_a_body_is_not_taken_for_one() -> None:
     assert [queue.topic for queue in rows.queues] == ["t"] and len(rows.physical) == 2
 
 
+def test_a_short_topic_beside_a_long_one_is_read_at_the_end_of_the_file() -> None:
+    view = b""
+    for topic in ("x" * 200, "t"):
+        place = START + len(view)
+        view += encode_record(*topic_field(topic), 0, 7, place, b"", b"", 0, 0, 1, HOSTS[4], 9, HOSTS[4], 0, 0)
+    assert [queue.topic for queue in gathered(view).queues] == ["x" * 200, "t"]
+
+
+def test_a_topic_that_ends_with_a_zero_is_not_another_topic() -> None:
+    view = bytearray(file_of([("tt", 0, 0, 5, ""), ("t", 0, 0, 5, "")]))
+    at = searched(bytes(view))[0].physical_offset - START
+    view[view.index(b"tt", at) + 1] = 0
+    rows = gathered(bytes(view))
+    check(bytes(view), rows)
+    assert len(rows.physical) == 1
+
+
 def test_records_of_a_topic_made_again_hide_those_before() -> None:
     first = file_of([("t", 0, 0, 5, "KEYS\x01k\x02")] * 3 + [("orders", 0, 0, 5, "")])
     end = sum(record.size for record in searched(first))

@@ -71,6 +71,7 @@ def built(
         objects[number] = data + b"h" * hidden_bytes
         for at in range(0, len(objects[number]), 50_000):
             builder.feed(number, objects[number][at : at + 50_000])
+        assert builder.fed(number) == (len(objects[number]), crc32(objects[number]))
     return builder.encode(rest, np.empty(0, np.uint64), NONE, NONE)[0], objects
 
 

@@ -3,8 +3,9 @@
 import errno
 import os
 import shutil
+import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -70,6 +71,31 @@ def test_the_bytes_are_synced_before_the_name_and_the_folders_after_it(
     bucket.put("set/manifest/2", [b"2"])
     assert steps[0].startswith("sync .temporary/")
     assert steps[1:] == ["rename set/manifest/2", "sync set/manifest"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems are not asked to begin")
+def test_the_disk_begins_with_each_large_piece_before_the_next_is_made(
+    bucket: DirectoryBucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[tuple[int, int]] = []
+    real = os.posix_fadvise
+
+    def fadvise(fd: int, at: int, size: int, advice: int) -> None:
+        begun.append((at, size))
+        real(fd, at, size, advice)
+
+    monkeypatch.setattr(os, "posix_fadvise", fadvise)
+    large = 1024 * 1024
+
+    def pieces() -> Iterator[bytes]:
+        yield bytes(large)
+        assert begun == [(0, large)]
+        yield b"small"
+        yield bytes(large)
+
+    assert bucket.put("set/large", pieces()) == 2 * large + 5
+    assert begun == [(0, large), (large + 5, large)]
+    assert bucket.get("set/large") == bytes(large) + b"small" + bytes(large)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from skylark.mqcommon.tier.bucket import (
     BucketRefused,
     NoSuchObject,
 )
+from skylark.mqcommon.tier.buckets import objects
 from skylark.mqcommon.tier.opening import open_bucket
 from tests.mqcommon.tier.buckets.contract import LARGE, BucketContract
 from tests.support.buckets import S3Server
@@ -168,6 +170,28 @@ def test_settings_that_lack_something_are_told(s3_url: str, monkeypatch: pytest.
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
     assert open_bucket("az://container/prefix", timeout_s=60).url == "az://container/prefix"
     assert open_bucket("gs://bucket/prefix/", timeout_s=60).url == "gs://bucket/prefix"
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "said", "is_unsigned"),
+    [("https://s3", "", True), ("https://s3", "false", False), ("http://s3", "", False)],
+)
+def test_only_where_tls_proves_the_bytes_requests_have_no_sum_of_them(
+    endpoint: str, said: str, is_unsigned: bool, s3_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configs: list[dict[str, object]] = []
+    real = objects.S3Store
+
+    def opened(*given: Any, **options: Any) -> object:
+        configs.append(options["config"])
+        return real(*given, **options)
+
+    monkeypatch.setattr(objects, "S3Store", opened)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    if said:
+        monkeypatch.setenv("AWS_UNSIGNED_PAYLOAD", said)
+    open_bucket(s3_url, timeout_s=60)
+    assert [config.get("unsigned_payload", False) for config in configs] == [is_unsigned, is_unsigned]
 
 
 def test_https_is_needed_unless_the_endpoint_says_http(s3_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,208 @@
+"""Deliveries of messages to a group, and their receipts. Pure.
+
+A message is named by its receipt handle, the text that RocketMQ's proxy gives to clients: a broker's pop handle, and
+the offset of the message in the commit log. So any proxy can acknowledge a message that another proxy has handed out.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from typing import NamedTuple, Self, overload
+
+from skylark.mqproxy.columns import Columns, columns_of
+from skylark.mqproxy.statuses import Refused
+from skylark.mqproxy.wire import messaging_pb2 as wire
+from skylark.remoting.protocol.pop_info import NORMAL, PopHandle, message_key, parse_handle, parse_offset_info
+from skylark.remoting.protocol.requests.pops import PopMessageResponseHeader
+from skylark.sdk.consumer.popped import MAX_OFFSETS, Lease, ReceivedMessage, received
+
+# The largest place in a log.
+_MAX_PLACE = 2**63 - 1
+# The longest text of a receipt, which has eight numbers and the name of a broker. Clients may send any text, and the
+# handle in it is kept for the next receipt of the same pop: at most some 8 KiB each, where a stranger made it up.
+_MAX_RECEIPT_CHARS = 1_024
+_MAX_KEPT_HANDLES = 1_024
+# Makes a named tuple without a call of Python, which takes a third of the time.
+_new = tuple.__new__
+# Stands for the pop of the message before the first one.
+_NO_POP = PopHandle(0, 0, 0, 0, "", "", 0)
+
+
+class Receipt(NamedTuple):
+    """One delivery of a message to a group.
+
+    ``pop``: the handle without the offset, the same for all messages of one pop in one queue. ``pop_text``: ``pop`` as
+    text.
+    """
+
+    pop_text: str
+    pop: PopHandle
+    offset: int
+    physical_offset: int
+
+    @property
+    def handle(self) -> PopHandle:
+        """The broker's handle of the message, which names its ``offset`` in the queue."""
+        return self.pop._replace(offset=self.offset)
+
+    def __str__(self) -> str:
+        return f"{self.pop_text} {self.offset} {self.physical_offset}"
+
+    @classmethod
+    def of(cls, handle: PopHandle, physical_offset: int) -> Self:
+        """The receipt for the delivery with this handle, which names an offset."""
+        assert handle.offset is not None
+        pop = handle._replace(offset=None)
+        return cls(str(pop), pop, handle.offset, physical_offset)
+
+    @classmethod
+    def parse(cls, text: str, now_ms: int) -> Self:
+        """The receipt that a client sends. Refused when ``text`` is no receipt, or the receipt's time is over."""
+        return cls.parse_all((text,), now_ms)[0]
+
+    @classmethod
+    def parse_all(cls, texts: Iterable[str], now_ms: int) -> list[Self]:
+        """As `parse`, for the receipts of one call. Refused when one of them cannot be used."""
+        found: list[Self] = []
+        digits = last_pop_text = ""
+        pop, start_offset = _NO_POP, 0
+        for text in texts:
+            if len(text) > _MAX_RECEIPT_CHARS:
+                raise _unreadable(f"it has more than {_MAX_RECEIPT_CHARS} characters")
+            rest, _, place = text.rpartition(" ")
+            pop_text, _, offset = rest.rpartition(" ")
+            # One call names many messages of one pop.
+            if pop_text != last_pop_text or not found:
+                try:
+                    pop, start_offset, shown_ms = _pop_of(pop_text)
+                except ValueError as error:
+                    raise _unreadable(str(error)) from None
+                if shown_ms <= now_ms:
+                    raise Refused(wire.INVALID_RECEIPT_HANDLE, "receipt handle is expired")
+                last_pop_text = pop_text
+            digits += offset + place
+            try:
+                number, physical_offset = int(offset), int(place)
+            except ValueError:
+                raise _without_offset() from None
+            if not 0 <= number - start_offset < MAX_OFFSETS:
+                raise Refused(wire.INVALID_RECEIPT_HANDLE, "the receipt handle has an offset that its pop cannot have")
+            if physical_offset > _MAX_PLACE:
+                raise _without_offset()
+            found.append(_new(cls, (pop_text, pop, number, physical_offset)))
+        # Python also reads digits of other scripts, signs and underscores.
+        if found and not (digits.isascii() and digits.isdigit()):
+            raise _without_offset()
+        return found
+
+
+def _unreadable(reason: str) -> Refused:
+    return Refused(wire.INVALID_RECEIPT_HANDLE, f"the receipt handle cannot be read: {reason}")
+
+
+def _without_offset() -> Refused:
+    return Refused(wire.INVALID_RECEIPT_HANDLE, "the receipt handle has no offset")
+
+
+@lru_cache(maxsize=_MAX_KEPT_HANDLES)
+def _pop_of(text: str) -> tuple[PopHandle, int, int]:
+    """(the pop, its first offset, when its messages are shown again in ms since 1970); ValueError as `parse_handle`."""
+    pop = parse_handle(text)
+    if pop.offset is not None:
+        raise ValueError("it has more than 9 parts")
+    return pop, pop.start_offset, pop.pop_time + pop.invisible_time
+
+
+class Delivery(NamedTuple):
+    """A message, its receipt, and how often it was delivered, this time included."""
+
+    message: ReceivedMessage
+    receipt: Receipt
+    attempt: int
+    invisible_ms: int
+
+
+class PoppedRun(Sequence[Delivery]):
+    """The deliveries of a pop whose messages are alike. ``make`` makes them, when somebody asks for one.
+
+    ``pop_text`` and ``invisible_ms`` are of the receipts of all of them.
+    """
+
+    __slots__ = ("_deliveries", "_make", "columns", "invisible_ms", "pop_text")
+
+    def __init__(self, columns: Columns, pop_text: str, invisible_ms: int, make: Callable[[], list[Delivery]]) -> None:
+        self.columns = columns
+        self.pop_text = pop_text
+        self.invisible_ms = invisible_ms
+        self._make = make
+        self._deliveries: list[Delivery] | None = None
+
+    def __len__(self) -> int:
+        return len(self.columns.keys)
+
+    @overload
+    def __getitem__(self, index: int) -> Delivery: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Delivery]: ...
+
+    def __getitem__(self, index: int | slice) -> Delivery | list[Delivery]:
+        if self._deliveries is None:
+            self._deliveries = self._make()
+        return self._deliveries[index]
+
+
+def deliveries_of(
+    data: bytes, header: PopMessageResponseHeader, topic: str, group: str, broker_name: str, *, is_ordered: bool
+) -> Sequence[Delivery]:
+    """The deliveries in the answer to a pop. ProtocolError when the answer cannot be read."""
+
+    def one_by_one() -> list[Delivery]:
+        # For ordered groups brokers count deliveries outside of the messages, which are not stored again.
+        counts = parse_offset_info(header.order_count_info or "") if is_ordered else {}
+        return _deliveries(received(data, header, topic, group, broker_name, ""), counts)
+
+    if not is_ordered and (handle := _only_pop(header, broker_name)) is not None:
+        columns = columns_of(data)
+        if columns is not None:
+            return PoppedRun(columns, str(handle), header.invisible_time, one_by_one)
+    return one_by_one()
+
+
+def _only_pop(header: PopMessageResponseHeader, broker_name: str) -> PopHandle | None:
+    """What the handles of all messages share, if all are from one queue and none came back; else None."""
+    retry, _, rest = (header.start_offset_info or "").partition(" ")
+    queue_id, _, start = rest.partition(" ")
+    if retry != NORMAL or not (queue_id.isdecimal() and start.isdecimal()):
+        return None
+    return PopHandle(
+        int(start), header.pop_time, header.invisible_time, header.revive_qid, retry, broker_name, int(queue_id)
+    )
+
+
+def _deliveries(messages: Sequence[ReceivedMessage], counts: dict[tuple[str, str], str]) -> list[Delivery]:
+    """The messages of one pop with their receipts. ``counts``: as `_attempt` takes it."""
+    found: list[Delivery] = []
+    # Messages of one queue share their lease and follow one another.
+    lease: Lease | None = None
+    pop, pop_text, invisible_ms = _NO_POP, "", 0
+    for message in messages:
+        if message.lease is not lease:
+            lease = message.lease
+            pop = lease.handle()
+            pop_text, invisible_ms = str(pop), pop.invisible_time
+        record = message.record
+        # A message of an inner batch has the batch's offset in its handle.
+        offset = record.queue_offset if message.whole is None else message.leased_offset
+        receipt = _new(Receipt, (pop_text, pop, offset, record.physical_offset))
+        attempt = _attempt(message, counts) if counts else record.reconsume_times + 1
+        found.append(_new(Delivery, (message, receipt, attempt, invisible_ms)))
+    return found
+
+
+def _attempt(message: ReceivedMessage, counts: dict[tuple[str, str], str]) -> int:
+    """How often a message of an ordered group was delivered: such messages are not stored again, so brokers count."""
+    queue_id = message.lease.queue_id
+    again = counts.get((NORMAL, message_key(queue_id, message.leased_offset))) or counts.get((NORMAL, str(queue_id)))
+    if again is not None and again.isascii() and again.isdigit():
+        return int(again) + 1
+    return message.delivery_attempt
