@@ -38,7 +38,7 @@ from tests.support.clock import jumping_clock
 from tests.support.forked_processes import ForkedProcesses
 from tests.support.requirements import Requirements, java_identity
 from tests.support.spark_home import IMPORTED, SPARK_PYTHON, use_quick_spark
-from tests.support.warm_daemons import WarmDaemons
+from tests.support.warm_daemons import PROGRAMS, PYTHON, WarmDaemons
 
 # A busy machine makes examples slowly, and that is no fault of the test.
 ANY_MACHINE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -233,9 +233,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     config = session.config
     are_several = config.getoption("processes") and not config.getoption("collectonly")
     if are_several and any(_starts_processes(item.path) for item in session.items):
-        config.stash[WARM].begin()
+        os.environ[PROGRAMS] = str(config.stash[WARM].programs())
     if not config.getoption("collectonly") and any(_has_spark(item.path) for item in session.items):
-        os.environ[SPARK_PYTHON] = config.stash[WARM_SPARK].python()
+        os.environ[SPARK_PYTHON] = str(config.stash[WARM_SPARK].programs() / PYTHON)
     if are_several and any(is_hypothesis_test(getattr(item, "obj", None)) for item in session.items):
         _an_example()
     if config.getoption("--fast") and not config.getoption("processes"):

@@ -1,8 +1,8 @@
-"""A program that runs like Python, in a fork of a process that has imported modules: see warm_daemons.py.
+"""A program that runs like Python, or like a console script, in a fork of a process that has imported modules.
 
-`WarmDaemons.begin` writes it, with a call of `main` at the end. It asks that process for a fork with its own arguments,
-environment, folder, input and outputs, passes signals on, and ends as the fork does. When it is killed, so is the fork.
-It imports only what is built in: its start should take less time than the fork.
+`WarmDaemons.begin` in warm_daemons.py writes it, with a call of `main` at the end. It asks that process for a fork with
+its own arguments, environment, folder, input and outputs, passes signals on, and ends as the fork does. When it is
+killed, so is the fork. It imports only what is built in: its start should take less time than the fork.
 """
 
 import _signal  # type: ignore[import-not-found]  # built in, but typeshed leaves it out
@@ -17,12 +17,12 @@ PASSED_ON = (_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP)
 
 def main(python: str, address: str) -> None:
     """``python``: what runs code of the command line. ``address``: where the process that forks listens."""
-    arguments = sys.argv[1:]
-    if not arguments or (arguments[0] != "-m" and arguments[0].startswith("-")):
+    name, arguments = os.path.basename(sys.argv[0]), sys.argv[1:]
+    if name == "python" and (not arguments or (arguments[0] != "-m" and arguments[0].startswith("-"))):
         os.execv(python, [python, *arguments])
     asked = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
     asked.connect(address)
-    what = marshal.dumps((["python", *arguments], dict(os.environ), os.getcwd(), False))
+    what = marshal.dumps(([name, *arguments], dict(os.environ), os.getcwd(), False))
     streams = b"".join(number.to_bytes(4, sys.byteorder) for number in (0, 1, 2))
     asked.sendmsg([what], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, streams)])
 

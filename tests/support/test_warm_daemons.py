@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from scripts.daemons import Daemon, DaemonFailed, broker_daemon, execute, namesrv_daemon, wait_ready
-from tests.support.warm_daemons import Forked, WarmDaemons
+from scripts.daemons import BIN, Daemon, DaemonFailed, broker_daemon, execute, namesrv_daemon, wait_ready
+from tests.support.warm_daemons import PYTHON, Forked, WarmDaemons
 
 WAYS = {"executed": execute, "forked": Daemon.launch}
 
@@ -76,7 +76,7 @@ def warm() -> Iterator[WarmDaemons]:
 
 @pytest.fixture(params=["executed", "forked"])
 def python(request: pytest.FixtureRequest, warm: WarmDaemons) -> str:
-    return sys.executable if request.param == "executed" else warm.python()
+    return sys.executable if request.param == "executed" else str(warm.programs() / PYTHON)
 
 
 PROGRAM = """import os, sys
@@ -123,7 +123,19 @@ def test_a_program_ends_by_the_signals_of_its_caller(
 
 
 def test_code_on_the_command_line_is_executed(warm: WarmDaemons) -> None:
-    command = [warm.python(), "-c", "import os; print(os.getpid())"]
+    command = [warm.programs() / PYTHON, "-c", "import os; print(os.getpid())"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert int(process.stdout.read()) == process.pid
+
+
+def test_a_console_script_is_forked() -> None:
+    scripts = WarmDaemons()
+    try:
+        shown = [
+            subprocess.run([folder / "mqadmin", "topicList", "--help"], capture_output=True, check=True).stdout
+            for folder in (BIN, scripts.programs())
+        ]
+        assert shown[0] == shown[1] != b""
+    finally:
+        scripts.close()

@@ -3,8 +3,8 @@
 A process of tests starts some hundred daemons, and two thirds of a start is the import of modules. A forked daemon has
 its own session, log, environment and process id as an executed daemon, and dies by signals as an executed daemon does.
 The commands themselves are run by test_warm_daemons.py beside this file, by test_start.py and test_machine_limits.py in
-tests/e2e, and nightly by the quickstart. The Python programs of the manual are forked, too, and Spark's Python processes
-by the program like_python.py: half of the processor time of a test with Spark was imports in them.
+tests/e2e, and nightly by the quickstart. The Python programs of the manual are forked, too. So are Spark's Python
+processes, by like_python.py: half of the processor time of a test with Spark was imports in them.
 """
 
 import atexit
@@ -24,17 +24,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
-from io import TextIOWrapper
 from itertools import chain
 from pathlib import Path
-from typing import IO, NoReturn, cast
+from typing import IO, NoReturn
 
-from scripts.daemons import ROOT, Process, execute
+from scripts.daemons import BIN, ROOT, Process, execute
 from scripts.rolling import names
 
-# Console script → its module, and another module that it needs when it serves.
+# Console script → its module, and another module that it needs when it serves or asks.
 COMMANDS = {
     "broker": ("skylark.broker.cli", "skylark.broker.broker"),
+    "mqadmin": ("skylark.mqadmin.cli", "skylark"),
     "controller": ("skylark.namesrv.controller.cli", "skylark.namesrv.controller.controller"),
     "mqproxy": ("skylark.mqproxy.cli", "skylark.mqproxy.daemon"),
     "namesrv": ("skylark.namesrv.cli", "skylark.namesrv.namesrv"),
@@ -47,8 +47,15 @@ MAX_BYTES = 1 << 17
 MOST_WAITING = 100
 # How long a fork, and the end of the process that forks, may take: it imports the daemons' modules first.
 ANSWER_S = 120.0
+# In the environment of the tests: the folder of the programs that are forked.
+PROGRAMS = "TEST_PROGRAMS"
 # In the environment of a daemon: a module whose ``install`` gives it another disk.
 DISK = "TEST_DISK"
+
+
+def warm(name: str) -> str:
+    """The path of a program: a console script or ``python``. A run with several processes of tests forks it."""
+    return str(Path(os.environ.get(PROGRAMS, BIN)) / name)
 
 
 class Forked:
@@ -113,10 +120,13 @@ class WarmDaemons:
             socket.send_fds(asked, [what], [nothing.fileno(), log.fileno(), log.fileno()])
         return Forked(command, asked)
 
-    def python(self) -> str:
-        """A program that runs like this Python: a module or a file in a fork, and otherwise Python itself."""
+    def programs(self) -> Path:
+        """A folder with ``python``, which runs like this Python: a module or a file in a fork, and otherwise executed.
+
+        Without ``imported`` the folder has the console scripts, too.
+        """
         self.begin()
-        return str(Path(self._address).with_name("python"))
+        return Path(self._address).parent
 
     def begin(self) -> None:
         """Start the process that forks daemons, unless it has started: processes forked from this one share it."""
@@ -124,11 +134,13 @@ class WarmDaemons:
             return
         folder = Path(tempfile.mkdtemp(prefix="warm"))
         self._address = str(folder / "asks")
-        program = folder / "python"
+        program = folder / PYTHON
         # Isolated and without site-packages: the program itself imports nothing.
         text = f"#!{sys.executable} -IS\n{LIKE_PYTHON.read_text(encoding='utf-8')}"
         program.write_text(f"{text}\n\nmain({sys.executable!r}, {self._address!r})\n", encoding="utf-8")
         program.chmod(0o700)
+        for name in () if self._imported else COMMANDS:
+            (folder / name).symlink_to(PYTHON)
         self._life, theirs = socket.socketpair()
         with theirs, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asks:
             asks.bind(self._address)
@@ -147,7 +159,7 @@ class WarmDaemons:
         if self._imported:
             return command[0] == PYTHON
         path = Path(command[0])
-        return path.parent == Path(sys.executable).parent and path.name in COMMANDS
+        return path.parent == BIN and path.name in COMMANDS
 
     def close(self) -> None:
         """End that process, and the daemons that still run."""
@@ -263,9 +275,11 @@ def _become(
     os.environ.clear()
     os.environ.update(environment)
     sys.path[:] = [cwd, *_python_path(), *sys.path[1 + len(own) :]]
-    if environment.get("PYTHONUNBUFFERED"):
-        for stream in (sys.stdout, sys.stderr):
-            cast(TextIOWrapper, stream).reconfigure(write_through=True)
+    # Those of this process until now would be taken for a file, or for a pipe, that they were.
+    sys.stdin = os.fdopen(0, closefd=False)
+    sys.stdout = os.fdopen(1, "w", closefd=False)
+    sys.stderr = os.fdopen(2, "w", 1, errors="backslashreplace", closefd=False)
+    sys.stdout.reconfigure(write_through=bool(environment.get("PYTHONUNBUFFERED")))
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.argv = list(command)
     exit_code = 0
