@@ -16,7 +16,7 @@ import time
 from collections.abc import Generator, Iterator
 from dataclasses import asdict
 from functools import cache
-from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from random import Random
 from tempfile import gettempdir
@@ -399,11 +399,7 @@ def _refuse(*args: object, **kwargs: object) -> NoReturn:
 
 @cache
 def _has(library: str) -> bool:
-    try:
-        import_module(library)
-    except ImportError:
-        return False
-    return True
+    return find_spec(library) is not None
 
 
 @cache

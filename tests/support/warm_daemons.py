@@ -173,6 +173,8 @@ class WarmDaemons:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 raise
+            # The watcher of the run removes it, too, and must not meet another that does.
+            shutil.rmtree(Path(self._address).parent)
 
 
 class Forks:
@@ -255,7 +257,6 @@ def serve(life: socket.socket, asks: socket.socket, modules: Iterable[str]) -> N
         while forks.serves:
             for key, _ in selector.select():
                 key.data()
-    shutil.rmtree(Path(asks.getsockname()).parent)
 
 
 def _become(
