@@ -12,10 +12,12 @@ import gc
 import marshal
 import os
 import runpy
+import secrets
 import selectors
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -45,6 +47,8 @@ LIKE_PYTHON = Path(__file__).with_name("like_python.py")
 MAX_BYTES = 1 << 17
 # So many may ask before the first fork.
 MOST_WAITING = 100
+# Process, user and group at the other end of a socket.
+PEER = struct.Struct("3i")
 # How long a fork, and the end of the process that forks, may take: it imports the daemons' modules first.
 ANSWER_S = 120.0
 # In the environment of the tests: the folder of the programs that are forked.
@@ -102,6 +106,7 @@ class WarmDaemons:
         self._life: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._address = ""
+        self._folder = Path()
 
     def start(
         self, command: Sequence[str], log: IO[bytes], cwd: Path, environment: Mapping[str, str] = os.environ
@@ -126,14 +131,15 @@ class WarmDaemons:
         Without ``imported`` the folder has the console scripts, too.
         """
         self.begin()
-        return Path(self._address).parent
+        return self._folder
 
     def begin(self) -> None:
         """Start the process that forks daemons, unless it has started: processes forked from this one share it."""
         if self._life is not None:
             return
-        folder = Path(tempfile.mkdtemp(prefix="warm"))
-        self._address = str(folder / "asks")
+        self._folder = folder = Path(tempfile.mkdtemp(prefix="warm"))
+        # An abstract address: the path of a folder for temporary files may be too long for the path of a socket.
+        self._address = f"\0skylark-tests-{secrets.token_hex(8)}"
         program = folder / PYTHON
         # Isolated and without site-packages: the program itself imports nothing.
         text = f"#!{sys.executable} -IS\n{LIKE_PYTHON.read_text(encoding='utf-8')}"
@@ -174,7 +180,7 @@ class WarmDaemons:
                 self._process.kill()
                 raise
             # The watcher of the run removes it, too, and must not meet another that does.
-            shutil.rmtree(Path(self._address).parent)
+            shutil.rmtree(self._folder)
 
 
 class Forks:
@@ -200,6 +206,10 @@ class Forks:
 
     def _accept(self) -> None:
         connection, _ = self._asks.accept()
+        _, user, _ = PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size))
+        if user != os.getuid():
+            connection.close()  # anyone on this machine may connect
+            return
         self._selector.register(connection, selectors.EVENT_READ, partial(self._fork, connection))
 
     def _fork(self, connection: socket.socket) -> None:
