@@ -16,7 +16,7 @@ import time
 from collections.abc import Generator, Iterator
 from dataclasses import asdict
 from functools import cache
-from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from random import Random
 from tempfile import gettempdir
@@ -37,8 +37,8 @@ from tests.support.checked import Checked
 from tests.support.clock import jumping_clock
 from tests.support.forked_processes import ForkedProcesses
 from tests.support.requirements import Requirements, java_identity
-from tests.support.spark_home import use_quick_spark
-from tests.support.warm_daemons import WarmDaemons
+from tests.support.spark_home import IMPORTED, SPARK_PYTHON, use_quick_spark
+from tests.support.warm_daemons import PROGRAMS, PYTHON, WarmDaemons
 
 # A busy machine makes examples slowly, and that is no fault of the test.
 ANY_MACHINE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -61,7 +61,7 @@ NEEDS = {
         r"|tests\.support\.spark)|(send|pull)_arrow\(|arrow_handler=|import inner_batch",
         re.MULTILINE,
     ),
-    "pyspark": re.compile(r"^ *(import|from) (pyspark|skylark\.spark|tests\.support\.spark)", re.MULTILINE),
+    "pyspark": re.compile(r"^ *(import|from) (pyspark|skylark\.spark|tests\.(support|e2e)\.spark)", re.MULTILINE),
 }
 # Files and folders that take seconds, whatever the number of examples; --fast leaves them out, too.
 SLOW = (
@@ -131,6 +131,7 @@ JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -Djava
 CLIENTS_GOT = "clients-got"
 
 WARM = pytest.StashKey[WarmDaemons]()
+WARM_SPARK = pytest.StashKey[WarmDaemons]()
 WATCHED = pytest.StashKey[Watched]()
 EXIT_CODE = pytest.StashKey[int]()
 SEED_USED = pytest.StashKey[int]()
@@ -174,6 +175,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # A machine under load stops a process for seconds at times, and a server in a test's own process with it.
     client.CONNECT_TIMEOUT_MS = 30_000
     config.stash[WARM] = WarmDaemons()
+    config.stash[WARM_SPARK] = WarmDaemons(*IMPORTED)
     Daemon.launch = config.stash[WARM].start
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A background job of a shell ignores Ctrl-C, and so would the commands that are interrupted here.
@@ -183,6 +185,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     """The last lines of a run, after pytest's own."""
     config.stash[WARM].close()
+    config.stash[WARM_SPARK].close()
     was_interrupted = config.stash.get(EXIT_CODE, None) == pytest.ExitCode.INTERRUPTED
     for line in config.stash[WATCHED].end(now=was_interrupted):
         sys.stdout.write(f"left behind by a test, and killed: {line}\n")
@@ -230,7 +233,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     config = session.config
     are_several = config.getoption("processes") and not config.getoption("collectonly")
     if are_several and any(_starts_processes(item.path) for item in session.items):
-        config.stash[WARM].begin()
+        os.environ[PROGRAMS] = str(config.stash[WARM].programs())
+    if not config.getoption("collectonly") and any(_has_spark(item.path) for item in session.items):
+        os.environ[SPARK_PYTHON] = str(config.stash[WARM_SPARK].programs() / PYTHON)
     if are_several and any(is_hypothesis_test(getattr(item, "obj", None)) for item in session.items):
         _an_example()
     if config.getoption("--fast") and not config.getoption("processes"):
@@ -394,16 +399,17 @@ def _refuse(*args: object, **kwargs: object) -> NoReturn:
 
 @cache
 def _has(library: str) -> bool:
-    try:
-        import_module(library)
-    except ImportError:
-        return False
-    return True
+    return find_spec(library) is not None
 
 
 @cache
 def _starts_processes(path: Path) -> bool:
     return bool(STARTS_PROCESSES.search(path.read_text(encoding="utf-8")))
+
+
+@cache
+def _has_spark(path: Path) -> bool:
+    return bool(NEEDS["pyspark"].search(path.read_text(encoding="utf-8")))
 
 
 def _turn(item: pytest.Item) -> int:

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -16,6 +16,7 @@ from skylark import PullConsumer
 from skylark.mqcommon.errors import SkylarkError
 from skylark.spark_connector import register
 from tests.support.daemons import Cluster
+from tests.support.spark_home import SPARK_PYTHON, spark_python
 from tests.tidy.tree import ROOT
 
 # Each question opens a client.
@@ -23,12 +24,15 @@ POLL_S = 0.2
 
 
 class Job:
-    """The job's processes: the driver, its JVM and, as their children, the workers; all in one session."""
+    """The job's processes: the driver and its JVM in one session, and the workers, which are forks of a warm Python."""
 
     def __init__(self, home: Path, module: str, *args: str, environment: Mapping[str, str] | None = None) -> None:
         self._log = home / "job.log"
         self._command = [sys.executable, "-m", module, *args]
-        self._environment = {**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})}
+        spark_python = os.environ[SPARK_PYTHON]
+        self._environment = {
+            **os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": spark_python, **(environment or {})
+        }  # fmt: skip
         self._process = self._start()
 
     def _start(self) -> "subprocess.Popen[bytes]":
@@ -46,7 +50,7 @@ class Job:
         return code == 0
 
     def kill(self) -> None:
-        """kill -9 the driver and its JVM; the workers find their pipes closed."""
+        """kill -9 the driver and its JVM, and by that what the JVM has started; tasks find their pipes closed."""
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
@@ -57,34 +61,50 @@ class Job:
 
     def kill_a_worker(self, random: Random) -> None:
         """kill -9 one of Spark's Python processes, if there is one now."""
-        _kill_one(self._pythons("pyspark."), random)
+        forks = self._forks("pyspark.")
+        _kill_one([*forks, *_children(forks)], random)
 
     def kill_a_task(self, random: Random) -> None:
         """kill -9 one of the processes that run tasks, if there is one now. Spark runs the task again."""
-        pids = self._pythons("pyspark.daemon\0pyspark.worker")
-        # One of them forks the others, and queries fail without it.
-        _kill_one([pid for pid in pids if _parent(pid) in pids], random)
+        # Queries fail without the process that forks those that run tasks.
+        _kill_one(_children(self._forks("pyspark.daemon\0pyspark.worker")), random)
 
     def kill_a_planner(self, random: Random) -> None:
         """kill -9 one of the processes that plan micro-batches, if there is one now. Its query fails, and the job."""
-        _kill_one(self._pythons("pyspark.sql.streaming.python_streaming_source_runner"), random)
+        _kill_one(self._forks("pyspark.sql.streaming.python_streaming_source_runner"), random)
 
-    def _pythons(self, module: str) -> list[int]:
-        pids = map(int, filter(str.isdigit, os.listdir("/proc")))
-        return [pid for pid in pids if self._is_python(pid, module)]
+    def _forks(self, module: str) -> set[int]:
+        """The processes that stand behind this job's processes of tests/support/like_python.py with ``module``."""
+        found = [self._fork(pid, module) for pid in _processes()]
+        return {pid for pid in found if pid}
 
-    def _is_python(self, pid: int, module: str) -> bool:
+    def _fork(self, pid: int, module: str) -> int:
+        """0 for another process."""
+        place = Path(f"/proc/{pid}")
         try:
             is_ours = os.getsid(pid) == self._process.pid
-            return is_ours and f"\0{module}".encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
+            is_ours = (
+                is_ours
+                and f"{self._environment['PYSPARK_PYTHON']}\0-m\0{module}".encode() in (place / "cmdline").read_bytes()
+            )
+            name = (place / "comm").read_text().strip() if is_ours else ""
         except OSError:  # it has ended
-            return False
+            return 0
+        return int(name) if name.isdigit() else 0
 
 
 def _kill_one(pids: list[int], random: Random) -> None:
     if pids:
         with suppress(ProcessLookupError):  # it has ended
             os.kill(random.choice(sorted(pids)), signal.SIGKILL)
+
+
+def _processes() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _children(parents: Set[int]) -> list[int]:
+    return [pid for pid in _processes() if _parent(pid) in parents]
 
 
 def _parent(pid: int) -> int:
@@ -97,7 +117,7 @@ def _parent(pid: int) -> int:
 
 def job_session(master: str = "local[2]") -> SparkSession:
     """The session of a job."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = spark_python()
     spark: SparkSession = (
         SparkSession.builder.master(master)
         .config("spark.ui.enabled", "false")

@@ -17,7 +17,7 @@ import pytest
 import trio
 
 from scripts.controller_set import NAME, ControllerSet, running
-from scripts.daemons import BIN, Daemon
+from scripts.daemons import Daemon
 from skylark import Admin, Message, Producer, SendFailed
 from skylark.broker.replication.autoswitch.frames import SlaveHello, encode_ack, encode_slave_hello
 from skylark.mqcommon.errors import RouteNotFound
@@ -35,6 +35,7 @@ from tests.e2e.switches import (
 )
 from tests.support.daemons import start
 from tests.support.waiting import until
+from tests.support.warm_daemons import warm
 
 # A dead slave leaves the SyncStateSet after this time.
 LEAVES_SOON = ("--ha-max-time-slave-not-catchup", "500")
@@ -104,7 +105,7 @@ async def disk_lost(now: Switching[LinkedSet], master: Daemon) -> None:
     await goes_on_without(now, master)
     await now.at.start_broker(master)
     command = [
-        str(BIN / "mqadmin"), "cleanBrokerMetadata", "-a", ";".join(now.at.controller_addrs), "-bn", NAME,
+        warm("mqadmin"), "cleanBrokerMetadata", "-a", ";".join(now.at.controller_addrs), "-bn", NAME,
         "-b", str(old_id),
     ]  # fmt: skip
     await trio.run_process(command, stdout=subprocess.DEVNULL)

@@ -13,12 +13,13 @@ from random import Random
 import pytest
 import trio
 
-from scripts.daemons import BIN, ROOT, Daemon, free_port
+from scripts.daemons import ROOT, Daemon, free_port
 from tests.e2e.fuzz.honest import TOPIC, Honest
 from tests.e2e.fuzz.streams import stranger
 from tests.e2e.load import check_acknowledged, stored
 from tests.support.daemons import BrokerSet, broker_set, start
 from tests.support.waiting import until
+from tests.support.warm_daemons import PYTHON, warm
 
 PORTS = ("namesrv", "broker", "ha", "metrics")
 STRANGERS = 100
@@ -97,7 +98,7 @@ async def hostile(targets: Sequence[Target], random: Random, seconds: float) -> 
     """Several peers at each port for so long."""
     async with trio.open_nursery() as nursery:
         for target in targets:
-            command = [sys.executable, "-m", "tests.e2e.fuzz.streams", target.kind, str(target.port)]
+            command = [warm(PYTHON), "-m", "tests.e2e.fuzz.streams", target.kind, str(target.port)]
             command += [str(random.getrandbits(64)), str(seconds)]
             nursery.start_soon(partial(trio.run_process, command, cwd=ROOT))
 
@@ -125,6 +126,6 @@ async def check_store(made: BrokerSet, daemon: Daemon) -> None:
     await trio.to_thread.run_sync(daemon.wait_stopped)
     conf = made.home / "sizes.conf"
     conf.write_text("maxHashSlotNum=1000\nmaxIndexNum=4000\n")  # as in tests/support/daemons.py
-    command = [str(BIN / "broker"), "verifyStore", str(made.store_of(daemon)), "-c", str(conf)]
+    command = [warm("broker"), "verifyStore", str(made.store_of(daemon)), "-c", str(conf)]
     run = await trio.run_process(command, capture_stdout=True, capture_stderr=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from scripts.daemons import BIN, broker_daemon, namesrv_daemon
+from scripts.daemons import broker_daemon, namesrv_daemon
 from skylark import Admin, Message, Producer, PullConsumer
 from skylark.mqcommon.message.queue import MessageQueue
 from tests.support.daemons import Cluster, start, started, until_registered
 from tests.support.golden_store import VERSIONS, rows, stored_offsets, unpack
+from tests.support.warm_daemons import warm
 
 NAME = "broker-g"
 # The keys of the Java broker's conf file.
@@ -25,7 +26,7 @@ maxIndexNum=2000
 
 
 def run(*command: str) -> str:
-    done = subprocess.run([str(BIN / command[0]), *command[1:]], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([warm(command[0]), *command[1:]], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

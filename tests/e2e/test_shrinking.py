@@ -17,7 +17,7 @@ import trio
 
 from scripts.controller_set import ControllerSet
 from scripts.controller_set import running as controlled
-from scripts.daemons import BIN, Daemon, broker_daemon
+from scripts.daemons import Daemon, broker_daemon
 from skylark import (
     Admin,
     ConsumeFrom,
@@ -36,6 +36,7 @@ from tests.support.daemons import SMALL, Cluster, make_topic, running, until_rou
 from tests.support.daemons import started as started_daemons
 from tests.support.rounds import report
 from tests.support.waiting import until
+from tests.support.warm_daemons import warm
 
 TOPIC = "shrinking"
 OPTIONS = (*SMALL, "--flush-consumer-offset-interval", "500")
@@ -108,7 +109,7 @@ def started(line: list[str]) -> "subprocess.Popen[str]":
 
 async def run_to_its_end(words: tuple[str, ...], cluster: Cluster, load: GoesOn, random: Random) -> dict[str, Any]:
     """Run a command while something is killed, again and again until it ends well; returns its result."""
-    line = [str(BIN / "mqadmin"), *words, "-n", cluster.nameserver, "--output", "json"]
+    line = [warm("mqadmin"), *words, "-n", cluster.nameserver, "--output", "json"]
     seen = ""
     for number in range(MOST_RUNS):
         process = started(line)
@@ -167,7 +168,7 @@ async def test_a_drain_goes_on_at_the_next_master_and_its_end_reaches_one_that_w
             queue = MessageQueue(TOPIC, brokers.name, 0)
             await consume(brokers.nameserver, producer, queue, sent=True)
             await producer.send(Message(TOPIC, b"left"), queue=queue)
-            line = [str(BIN / "mqadmin"), "drain", "-b", brokers.name, "--settle", "0", "-n", brokers.nameserver]
+            line = [warm("mqadmin"), "drain", "-b", brokers.name, "--settle", "0", "-n", brokers.nameserver]
             drain = started(line)
             for broker in brokers.brokers:
                 await until(partial(is_drained, broker), f"{broker.name} is drained")
@@ -178,7 +179,7 @@ async def test_a_drain_goes_on_at_the_next_master_and_its_end_reaches_one_that_w
             out, errors = await trio.to_thread.run_sync(drain.communicate)
             assert drain.returncode == 0, out + errors
             assert "it can be stopped" in out
-            undrain = started([str(BIN / "mqadmin"), "undrain", "-b", brokers.name, "-n", brokers.nameserver])
+            undrain = started([warm("mqadmin"), "undrain", "-b", brokers.name, "-n", brokers.nameserver])
             assert await trio.to_thread.run_sync(undrain.wait) == 0
             await brokers.start_broker(first)
             await until(partial(is_drained, first, wanted=False), "the former master copied the end of the drain")

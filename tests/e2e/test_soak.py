@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 import trio
 
-from scripts.daemons import BIN, Daemon, stop
+from scripts.daemons import Daemon, stop
 from skylark import Admin, Message, Producer, PullConsumer
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.remoting.protocol.requests.topics import TopicConfig
 from tests.e2e.load import Load, bodies
 from tests.support.daemons import NAME, BrokerSet, broker_set, start, until_route
 from tests.support.waiting import until
+from tests.support.warm_daemons import warm
 
 FORGETFUL = (sys.executable, "-m", "tests.support.forgetful_broker")
 OPTIONS = ("--delete-commit-log-files-interval", "1")
@@ -141,7 +142,7 @@ async def verify(store: Path) -> None:
     """Queues and index are as the log says."""
     conf = store.parent / "small.conf"
     conf.write_text("mappedFileSizeCommitLog=1048576\nmaxHashSlotNum=1000\nmaxIndexNum=4000\n")
-    command = [str(BIN / "broker"), "verifyStore", str(store), "-c", str(conf)]
+    command = [warm("broker"), "verifyStore", str(store), "-c", str(conf)]
     done = await trio.run_process(command, capture_stdout=True, capture_stderr=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 

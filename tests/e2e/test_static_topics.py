@@ -10,12 +10,12 @@ from random import Random
 import pytest
 import trio
 
-from scripts.daemons import BIN
 from skylark import ConsumeFrom, Message, MessageExt, Producer, PullConsumer, PushConsumer, SendFailed
 from tests.e2e.test_shrinking import run_to_its_end
 from tests.support.daemons import SMALL, running
 from tests.support.rounds import report
 from tests.support.waiting import until
+from tests.support.warm_daemons import warm
 
 TOPIC = "static"
 OPTIONS = (*SMALL, "--flush-consumer-offset-interval", "500")
@@ -81,7 +81,7 @@ async def test_keys_stay_while_queues_move(tmp_path: Path, rounds: int, seed: in
     async with running(tmp_path, 3, OPTIONS) as cluster:
         names = [broker.name for broker in cluster.brokers]
         words = ("updateStaticTopic", "-t", TOPIC, "-qn", "6", "-b", names[0], "-n", cluster.nameserver)
-        await trio.run_process([str(BIN / "mqadmin"), *words])
+        await trio.run_process([warm("mqadmin"), *words])
         load = Load(cluster.nameserver)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(load.consume)

@@ -11,12 +11,13 @@ from random import Random
 import pytest
 import trio
 
-from scripts.daemons import BIN, Daemon
+from scripts.daemons import Daemon
 from skylark import ConsumeFrom, MessageExt, PushConsumer, TopicConfig
 from skylark.mqadmin.commands.shrinking import SETTLE_S
 from tests.interop import cpp
 from tests.support.daemons import Cluster, make_topic, running
 from tests.support.waiting import until
+from tests.support.warm_daemons import warm
 
 TOPIC = "cpp-shrinks"
 PAUSE_S = 0.1
@@ -69,7 +70,7 @@ async def run_under_load(
             results.extend(await cpp.send(cluster, SENDS, pause_s=PAUSE_S))
 
         async def command() -> bool:
-            line = [str(BIN / "mqadmin"), *words, "-n", cluster.nameserver, "--deadline", "80"]
+            line = [warm("mqadmin"), *words, "-n", cluster.nameserver, "--deadline", "80"]
             done = await trio.run_process(line, capture_stdout=True, stderr=subprocess.STDOUT, check=False)
             assert b"Traceback" not in done.stdout, done.stdout.decode()
             return done.returncode == 0

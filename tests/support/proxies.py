@@ -9,7 +9,6 @@ import os
 import queue
 import shutil
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
@@ -29,6 +28,7 @@ from skylark.mqproxy.server import serve
 from skylark.mqproxy.service import SERVICE
 from skylark.mqproxy.wire import messaging_pb2 as wire
 from tests.support.requirements import GROUPS
+from tests.support.warm_daemons import warm
 
 PYTHON, NODE = "python", "node"
 CLIENTS = {PYTHON: ROOT / ".venv" / "rocketmq5", NODE: ROOT / ".venv" / "rocketmq5-node" / "node_modules"}
@@ -120,7 +120,7 @@ def command(scenario: str, language: str) -> list[str]:
     assert CLIENTS[language].is_dir(), f"no official client for {language} is here: run scripts/test, it installs it"
     if language == NODE:
         return [shutil.which("node") or NODE, str(SCENARIOS / f"{scenario}.js")]
-    return [sys.executable, str(SCENARIOS / f"{scenario}.py")]
+    return [warm("python"), str(SCENARIOS / f"{scenario}.py")]
 
 
 def environment(language: str, home: str) -> dict[str, str]:

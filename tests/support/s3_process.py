@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from moto.server import DomainDispatcherApplication, create_backend_app
+from moto.server import create_backend_app
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 Application = Callable[[dict[str, Any], Any], Iterable[bytes]]
@@ -19,6 +19,8 @@ Application = Callable[[dict[str, Any], Any], Iterable[bytes]]
 
 class Quiet(WSGIRequestHandler):
     protocol_version = "HTTP/1.1"
+    # The head and the body of an answer are one write.
+    wbufsize = -1
 
     def log(self, type: str, message: str, *args: object) -> None:
         pass
@@ -61,7 +63,7 @@ def _say(line: str) -> None:
 
 
 def main() -> None:
-    replaced = Replaced(DomainDispatcherApplication(create_backend_app))
+    replaced = Replaced(create_backend_app("s3"))
     server = make_server("127.0.0.1", 0, replaced, threaded=True, request_handler=Quiet)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     _say(str(server.port))

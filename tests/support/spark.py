@@ -5,7 +5,6 @@ for all of them: each start is seconds. So tests read and write topics and files
 """
 
 import os
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -43,7 +42,7 @@ def spark() -> Iterator[SparkSession]:
     }
     # The JVM takes the environment when it starts; what other tests start does not get it.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("PYSPARK_PYTHON", spark_python())
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])))
         session: SparkSession = SparkSession.builder.config(map=conf).getOrCreate()
     register(session)

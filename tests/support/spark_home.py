@@ -28,6 +28,25 @@ SUBMIT_OPTIONS = "SPARK_SUBMIT_OPTS"
 # Without a line about an archive that does not fit, or about a class that cannot be in it.
 QUIETLY = "-Xlog:cds*=off"
 # Loads what most of the tests load: a table by a Python worker, SQL, files, a stream.
+# What Spark's Python processes import, but for the modules that Spark runs by `-m`.
+IMPORTED = (
+    "pyspark.worker",
+    *(
+        f"pyspark.sql.worker.{name}"
+        for name in (
+            "commit_data_source_write",
+            "create_data_source",
+            "data_source_pushdown_filters",
+            "lookup_data_sources",
+            "plan_data_source_read",
+            "python_streaming_sink_runner",
+            "write_into_data_source",
+        )
+    ),
+    "skylark.spark_connector",
+)
+# Names the program that Spark's Python processes are; by default this Python.
+SPARK_PYTHON = "TEST_SPARK_PYTHON"
 PROGRAM = """
 import sys
 from pyspark.sql import SparkSession
@@ -78,6 +97,11 @@ def use_quick_spark(folder: Path) -> None:
     home = quick_spark_home(folder)
     if home is not None:
         os.environ.setdefault("SPARK_HOME", str(home))
+
+
+def spark_python() -> str:
+    """For PYSPARK_PYTHON: this Python, in forks of a process that has imported what Spark's processes need."""
+    return os.environ.get(SPARK_PYTHON, sys.executable)
 
 
 def make_archive(scratch: Path) -> None:

@@ -7,5 +7,9 @@ from scripts.demo.quickstart import main
 from tests.support.warm_daemons import WarmDaemons
 
 if __name__ == "__main__":
-    Daemon.launch = WarmDaemons().start
-    sys.exit(main())
+    warm = WarmDaemons()
+    Daemon.launch = warm.start
+    try:
+        sys.exit(main())
+    finally:
+        warm.close()

@@ -2,13 +2,13 @@
 
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
 
 from scripts.daemons import ROOT
 from tests.support.waiting import until
+from tests.support.warm_daemons import PYTHON, warm
 
 STOP_TIMEOUT_S = 60
 
@@ -17,7 +17,7 @@ class Programs:
     """Processes ``python -m tests.e2e.chaos.PROGRAM ARGUMENTS FILE``, each with a file and a log of its own."""
 
     def __init__(self, home: Path, program: str, *arguments: str) -> None:
-        self._command = [sys.executable, "-m", f"tests.e2e.chaos.{program}", *arguments]
+        self._command = [warm(PYTHON), "-m", f"tests.e2e.chaos.{program}", *arguments]
         self._files = home / f"{program}-{'-'.join(arguments[1:])}"
         self._files.mkdir()
         self._processes: list[subprocess.Popen[bytes]] = []
