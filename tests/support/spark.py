@@ -15,6 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from skylark.spark_connector import register
+from tests.support.spark_home import spark_python
 from tests.support.waiting import DEADLINE_S
 from tests.tidy.tree import ROOT
 
