@@ -355,7 +355,7 @@ class _Reader:
                 large_crc32(view[body:end])
                 for body, end in zip(places.tolist(), (places + body_bytes[rows]).tolist(), strict=True)
             ]
-        sound[rows] = (np.array(found, np.int64) ^ crcs[rows]) & CRC_MASK == 0
+        sound[rows] = np.array(found, np.int64) & CRC_MASK == crcs[rows]
 
     def _check_topics(self, topics: Ints, topic_bytes: Ints, sound: NDArray[np.bool_]) -> Ints:
         """The numbers in `_numbers` of the topics of the rows that are sound; -1 for other rows."""
