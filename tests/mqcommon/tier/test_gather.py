@@ -4,6 +4,7 @@ import zlib
 from collections.abc import Iterable
 from itertools import pairwise
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -273,6 +274,7 @@ def test_columns_find_what_decoding_one_record_after_the_other_finds(
                 wanted.append(record)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(file_rows_module, "ROWS_AT_ONCE", 7)
+        patch.setattr(file_rows_module, "ROWS_BYTES", block_bytes)
         patch.setattr(file_rows_module, "AT_ONCE_BYTES", at_once_bytes)
         patch.setattr(file_rows_module, "STEP_BYTES", step_bytes)
         rows = file_rows_module.file_rows(view, START, unproved)
@@ -288,6 +290,21 @@ def test_columns_find_what_decoding_one_record_after_the_other_finds(
         for record in wanted
         for key in record_keys(record)
     )
+
+
+def test_few_bytes_of_properties_are_copied_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    copied: list[int] = []
+    real = file_rows_module.key_hashes
+
+    def key_hashes(data: Any, starts: Any, lengths: Any, seeds: Any) -> Any:
+        copied.append(len(data))
+        return real(data, starts, lengths, seeds)
+
+    monkeypatch.setattr(file_rows_module, "key_hashes", key_hashes)
+    monkeypatch.setattr(file_rows_module, "ROWS_BYTES", 500)
+    view = file_of([("t", 0, 0, 0, "KEYS\x01" + 100 * "k" + "\x02")] * 15)
+    check(view, gathered(view))
+    assert copied and max(copied) < 500
 
 
 def test_what_looks_like_a_record_in_a_body_is_not_taken_for_one() -> None:
