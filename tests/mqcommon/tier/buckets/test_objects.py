@@ -174,10 +174,16 @@ def test_settings_that_lack_something_are_told(s3_url: str, monkeypatch: pytest.
 
 @pytest.mark.parametrize(
     ("endpoint", "said", "is_unsigned"),
-    [("https://s3", "", True), ("https://s3", "false", False), ("http://s3", "", False)],
+    [
+        ("https://s3", None, True),
+        ("https://s3", "", True),
+        ("https://s3", "false", False),
+        ("http://s3", None, False),
+        ("http://s3", "", False),
+    ],
 )
 def test_only_where_tls_proves_the_bytes_requests_have_no_sum_of_them(
-    endpoint: str, said: str, is_unsigned: bool, s3_url: str, monkeypatch: pytest.MonkeyPatch
+    endpoint: str, said: str | None, is_unsigned: bool, s3_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configs: list[dict[str, object]] = []
     real = objects.S3Store
@@ -188,7 +194,7 @@ def test_only_where_tls_proves_the_bytes_requests_have_no_sum_of_them(
 
     monkeypatch.setattr(objects, "S3Store", opened)
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
-    if said:
+    if said is not None:
         monkeypatch.setenv("AWS_UNSIGNED_PAYLOAD", said)
     open_bucket(s3_url, timeout_s=60)
     assert [config.get("unsigned_payload", False) for config in configs] == [is_unsigned, is_unsigned]
