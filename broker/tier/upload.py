@@ -37,9 +37,15 @@ _STRETCHES_READ = 16
 def upload(bucket: Bucket, view: bytes | mmap.mmap, task: UploadTask) -> Segment:
     """Write the objects of the file whose bytes ``view`` are. Raises DamagedFile and BucketError."""
     try:
-        return upload_rows(bucket, file_records(view, task), task)
+        rows = file_records(view, task)
+        segment = upload_rows(bucket, rows, task)
     except (TooDamaged, DisorderedQueue) as error:
         raise DamagedFile(str(error)) from error
+    # When memory is short, pages that were compared are read from the disk once more before they are sent.
+    if large_crc32(view) != rows.crc:
+        _delete(bucket, segment.folder, rows)
+        raise DamagedObject(f"{segment.folder}: bytes of the log have changed after they were compared with their sums")
+    return segment
 
 
 def file_records(view: bytes | mmap.mmap, task: UploadTask) -> Gathered:
@@ -60,11 +66,15 @@ def upload_rows(bucket: Bucket, rows: Gathered, task: UploadTask, former: Sequen
     try:
         return _uploaded(bucket, rows, task, folder, former)
     except Exception:
-        # The next try has another folder. Objects that stay in this folder are swept after days.
-        names = [f"{folder}/{INDEX}", f"{folder}/{KEYS}", *(class_name(folder, number) for number in rows.classes)]
-        with suppress(BucketError):
-            bucket.delete(names)
+        _delete(bucket, folder, rows)
         raise
+
+
+def _delete(bucket: Bucket, folder: str, rows: Gathered) -> None:
+    """Delete what was written; the next try has another folder. Objects that stay are swept after days."""
+    names = [f"{folder}/{INDEX}", f"{folder}/{KEYS}", *(class_name(folder, number) for number in rows.classes)]
+    with suppress(BucketError):
+        bucket.delete(names)
 
 
 def _uploaded(bucket: Bucket, rows: Gathered, task: UploadTask, folder: str, former: Sequence[QueueRow]) -> Segment:

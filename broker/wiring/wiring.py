@@ -289,8 +289,10 @@ def _tiered(core: Core, replicated: Replicated, healing: Healing) -> Tiered:
     if not core.options.tier_path:
         return Tiered()
     with needs_extra("tierPath", "tier"):
-        if find_spec("pyarrow") is None:  # for the process that uploads: this one would only lose memory by the import
-            raise ModuleNotFoundError("No module named 'pyarrow'")
+        # For the process that uploads: this one would only lose memory by the imports.
+        for package in ("pyarrow", "isal"):
+            if find_spec(package) is None:
+                raise ModuleNotFoundError(f"No module named '{package}'")
         # Imported here: most brokers have no tier.
         from skylark.broker.wiring.tier import wire_tier
 

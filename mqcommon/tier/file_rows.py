@@ -47,8 +47,9 @@ Ints = NDArray[np.int64]
 View = bytes | mmap.mmap
 
 MAX_REST_BYTES = 16 * 1024 * 1024
-# Rows whose fields are looked at together: few enough for the processor's cache.
-ROWS_AT_ONCE = 1 << 14
+# Rows whose fields are looked at together: few enough for the processor's cache. Their properties and keys are copied:
+# so such rows begin within this many bytes of the file.
+ROWS_AT_ONCE, ROWS_BYTES = 1 << 14, 32 << 20
 # The records in `AT_ONCE_BYTES` of the file are searched together, by a walk from the first head in each `STEP_BYTES`.
 AT_ONCE_BYTES, STEP_BYTES = 64 << 20, 64 << 10
 # This many records are searched one by one where a search together has found none.
@@ -355,7 +356,7 @@ class _Reader:
                 large_crc32(view[body:end])
                 for body, end in zip(places.tolist(), (places + body_bytes[rows]).tolist(), strict=True)
             ]
-        sound[rows] = (np.array(found, np.int64) ^ crcs[rows]) & CRC_MASK == 0
+        sound[rows] = np.array(found, np.int64) & CRC_MASK == crcs[rows]
 
     def _check_topics(self, topics: Ints, topic_bytes: Ints, sound: NDArray[np.bool_]) -> Ints:
         """The numbers in `_numbers` of the topics of the rows that are sound; -1 for other rows."""
@@ -399,9 +400,12 @@ class _Reader:
         columns = [np.empty(count, np.int64) for _ in range(6)]
         key_rows, hashes = [], []
         end = 0
-        for at in range(0, count, ROWS_AT_ONCE):
-            first = end
-            *found, key_rows_here, hashes_here = self._columns(starts[at : at + ROWS_AT_ONCE])
+        stop = 0
+        while stop < count:
+            at, first = stop, end
+            near = starts[at : at + ROWS_AT_ONCE]
+            stop = at + max(int(np.searchsorted(near, near[0] + ROWS_BYTES)), 1)
+            *found, key_rows_here, hashes_here = self._columns(starts[at:stop])
             end += len(found[0])
             for column, values in zip(columns, found, strict=True):
                 column[first:end] = values

@@ -287,6 +287,8 @@ def _write(file: int, at: int, data: memoryview) -> int:
         data = data[os.write(file, data) :]
     if sys.platform == "linux" and size >= _LARGE_BYTES:
         # The kernel begins to write to the disk while the next piece is made: else the sync at the end waits for a
-        # gigabyte. Bytes that are not on the disk yet stay in memory.
-        os.posix_fadvise(file, at, size, os.POSIX_FADV_DONTNEED)
+        # gigabyte. Bytes that are not on the disk yet stay in memory. A file system need not know this advice; an error
+        # of the disk is told by the sync.
+        with contextlib.suppress(OSError):
+            os.posix_fadvise(file, at, size, os.POSIX_FADV_DONTNEED)
     return size

@@ -122,9 +122,9 @@ def _open_s3(name: str, prefix: str | None, options: "ClientConfig", retries: "R
     config: S3Config = {"conditional_put": "etag"}
     if endpoint is not None:
         config["endpoint"] = endpoint
-    if not is_plain and "AWS_UNSIGNED_PAYLOAD" not in environment:
+    if not environment.get("AWS_UNSIGNED_PAYLOAD"):
         # TLS proves the bytes on their way. A SHA-256 of them takes a third of the processor time of an upload.
-        config["unsigned_payload"] = True
+        config["unsigned_payload"] = not is_plain
     if profile.region is not None:
         config["region"] = profile.region
     return S3Store(

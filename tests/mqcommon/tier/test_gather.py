@@ -3,6 +3,8 @@
 import zlib
 from collections.abc import Iterable
 from itertools import pairwise
+from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -204,6 +206,107 @@ def test_damage_anywhere_takes_no_other_record(
     check(bytes(view), rows)
 
 
+# UTF-8, and not; with zeros, and what no topic may be; of up to 127 bytes, and longer.
+RAW_TOPICS = [
+    b"t",
+    b"tt",
+    b"a",
+    b"a\0",
+    b"\0",
+    b"..",
+    b"q/r",
+    "größe".encode(),
+    b"\xff\xfe",
+    b"\xc3",
+    b"x" * 127,
+    b"y" * 255,
+]
+
+raw_message = st.tuples(
+    st.sampled_from(RAW_TOPICS),
+    st.booleans(),
+    st.sampled_from([0, BORN_HOST_V6, STORE_HOST_V6, BORN_HOST_V6 | STORE_HOST_V6]),
+    st.sampled_from([0, 1, 80]),
+    st.sampled_from([b"", b"KEYS\x01a bb\x02", b"UNIQ_KEY\x01" + b"U" * 32 + b"\x02KEYS\x01k\x02"]),
+    # Which bit of the record is wrong, after its size.
+    st.none() | st.integers(32, 8 * MIN_RECORD - 1),
+)
+
+
+def raw_records(messages: Iterable[tuple[bytes, bool, int, int, bytes, int | None]]) -> tuple[bytes, list[int]]:
+    """(records one after the other, where each begins): (topic, long length, sysFlag, bytes of the body, ...)."""
+    out, starts = b"", []
+    for number, (topic, is_long, sys_flag, size, properties, bit) in enumerate(messages):
+        magic, length = (MAGIC_V2, 2) if is_long or len(topic) > 127 else (MAGIC_V1, 1)
+        field, place = len(topic).to_bytes(length, "big") + topic, START + len(out)
+        born, stored = (HOSTS[16 if sys_flag & flag else 4] for flag in (BORN_HOST_V6, STORE_HOST_V6))
+        record = bytearray(
+            encode_record(
+                magic, field, 0, number, place, b"b" * size, properties, 0, sys_flag, 1, born, 7, stored, 0, 0
+            )
+        )
+        if bit is not None:
+            record[bit // 8] ^= 1 << bit % 8
+        starts.append(len(out))
+        out += record
+    return out, starts
+
+
+@settings(max_examples=amount(40, 4_000), deadline=None)
+@given(st.lists(raw_message, min_size=1, max_size=25), st.sampled_from([50, 200, 1_000]), st.randoms(), AT_ONCE, STEP)
+def test_columns_find_what_decoding_one_record_after_the_other_finds(
+    messages: list[tuple[bytes, bool, int, int, bytes, int | None]],
+    block_bytes: int,
+    random: Random,
+    at_once_bytes: int,
+    step_bytes: int,
+) -> None:
+    view, starts = raw_records(messages)
+    blocks = [(at, min(at + block_bytes, len(view))) for at in range(0, len(view), block_bytes)]
+    unproved = [block for block in blocks if random.random() < 0.5]
+    wanted = []
+    for at in starts:
+        size, magic = SIZE_MAGIC.unpack_from(view, at)
+        if magic in (MAGIC_V1, MAGIC_V2) and size >= MIN_RECORD:
+            check_crc = any(low < at + size and at < high for low, high in unproved)
+            record, _ = valid_record(view[at : at + size], START + at, check_crc=check_crc)
+            if record is not None:
+                wanted.append(record)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(file_rows_module, "ROWS_AT_ONCE", 7)
+        patch.setattr(file_rows_module, "ROWS_BYTES", block_bytes)
+        patch.setattr(file_rows_module, "AT_ONCE_BYTES", at_once_bytes)
+        patch.setattr(file_rows_module, "STEP_BYTES", step_bytes)
+        rows = file_rows_module.file_rows(view, START, unproved)
+    columns = (rows.starts, rows.sizes, rows.offsets, rows.stored_ms)
+    assert list(zip(*(column.tolist() for column in columns), strict=True)) == [
+        (record.physical_offset - START, record.size, record.queue_offset, record.store_timestamp) for record in wanted
+    ]
+    queues = [rows.queues[number] for number in rows.queue.tolist()]
+    assert [(queue.topic, queue.queue_id) for queue in queues] == [(each.topic, each.queue_id) for each in wanted]
+    keys = zip(rows.starts[rows.key_rows].tolist(), rows.key_hashes.tolist(), strict=True)
+    assert sorted(keys) == sorted(
+        (record.physical_offset - START, key_hash(record.topic, key))
+        for record in wanted
+        for key in record_keys(record)
+    )
+
+
+def test_few_bytes_of_properties_are_copied_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    copied: list[int] = []
+    real = file_rows_module.key_hashes
+
+    def key_hashes(data: Any, starts: Any, lengths: Any, seeds: Any) -> Any:
+        copied.append(len(data))
+        return real(data, starts, lengths, seeds)
+
+    monkeypatch.setattr(file_rows_module, "key_hashes", key_hashes)
+    monkeypatch.setattr(file_rows_module, "ROWS_BYTES", 500)
+    view = file_of([("t", 0, 0, 0, "KEYS\x01" + 100 * "k" + "\x02")] * 15)
+    check(view, gathered(view))
+    assert copied and max(copied) < 500
+
+
 def test_what_looks_like_a_record_in_a_body_is_not_taken_for_one() -> None:
     # The body of the first message is a record whose head has its right place in the log.
     at = START + HEAD_V4.size
@@ -265,6 +368,12 @@ def test_bodies_are_compared_only_where_no_sum_has_proved_them() -> None:
     assert len(gather(bytes(view), START, lambda topic: 0, []).physical) == 10
     assert len(gather(bytes(view), START, lambda topic: 0, [(0, at)]).physical) == 10
     assert len(gather(bytes(view), START, lambda topic: 0, [(at + record.size - 1, FILE)]).physical) == 9
+
+
+def test_a_crc_with_a_bit_too_many_is_a_wrong_crc() -> None:
+    view = bytearray(file_of([("t", 0, 0, 50, "")] * 10))
+    view[searched(bytes(view))[4].physical_offset - START + HEAD_V4.starts["body_crc"]] ^= 0x80
+    assert len(gather(bytes(view), START, lambda topic: 0, [(0, FILE)]).physical) == 9
 
 
 def test_known_places_are_not_searched() -> None:

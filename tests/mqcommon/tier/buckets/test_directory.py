@@ -98,6 +98,18 @@ def test_the_disk_begins_with_each_large_piece_before_the_next_is_made(
     assert bucket.get("set/large") == bytes(large) + b"small" + bytes(large)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems are not asked to begin")
+def test_a_file_system_that_takes_no_advice_is_written_to(
+    bucket: DirectoryBucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fadvise(fd: int, at: int, size: int, advice: int) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(os, "posix_fadvise", fadvise)
+    assert bucket.put("set/large", [bytes(2 << 20)]) == 2 << 20
+    assert bucket.head("set/large").size == 2 << 20
+
+
 @pytest.mark.parametrize(
     ("call", "number", "expected"),
     [

@@ -1,7 +1,12 @@
 """A bucket of an object store: by moto, and in nightly runs by SeaweedFS. Each error has one of our kinds."""
 
+import hashlib
 import os
-from collections.abc import Callable
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +19,11 @@ from skylark.mqcommon.tier.bucket import (
     BucketError,
     BucketRefused,
     NoSuchObject,
+    ObjectExists,
 )
 from skylark.mqcommon.tier.buckets import objects
 from skylark.mqcommon.tier.opening import open_bucket
+from skylark.remoting.net.tls.authority import make_certificates
 from tests.mqcommon.tier.buckets.contract import LARGE, BucketContract
 from tests.support.buckets import S3Server
 
@@ -174,10 +181,16 @@ def test_settings_that_lack_something_are_told(s3_url: str, monkeypatch: pytest.
 
 @pytest.mark.parametrize(
     ("endpoint", "said", "is_unsigned"),
-    [("https://s3", "", True), ("https://s3", "false", False), ("http://s3", "", False)],
+    [
+        ("https://s3", None, True),
+        ("https://s3", "", True),
+        ("https://s3", "false", False),
+        ("http://s3", None, False),
+        ("http://s3", "", False),
+    ],
 )
 def test_only_where_tls_proves_the_bytes_requests_have_no_sum_of_them(
-    endpoint: str, said: str, is_unsigned: bool, s3_url: str, monkeypatch: pytest.MonkeyPatch
+    endpoint: str, said: str | None, is_unsigned: bool, s3_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configs: list[dict[str, object]] = []
     real = objects.S3Store
@@ -188,10 +201,79 @@ def test_only_where_tls_proves_the_bytes_requests_have_no_sum_of_them(
 
     monkeypatch.setattr(objects, "S3Store", opened)
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
-    if said:
+    if said is not None:
         monkeypatch.setenv("AWS_UNSIGNED_PAYLOAD", said)
     open_bucket(s3_url, timeout_s=60)
     assert [config.get("unsigned_payload", False) for config in configs] == [is_unsigned, is_unsigned]
+
+
+@pytest.mark.parametrize("algorithm", [None, "sha256", "crc64nvme"])
+def test_requests_without_a_signed_sum_of_their_bytes_are_taken(
+    algorithm: str | None, s3_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_UNSIGNED_PAYLOAD", "true")
+    if algorithm is not None:
+        monkeypatch.setenv("AWS_CHECKSUM_ALGORITHM", algorithm)
+    bucket = open_bucket(s3_url, timeout_s=60)
+    bucket.put("large", [bytes(LARGE)])
+    assert bucket.get("large") == bytes(LARGE)
+    bucket.create("new", b"1")
+    with pytest.raises(ObjectExists):
+        bucket.create("new", b"2")
+    bucket.delete(["large"])
+    assert [each.name for each in bucket.list("")] == ["new"]
+
+
+class _Puts(BaseHTTPRequestHandler):
+    """A bucket that takes all that is written."""
+
+    def do_PUT(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        self.server.taken.append((self.headers["x-amz-content-sha256"], body))  # type: ignore[attr-defined]
+        self.send_response(200)
+        self.send_header("ETag", '"1"')
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """No output."""
+
+
+@contextmanager
+def tls_server(folder: Path) -> Iterator[tuple[str, list[tuple[str, bytes]]]]:
+    """(URL, (x-amz-content-sha256, body) of each PUT) of a server whose certificate ``folder``/ca.pem proves."""
+    made = make_certificates(["localhost"])
+    for name, text in (("ca", made.ca), ("server", made.server), ("key", made.server_key)):
+        (folder / f"{name}.pem").write_text(text)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "server.pem", folder / "key.pem")
+    taken: list[tuple[str, bytes]] = []
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Puts) as server:
+        server.taken = taken  # type: ignore[attr-defined]
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"https://localhost:{server.server_port}", taken
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_a_server_with_an_own_certificate_gets_bytes_without_a_sum_once_it_is_trusted(
+    tmp_path: Path, s3_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_PROXY", "localhost")
+    with tls_server(tmp_path) as (url, taken):
+        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+        with pytest.raises(BucketError):
+            open_bucket(s3_url, timeout_s=60).put("object", [b"1"])
+        assert not taken
+        monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "ca.pem"))
+        open_bucket(s3_url, timeout_s=60).put("object", [b"1"])
+        monkeypatch.setenv("AWS_UNSIGNED_PAYLOAD", "false")
+        open_bucket(s3_url, timeout_s=60).put("object", [b"1"])
+    assert taken == [("UNSIGNED-PAYLOAD", b"1"), (hashlib.sha256(b"1").hexdigest(), b"1")]
 
 
 def test_https_is_needed_unless_the_endpoint_says_http(s3_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
