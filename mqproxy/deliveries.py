@@ -172,7 +172,8 @@ def _only_pop(header: PopMessageResponseHeader, broker_name: str) -> PopHandle |
     """What the handles of all messages share, if all are from one queue and none came back; else None."""
     retry, _, rest = (header.start_offset_info or "").partition(" ")
     queue_id, _, start = rest.partition(" ")
-    if retry != NORMAL or not (queue_id.isdecimal() and start.isdecimal()):
+    # Python refuses to read thousands of digits. Receipts of that length are refused, too.
+    if retry != NORMAL or not (queue_id.isdecimal() and start.isdecimal()) or len(rest) > _MAX_RECEIPT_CHARS:
         return None
     return PopHandle(
         int(start), header.pop_time, header.invisible_time, header.revive_qid, retry, broker_name, int(queue_id)
