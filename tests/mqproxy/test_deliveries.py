@@ -185,6 +185,41 @@ def test_any_messages_are_encoded_as_if_each_were_alone(data: bytes) -> None:
         assert answers(data) == together
 
 
+USUAL = b"TAGS\x01tea\x02UNIQ_KEY\x01000000000000\x02KEYS\x01a\x02"
+
+
+def alone(found: Sequence[Delivery]) -> list[bytes]:
+    return [MessageEncoder(TOPIC).popped(each) for each in found]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        USUAL.replace(b"000000000000", b"0000"),
+        USUAL.replace(b"000000000000", b"0" * 20),
+        USUAL.replace(b"000000000000", b""),
+        USUAL.replace(b"000000000000", b"0000\x02SEE\x01it"),
+        USUAL.replace(b"tea", b"oat"),
+        USUAL.replace(b"KEYS\x01a", b"KEYS\x01b"),
+        USUAL.replace(b"UNIQ_KEY", b"uniq_key"),
+        b"UNIQ_KEY\x01000000000000\x02TAGS\x01tea\x02KEYS\x01a\x02",
+        USUAL + b"UNIQ_KEY\x01once more",
+        b"",
+    ],
+)
+def test_properties_of_neighbours_are_not_mixed_up(other: bytes) -> None:
+    for both in ((USUAL, other), (other, USUAL)):
+        found = popped([record(number, properties=properties) for number, properties in enumerate(both)])
+        assert encoded(found) == alone(found)
+
+
+def test_deliveries_of_one_message_by_several_pops_have_their_own_receipts() -> None:
+    (first,) = popped([record(0)])
+    later = first._replace(receipt=first.receipt._replace(pop_text="7 1 1 0 0 broker-a 3"))
+    longer = first._replace(invisible_ms=1)
+    assert encoded([first, later, longer, first]) == alone([first, later, longer, first])
+
+
 def test_messages_without_a_unique_key_are_named_by_their_places() -> None:
     found = popped([record(number, properties=b"TAGS\x01tea\x02") for number in range(3)])
     assert isinstance(found, PoppedRun)
@@ -250,10 +285,9 @@ def test_messages_that_are_not_plain_are_read_one_by_one_though_they_are_alike(f
     ],
 )
 def test_messages_are_alike_if_they_differ_in_no_other_field(name: str, value: Any, number: int) -> None:
-    properties = b"TAGS\x01tea\x02UNIQ_KEY\x01000000000000\x02KEYS\x01a\x02"
-    records = [record(each, properties=properties) for each in range(3)]
+    records = [record(each, properties=USUAL) for each in range(3)]
     assert isinstance(popped(records), PoppedRun)
-    records[number] = record(number, **{"properties": properties, name: value})
+    records[number] = record(number, **{"properties": USUAL, name: value})
     assert len(records[number]) == len(records[number - 1])
     assert not isinstance(popped(records), PoppedRun)
 
@@ -265,11 +299,16 @@ def test_messages_of_several_queues_or_with_other_counts_are_read_one_by_one(sta
     assert not isinstance(found, PoppedRun) and len(found) == 3
 
 
-def test_a_damaged_body_is_found() -> None:
-    damaged = bytearray(record(1))
-    damaged[HEAD_V4.size] ^= 1
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_a_damaged_body_is_left_out_and_ends_a_pop_in_order(number: int, caplog: pytest.LogCaptureFixture) -> None:
+    records = [bytearray(record(each)) for each in range(3)]
+    records[number][HEAD_V4.size] ^= 1
+    damaged = [bytes(each) for each in records]
+    found = popped(damaged)
+    assert [each.receipt.offset for each in found] == [100 + each for each in range(3) if each != number]
+    assert "a message of topic orders cannot be handed out: body does not match its CRC" in caplog.text
     with pytest.raises(ProtocolError, match="CRC"):
-        popped([record(0), bytes(damaged), record(2)])
+        popped(damaged, is_ordered=True)
 
 
 @pytest.mark.parametrize("starts", ["0 3 " + "9" * 5_000, "0 " + "9" * 5_000 + " 100"])
@@ -299,6 +338,34 @@ def is_receipt(text: str, now_ms: int) -> bool:
         return False
     is_in_time = pop.pop_time + pop.invisible_time > now_ms
     return pop.offset is None and is_in_time and 0 <= int(parts[2]) - pop.start_offset < 65_536
+
+
+@pytest.mark.parametrize(
+    "odd", ["", "-1", "+7", "1_0", "7\n", "\u0661", "\xb2", "x", "7.0", "9" * 600, f"{2**63}", f"{2**64}"]
+)
+@pytest.mark.parametrize("form", [f"0 {NOW_MS} 60000 0 0 broker-a 0 %s 7", f"0 {NOW_MS} 60000 0 0 broker-a 0 7 %s"])
+def test_a_receipt_with_what_is_no_number_is_refused_wherever_it_stands(form: str, odd: str) -> None:
+    good = f"0 {NOW_MS} 60000 0 0 broker-a 0 5 7"
+    for texts in ([form % odd], [form % odd, good], [good, form % odd], [good, form % odd, good]):
+        with pytest.raises(Refused):
+            Receipt.parse_all(texts, NOW_MS)
+
+
+def test_a_receipt_names_an_offset_that_its_pop_can_have() -> None:
+    def read(offset: int) -> Receipt:
+        return Receipt.parse(f"8 {NOW_MS} 60000 0 0 broker-a 0 {offset} 7", NOW_MS)
+
+    assert [read(offset).offset for offset in (8, 65_543)] == [8, 65_543]
+    for offset in (7, 65_544):
+        with pytest.raises(Refused, match="cannot have"):
+            read(offset)
+
+
+def test_a_receipt_is_of_use_until_its_message_is_shown_again() -> None:
+    texts = [f"0 {NOW_MS} {hidden_ms} 0 0 broker-a 0 5 7" for hidden_ms in (90_000, 60_000, 90_000)]
+    assert len(Receipt.parse_all(texts, NOW_MS + 59_999)) == 3
+    with pytest.raises(Refused, match="expired"):
+        Receipt.parse_all(texts, NOW_MS + 60_000)
 
 
 @given(st.lists(RECEIPTS, max_size=1), st.lists(GOOD_RECEIPTS, max_size=3), st.integers(0, 3))
