@@ -198,7 +198,7 @@ def alone(found: Sequence[Delivery]) -> list[bytes]:
         USUAL.replace(b"000000000000", b"0000"),
         USUAL.replace(b"000000000000", b"0" * 20),
         USUAL.replace(b"000000000000", b""),
-        USUAL.replace(b"000000000000", b"0000\x02SEE\x01it"),
+        USUAL.replace(b"000000000000", b"0000\x02SEE\x01its"),
         USUAL.replace(b"tea", b"oat"),
         USUAL.replace(b"KEYS\x01a", b"KEYS\x01b"),
         USUAL.replace(b"UNIQ_KEY", b"uniq_key"),
