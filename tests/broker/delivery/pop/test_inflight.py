@@ -170,6 +170,7 @@ def test_offsets_of_neighbours_are_found_by_their_distance_as_by_a_search(
     for listed in (known, tuple(known)):
         inflight, key = Inflight(), Key(QUEUE, start, 1_000)
         inflight.apply(PopCheckpoint(key, 60_000, listed, None, acked=acked), 0)
+        assert inflight.hidden(key, [*offsets, 2**62]) == inflight.hidden(key, offsets)
         assert inflight.hidden(key, offsets) == [offset for offset in offsets if offset in left]
         inflight.apply(Ack(key, offsets), 1)
         lease = inflight.of(key)
