@@ -18,7 +18,7 @@ from skylark.mqproxy.wire.fields import FIRST_MS, LAST_MS
 
 _KEY_NAME: Final = UNIQ_KEY.encode()
 _UNUSUAL: Final = COMPRESSED | HOSTS_V6 | WRAPPED
-# The columns before the body. All but numbers are the same in records that are alike.
+# The columns before the body. Columns of raw bytes are the same in records that are alike.
 _HEAD: Final = HEAD_V4.format(
     Raw("size", "magic"),
     "body_crc",
@@ -48,7 +48,8 @@ class Columns(NamedTuple):
 def columns_of(data: bytes) -> Columns | None:
     """The records of ``data``; None unless they are at least two, and alike, whole and sound.
 
-    Nor may a record be compressed, an inner batch, or have a time that protobuf does not have.
+    Also None for records that are compressed, or inner batches, or have a host with IPv6, or a time that protobuf does
+    not have.
     """
     try:
         first = decode_record(data)

@@ -1,19 +1,23 @@
-"""Deliveries of messages to a group, and their receipts. Pure.
+"""Deliveries of messages to a group, and their receipts. Pure, but for the log.
 
 A message is named by its receipt handle, the text that RocketMQ's proxy gives to clients: a broker's pop handle, and
 the offset of the message in the commit log. So any proxy can acknowledge a message that another proxy has handed out.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple, Self, overload
 
+from skylark.mqcommon.errors import ProtocolError
 from skylark.mqproxy.columns import Columns, columns_of
 from skylark.mqproxy.statuses import Refused
 from skylark.mqproxy.wire import messaging_pb2 as wire
 from skylark.remoting.protocol.pop_info import NORMAL, PopHandle, message_key, parse_handle, parse_offset_info
 from skylark.remoting.protocol.requests.pops import PopMessageResponseHeader
 from skylark.sdk.consumer.popped import MAX_OFFSETS, Lease, ReceivedMessage, received
+
+logger = logging.getLogger(__name__)
 
 # The largest place in a log.
 _MAX_PLACE = 2**63 - 1
@@ -154,12 +158,17 @@ class PoppedRun(Sequence[Delivery]):
 def deliveries_of(
     data: bytes, header: PopMessageResponseHeader, topic: str, group: str, broker_name: str, *, is_ordered: bool
 ) -> Sequence[Delivery]:
-    """The deliveries in the answer to a pop. ProtocolError when the answer cannot be read."""
+    """The deliveries in the answer to a pop. ProtocolError when the answer cannot be read.
+
+    In a pop of one queue a damaged message is left out. Where order counts its neighbours would overtake it, so there
+    the answer cannot be read.
+    """
 
     def one_by_one() -> list[Delivery]:
         # For ordered groups brokers count deliveries outside of the messages, which are not stored again.
         counts = parse_offset_info(header.order_count_info or "") if is_ordered else {}
-        return _deliveries(received(data, header, topic, group, broker_name, ""), counts)
+        messages = received(data, header, topic, group, broker_name, "")
+        return _deliveries(messages if is_ordered else _undamaged(messages, topic), counts)
 
     if not is_ordered and (handle := _only_pop(header, broker_name)) is not None:
         columns = columns_of(data)
@@ -172,11 +181,25 @@ def _only_pop(header: PopMessageResponseHeader, broker_name: str) -> PopHandle |
     """What the handles of all messages share, if all are from one queue and none came back; else None."""
     retry, _, rest = (header.start_offset_info or "").partition(" ")
     queue_id, _, start = rest.partition(" ")
-    if retry != NORMAL or not (queue_id.isdecimal() and start.isdecimal()):
+    # Python refuses to read thousands of digits. Receipts of that length are refused, too.
+    if retry != NORMAL or not (queue_id.isdecimal() and start.isdecimal()) or len(rest) > _MAX_RECEIPT_CHARS:
         return None
     return PopHandle(
         int(start), header.pop_time, header.invisible_time, header.revive_qid, retry, broker_name, int(queue_id)
     )
+
+
+def _undamaged(messages: Sequence[ReceivedMessage], topic: str) -> list[ReceivedMessage]:
+    """The messages that can be read. The others are not acknowledged, so their broker shows them again."""
+    found: list[ReceivedMessage] = []
+    for message in messages:
+        try:
+            _ = message.record
+        except ProtocolError as error:
+            logger.warning("a message of topic %s cannot be handed out: %s", topic, error)
+        else:
+            found.append(message)
+    return found
 
 
 def _deliveries(messages: Sequence[ReceivedMessage], counts: dict[tuple[str, str], str]) -> list[Delivery]:

@@ -195,7 +195,7 @@ class _Alike:
     ) -> None:
         """``answer``: the tag of the message in the answer; ``topic``: the encoded field.
 
-        ``pop_text``: the begin of the receipts, if ``invisible_ms`` is not None.
+        ``pop_text``: the beginning of the receipts, if ``invisible_ms`` is not None.
         """
         self._answer = answer
         self._origin, self._pop = origin, (pop_text, invisible_ms)
@@ -219,7 +219,7 @@ class _Alike:
         self._head = self._receipt_head = self._tail = ""
 
     def includes(self, properties: bytes, origin: _Origin, pop_text: str, invisible_ms: int | None) -> bool:
-        """Whether a message is such a message, too."""
+        """Whether a message with these fields has in common with the others what is kept here."""
         return (
             origin == self._origin
             and (pop_text, invisible_ms) == self._pop

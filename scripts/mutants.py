@@ -180,6 +180,21 @@ MUTANTS = (
         "sdk/consumer/offsets.py", "route.stamps.get(mq.broker_name, 0) > created_ms:",
         "route.stamps.get(mq.broker_name, 0) != created_ms:", "tests/sdk/consumer/test_commits.py",
     ),
+    # Messages of a pop that are read together.
+    Mutant("mqproxy/columns.py", 'b"\\x02" in b"".join(keys) or not', "not", "tests/mqproxy/test_deliveries.py"),
+    Mutant(
+        "mqproxy/columns.py", "born_hosts, rests, befores, afters)", "born_hosts, rests, befores)",
+        "tests/mqproxy/test_deliveries.py",
+    ),
+    Mutant("mqproxy/columns.py", "COMPRESSED | HOSTS_V6 | WRAPPED", "WRAPPED", "tests/mqproxy/test_deliveries.py"),
+    Mutant(
+        "mqproxy/stored.py", "and len(properties) == self._size", "and len(properties) > 0",
+        "tests/mqproxy/test_deliveries.py",
+    ),
+    Mutant(
+        "mqproxy/deliveries.py", "digits += offset + place", "digits = offset + place",
+        "tests/mqproxy/test_deliveries.py",
+    ),
     # Brokers that are away.
     Mutant(
         "namesrv/known_brokers.py", "(before.topics or {}) | had", "had", "tests/namesrv/test_known_brokers.py"

@@ -41,7 +41,7 @@ MAX_INDEX_BEHIND_BYTES = 256 * 1024 * 1024
 # A slave that catches up copies the log first and indexes later.
 MAX_SLAVE_INDEX_BEHIND_BYTES = 4 * 1024 * 1024 * 1024
 INDEX_PAUSE_BUSY_S = 0.002
-# The pause after a step that has indexed all that is there: so many messages share the cost of the next step.
+# The pause after a step that has indexed all that is there. It is longer, so that more messages share the next step.
 INDEX_PAUSE_NEAR_S = 0.01
 INDEX_PAUSE_DONE_S = 0.05
 # While nothing comes, each pause is twice as long as the pause before, up to this.

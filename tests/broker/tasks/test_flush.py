@@ -377,6 +377,38 @@ async def test_the_index_falls_back_no_further_than_it_may(
             put_pages(parts, 2)
 
 
+@pytest.mark.parametrize(
+    ("waiting", "pause_s"),
+    [
+        (flush.INDEX_STEP_BUSY + 1, flush.INDEX_PAUSE_BUSY_S),
+        (1, flush.INDEX_PAUSE_NEAR_S),
+        (0, flush.INDEX_PAUSE_DONE_S),
+    ],
+)
+async def test_the_index_of_a_busy_broker_rests_longer_the_less_there_is_to_index(
+    monkeypatch: pytest.MonkeyPatch, mock_clock: trio.testing.MockClock, waiting: int, pause_s: float
+) -> None:
+    parts = Parts()
+    parts.store.build_index(flush.INDEX_STEP_IDLE)
+    build, limits = parts.store.build_index, list[int]()
+
+    def note_step(limit: int) -> int:
+        limits.append(limit)
+        return build(limit)
+
+    monkeypatch.setattr(parts.store, "build_index", note_step)
+    for _ in range(waiting):
+        put(parts.store, "t", 0, b"message")
+    parts.flusher.after_turn()
+    async with parts.running():
+        for part in (0.9, 0.2):
+            await trio.testing.wait_all_tasks_blocked()
+            assert limits == [flush.INDEX_STEP_BUSY]
+            mock_clock.jump(pause_s * part)
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(limits) > 1
+
+
 @pytest.mark.parametrize("operation", ["sync", "fsync_dir", "open", "create"])
 async def test_a_file_that_cannot_be_opened_stops_nothing(
     operation: str, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skylark.mqcommon.errors import ProtocolError
-from skylark.remoting.protocol.body import Body, DataVersion
+from skylark.remoting.protocol.body import Body, DataVersion, members
 from skylark.remoting.protocol.command import CBOR, JSON
 from skylark.remoting.protocol.dialect import decode_body, encode_body
 from skylark.remoting.protocol.requests.clients import (
@@ -97,6 +97,33 @@ def test_members_of_any_type_give_a_body_or_that_one_error(cls: type[Body], data
     obj: dict[str, Any] = data.draw(st.dictionaries(st.sampled_from(names), junk, max_size=4))
     with contextlib.suppress(ProtocolError):
         cls.from_wire(obj).to_wire()
+
+
+def read_by_members(cls: type[Body], obj: dict[str, Any]) -> Body:
+    """The body, read member by member."""
+    given = {each.attribute: (each, obj.get(each.wire)) for each in members(cls)}
+    return cls(**{name: each.kind.read(value) for name, (each, value) in given.items() if value is not None})
+
+
+@given(st.sampled_from(BODIES), st.data())
+def test_a_body_is_read_and_written_member_by_member(cls: type[Body], data: st.DataObject) -> None:
+    usual = cls().to_wire()
+    obj = {name: value for name, value in usual.items() if data.draw(st.booleans())}
+    obj |= data.draw(st.dictionaries(st.sampled_from([each.wire for each in members(cls)]), junk, max_size=1))
+    try:
+        wanted = read_by_members(cls, obj)
+    except (ValueError, ProtocolError):
+        with pytest.raises(ProtocolError):
+            cls.from_wire(obj)
+        return
+    found = cls.from_wire(obj)
+    written = found.to_wire()
+    assert repr(found) == repr(wanted)
+    values = [(each, getattr(found, each.attribute)) for each in members(cls)]
+    assert written == {
+        each.wire: each.kind.write(value) if each.kind.write else value for each, value in values if value is not None
+    }
+    assert [*written] == sorted(written)
 
 
 @given(st.sampled_from(BODIES), st.binary(max_size=50), st.sampled_from([JSON, CBOR]))

@@ -1,5 +1,8 @@
 """Leases: what is left of them, when they end, and how much of the revive log a start needs."""
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from skylark.broker.delivery.pop.inflight import SPARE_ROWS, Horizon, Inflight, PendingCommits
 from skylark.broker.delivery.pop.records import RELEASED, Ack, Key, PopCheckpoint, Queue
 from skylark.broker.store.clock_steps import ClockStep
@@ -155,3 +158,20 @@ def test_a_lease_that_is_written_again_keeps_what_the_clock_was_set_by() -> None
     (again,) = inflight.oldest()
     assert again is not lease and again.due_ms == 3_000
     assert inflight.due(2_999) is None and inflight.due(3_000) is again
+
+
+@given(st.integers(0, 50), st.integers(1, 6), st.integers(0, 63), st.lists(st.integers(0, 60), max_size=6))
+def test_offsets_of_neighbours_are_found_by_their_distance_as_by_a_search(
+    start: int, count: int, acked: int, offsets: list[int]
+) -> None:
+    """``offsets`` come from any client."""
+    known = range(start, start + count)
+    left = [offset for offset in known if not acked >> (offset - start) & 1]
+    for listed in (known, tuple(known)):
+        inflight, key = Inflight(), Key(QUEUE, start, 1_000)
+        inflight.apply(PopCheckpoint(key, 60_000, listed, None, acked=acked), 0)
+        assert inflight.hidden(key, [*offsets, 2**62]) == inflight.hidden(key, offsets)
+        assert inflight.hidden(key, offsets) == [offset for offset in offsets if offset in left]
+        inflight.apply(Ack(key, offsets), 1)
+        lease = inflight.of(key)
+        assert (lease.left if lease else []) == [offset for offset in left if offset not in offsets]

@@ -389,6 +389,43 @@ def test_any_read_returns_the_bytes_or_names_the_damaged_blocks(
             assert found == bytes(raw[start:end]) and not bad
 
 
+class Cold(Medium):
+    """A file of which the bytes at these places are not in memory."""
+
+    def __init__(self, data: bytes, places: set[int]) -> None:
+        super().__init__(data)
+        self.places = places
+
+    def resident(self, at: int, size: int) -> bool:
+        return not any(at <= place < at + size for place in self.places)
+
+
+@given(
+    sealed=st.sets(st.integers(0, 3)),
+    kept=st.sets(st.integers(0, 3)),
+    cold=st.sets(st.integers(0, SIZE - 1), max_size=2),
+    ends=st.lists(st.integers(0, SIZE), min_size=2, max_size=2, unique=True).map(sorted),
+    is_compared=st.booleans(),
+)
+def test_bytes_are_at_hand_if_they_are_in_memory_and_compared(
+    sealed: set[int], kept: set[int], cold: set[int], ends: list[int], is_compared: bool
+) -> None:
+    sound = Random(3).randbytes(SIZE)
+    blocks, file, (start, end) = of(sound, sorted(sealed)), Cold(sound, cold), ends
+    numbered = dict(enumerate(BlockSums(SIZE).blocks(0, SIZE)))
+    for number in sealed & kept:
+        blocks.read_file(file, 0, numbered[number].start, numbered[number].end)  # type: ignore[arg-type]
+    if not is_compared:
+        blocks.hold = None
+    is_there = not any(
+        number not in kept if number in sealed and is_compared else not file.resident(first, last - first)
+        for number, block in numbered.items()
+        if (first := max(start, block.start)) < (last := min(end, block.end))
+    )
+    assert blocks.copy_at_hand(file, 0, start, end) == (sound[start:end] if is_there else None)  # type: ignore[arg-type]
+    assert blocks.at_hand(file, 0, start, end) == is_there  # type: ignore[arg-type]
+
+
 def test_the_last_block_is_read_as_this_process_has_written_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has no sum before it is full, which may take days."""
     fs = MemoryFiles()
