@@ -29,22 +29,19 @@ LOG, QUEUES, BATCH_QUEUES = "commitlog", "consumequeue", "batchconsumequeue"
 
 
 class ReadOnlyMap:
-    """A file, mapped for reading."""
+    """A file, mapped for reading. What nobody closes is closed with the last reference, as the map itself is."""
+
+    _fd = -1
 
     def __init__(self, path: str, size: int) -> None:
         self.path = path
-        fd = os.open(path, os.O_RDONLY)
-        try:
-            length = os.fstat(fd).st_size
-            self.size = size or length
-            # Reading past the end of a mapped file kills the process, so the size is checked first.
-            if not 0 < self.size <= length:
-                raise StoreCorrupt(path, length, f"the file has {length} bytes where {self.size} are expected")
-            self.view = mmap.mmap(fd, self.size, access=mmap.ACCESS_READ)
-        except BaseException:
-            os.close(fd)
-            raise
-        self._fd = fd
+        self._fd = os.open(path, os.O_RDONLY)
+        length = os.fstat(self._fd).st_size
+        self.size = size or length
+        # Reading past the end of a mapped file kills the process, so the size is checked first.
+        if not 0 < self.size <= length:
+            raise StoreCorrupt(path, length, f"the file has {length} bytes where {self.size} are expected")
+        self.view = mmap.mmap(self._fd, self.size, access=mmap.ACCESS_READ)
 
     def pread(self, at: int, size: int) -> bytes:
         """``size`` bytes from ``at`` on; fewer at the end of the file."""
@@ -52,6 +49,12 @@ class ReadOnlyMap:
 
     def close(self) -> None:
         self.view.close()
+        self._close_descriptor()
+
+    def __del__(self) -> None:
+        self._close_descriptor()
+
+    def _close_descriptor(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

@@ -5,6 +5,7 @@ import pickle
 import shutil
 import stat
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +204,24 @@ def test_a_topic_that_is_made_again_after_the_plan_is_not_read(directory: Path, 
         assert list(reader(directory, topic="a", failOnDataLoss="false").read(partition)) == []
     (other, *_) = others.partitions()
     assert [row for batch in others.read(other) for row in batch.to_pylist()][: len(expected)] == expected
+
+
+def test_no_file_stays_open(directory: Path) -> None:
+    """Spark's workers read one part after the other, for as long as a query runs."""
+    with opened(options_of(directory)) as store:
+        put_batch(store, "c", 0, [b"1", b"2", b"3"])
+    before = open_files(directory)
+    assert read(directory)
+    assert before == open_files(directory) == []
+
+
+def open_files(directory: Path) -> list[str]:
+    """The files below ``directory`` that this process has open."""
+    found = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # the one that lists them
+            found.append(os.readlink(descriptor))
+    return [each for each in found if each.startswith(f"{directory}/")]
 
 
 def test_batches(directory: Path, tmp_path: Path) -> None:
