@@ -44,8 +44,9 @@ def desk_with_topic(messages: int = 0, **changes: Any) -> Desk:
 async def test_a_commit_of_a_client_of_ours_makes_the_group(how: dict[str, Any]) -> None:
     desk = Desk(options())
     desk.meta.topics.create_on_send("T", "TBW102", 4)
-    ext = {"consumerGroup": "g", "topic": "T", "queueId": 0, "commitOffset": 0, **how.pop("ext", {})}
-    assert (await desk.ask(COMMIT, ext, **how)).code == 0
+    asked = dict(how)
+    ext = {"consumerGroup": "g", "topic": "T", "queueId": 0, "commitOffset": 0, **asked.pop("ext", {})}
+    assert (await desk.ask(COMMIT, ext, **asked)).code == 0
     assert desk.meta.groups.get("g") is not None
 
 
