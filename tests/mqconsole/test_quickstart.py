@@ -27,7 +27,10 @@ def test_the_quickstart_shows_why_a_group_lags(tmp_path: Path) -> None:
                 async with httpx.AsyncClient(base_url=address, timeout=60, verify=False) as client:
 
                     async def says_why() -> bool:
-                        found = (await client.get("/api/groups/shop")).json()
+                        try:
+                            found = (await client.get("/api/groups/shop")).json()
+                        except httpx.ConnectError:  # the console does not listen yet
+                            return False
                         return "No consumer is connected." in found.get("reasons", ())
 
                     await until(says_why, "the console says why the group lags")

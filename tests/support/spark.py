@@ -48,8 +48,10 @@ def spark() -> Iterator[SparkSession]:
         session: SparkSession = SparkSession.builder.config(map=conf).getOrCreate()
     register(session)
     yield session
-    session.stop()
-    _end_jvm()
+    # Each conftest.py has this fixture for itself; they share the session.
+    if SparkContext._gateway is not None:
+        session.stop()
+        _end_jvm()
 
 
 def _end_jvm() -> None:

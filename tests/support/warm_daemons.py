@@ -9,6 +9,7 @@ processes, by like_python.py: half of the processor time of a test with Spark wa
 
 import atexit
 import gc
+import io
 import marshal
 import os
 import runpy
@@ -288,9 +289,10 @@ def _become(
     sys.path[:] = [cwd, *_python_path(), *sys.path[1 + len(own) :]]
     # Those of this process until now would be taken for a file, or for a pipe, that they were.
     sys.stdin = os.fdopen(0, closefd=False)
-    sys.stdout = os.fdopen(1, "w", closefd=False)
+    output = io.FileIO(1, "w", closefd=False)
+    is_unbuffered = bool(environment.get("PYTHONUNBUFFERED"))
+    sys.stdout = io.TextIOWrapper(output if is_unbuffered else io.BufferedWriter(output), write_through=is_unbuffered)
     sys.stderr = os.fdopen(2, "w", 1, errors="backslashreplace", closefd=False)
-    sys.stdout.reconfigure(write_through=bool(environment.get("PYTHONUNBUFFERED")))
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.argv = list(command)
     exit_code = 0
