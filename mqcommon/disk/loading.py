@@ -45,7 +45,7 @@ def read(file: Loadable, at: int, size: int) -> bytes:
 
 
 def used_size(data: bytes) -> int:
-    """The number of bytes up to the last one that is not zero: a file may be longer than what was written."""
+    """The number of bytes up to the last byte that is not zero: a file may be longer than what was written."""
     # Most data is all zeros, and `rstrip` takes ten times as long as a comparison.
     return 0 if data == bytes(len(data)) else len(data.rstrip(b"\0"))
 

@@ -287,7 +287,7 @@ def _become(
     os.environ.clear()
     os.environ.update(environment)
     sys.path[:] = [cwd, *_python_path(), *sys.path[1 + len(own) :]]
-    # Those of this process until now would be taken for a file, or for a pipe, that they were.
+    # The streams of this process until now would be taken for the file, or for the pipe, that they were.
     sys.stdin = os.fdopen(0, closefd=False)
     output = io.FileIO(1, "w", closefd=False)
     is_unbuffered = bool(environment.get("PYTHONUNBUFFERED"))

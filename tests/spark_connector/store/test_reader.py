@@ -219,7 +219,7 @@ def open_files(directory: Path) -> list[str]:
     """The files below ``directory`` that this process has open."""
     found = []
     for descriptor in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):  # the one that lists them
+        with suppress(FileNotFoundError):  # the descriptor by which the folder is listed
             found.append(os.readlink(descriptor))
     return [each for each in found if each.startswith(f"{directory}/")]
 
