@@ -20,7 +20,7 @@ JSON, CBOR, BYTES = "json", "cbor", "bytes"
 CONTENT_TYPES = {JSON: "application/json", CBOR: "application/cbor", BYTES: "application/octet-stream"}
 
 
-@enable_ki_protection  # as encoders in skylark.remoting.net.client
+@enable_ki_protection  # cbor2 would drop a Ctrl-C, see skylark.remoting.net.client
 def _dumps(value: Any) -> bytes:
     return cbor2.dumps(value)
 
