@@ -17,6 +17,8 @@ SIZES = [len(b"small"), len(b"with a key"), len(b"large" * 500_000)]
 @pytest.mark.parametrize("system", ["darwin", "win32"])
 def test_clients_of_all_flavours_run_on(system: str, tmp_path: Path) -> None:
     with Cluster(home=tmp_path) as cluster:
+        # A SimpleConsumer does not wait for its topic, as a PushConsumer does.
+        cluster.create_topic("popped")
         program = [sys.executable, "-m", "tests.support.other_system", system, cluster.nameserver, str(tmp_path)]
         ended = subprocess.run(program, capture_output=True, text=True, timeout=120, cwd=ROOT, check=False)
     assert ended.returncode == 0, ended.stderr
