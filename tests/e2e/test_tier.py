@@ -18,13 +18,14 @@ from skylark.mqcommon.errors import RemotingError, RequestRefused
 from tests.e2e.faults.sets import CONTROLLER, DLEDGER, MADE, SET, SINGLE, open_links
 from tests.e2e.load import Load, check_acknowledged, check_order, stored
 from tests.e2e.switches import PAUSE_S, QUEUES, SEND_TIMEOUT_MS, TOPIC
-from tests.support.amounts import rounds_or
+from tests.support.amounts import amount, rounds_or
 from tests.support.rounds import report
 from tests.support.waiting import until
 
 SEGMENT_BYTES = 64 * 1024
 LOCAL_FILES = 2
-SENDERS = 20
+# What many senders send takes moto, the server in CI, long to take and to give back.
+SENDERS = amount(6, 20)
 # How long the uploads of what many kills have left behind may take.
 UPLOADED_S = 600
 # Messages from the master in a round; they fill some files of the log.

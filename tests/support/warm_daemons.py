@@ -260,6 +260,9 @@ def serve(life: socket.socket, asks: socket.socket, modules: Iterable[str]) -> N
     """Fork a process for each connection until the tests close ``life``; then kill those that still run."""
     for module in modules:
         import_module(module)
+    # Brokers with batch queues import it once they serve.
+    with suppress(ImportError):
+        import_module("numpy")
     # A daemon would else look through all objects of all modules when it ends, and copy their pages by that.
     gc.freeze()
     with selectors.DefaultSelector() as selector:
