@@ -48,9 +48,10 @@ def main() -> None:
     """Answer requests until there are no more."""
     os.nice(_NICE)
     keep_freed_memory()
+    # Linux shares out the processors among sessions first, and this process has a session of its own: see sched(7).
+    _tell_kernel("autogroup", str(_NICE))
     # When memory is short the kernel ends this process, and not the broker.
-    with suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000")
+    _tell_kernel("oom_score_adj", "1000")
     threading.Thread(target=_end_with_broker, daemon=True).start()
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # nothing that a library prints may get between the answers
@@ -59,6 +60,12 @@ def main() -> None:
         answer = cbor2.dumps(_answer(request, buckets))
         answers.write(LENGTH.pack(len(answer)) + answer)
         answers.flush()
+
+
+def _tell_kernel(name: str, value: str) -> None:
+    """Write a file of this process in /proc, where the kernel has it."""
+    with suppress(OSError):
+        Path("/proc/self", name).write_text(value)
 
 
 def _end_with_broker() -> None:

@@ -108,6 +108,20 @@ async def amid_upload(tmp_path: Path, error: type[Exception], match: str) -> Asy
 
 
 @pytest.mark.process
+async def test_the_broker_comes_before_a_process_that_uploads(tmp_path: Path) -> None:
+    def priorities(pid: int) -> list[str]:
+        """Among processes, and of the session among sessions where the kernel shares out processors among these."""
+        group = Path(f"/proc/{pid}/autogroup")
+        of_session = group.read_text().split()[-1:] if group.exists() else []
+        return [str(os.getpriority(os.PRIO_PROCESS, pid)), *of_session]
+
+    lower = ["10"] * len(priorities(os.getpid()))
+    async with amid_upload(tmp_path, BucketAway, "memory is short") as child:
+        await until(lambda: priorities(child.pid) == lower)
+        child.kill()
+
+
+@pytest.mark.process
 async def test_a_process_that_works_ends_at_once_when_the_broker_has_gone(tmp_path: Path) -> None:
     async with amid_upload(tmp_path, BucketAway, "the process that uploads has failed") as child:
         assert child.stdin is not None
