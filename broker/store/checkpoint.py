@@ -236,6 +236,17 @@ def read_checkpoint(fs: ReadableFiles, path: str) -> CheckpointState:
     return _parse(fs.read(path).ljust(CHECKPOINT_BYTES, b"\0"))[0]
 
 
+def is_whole_checkpoint(data: bytes) -> bool:
+    """Whether ``data``, all bytes of the file, tell how far the store was on disk, as Skylark or RocketMQ wrote them.
+
+    One slot is enough: a power loss may tear the other slot. RocketMQ writes no slot.
+    """
+    if len(data) < CHECKPOINT_BYTES:
+        return False
+    has_slot = any(_read_slot(data, at) is not None for at in _SLOTS_AT)
+    return has_slot or not any(any(data[at : at + _SLOT.size + _CRC.size]) for at in _SLOTS_AT)
+
+
 def make_durable(
     fs: FileSystem, directory: str, log: CommitLog, index: Index, ends: EndsTable, mark: CheckpointMark
 ) -> None:

@@ -141,9 +141,9 @@ class MessageStore:
     """A store. `open` recovers it if needed; after `close` the next `open` has nothing to recover."""
 
     def __init__(self, fs: FileSystem, options: StoreOptions, clock: Clock, store_host: bytes) -> None:
+        # CPython keeps at most 29 attributes in an object. More would all be in a dict, and slow down each put.
         directory = options.directory
         self._fs = fs
-        self._directory = directory
         self.options = options
         self._clock = clock
         self._host = store_host
@@ -178,13 +178,12 @@ class MessageStore:
         self._entries_written = 0
         #: Why block sums could not be written to disk; "" if they could. The next checkpoint tries again.
         self.sums_unwritten = ""
-        self._sums_lost: list[int] = []
         #: The end of the log of the last checkpoint, if the start has found other bytes there than were written.
         self.damaged_tail: DamagedTail | None = None
 
     def _make_files(self) -> None:
         """Make the objects for log, queues and index, as they are before any file is read."""
-        fs, options, directory = self._fs, self.options, self._directory
+        fs, options, directory = self._fs, self.options, self.options.directory
         self.log = CommitLog(fs, f"{directory}/commitlog", options.commitlog_segment_bytes)
         #: The sums of the log's blocks on disk.
         self.sum_files = SumFiles(
@@ -313,15 +312,15 @@ class MessageStore:
 
         bases = {segment.base for segment in chain.segments}
         expected = self.inventory.sums & bases
-        report.sums_lost = sorted(expected.difference(bases_in(self._fs, self._directory)))
+        report.sums_lost = sorted(expected.difference(bases_in(self._fs, self.options.directory)))
         dropped = self.sum_files.load(bases, self.log.end, read, may_be_cut=state.used_by_rocketmq)
-        self._sums_lost = sorted({*report.sums_lost, *expected.intersection(self.sum_files.damaged)})
+        self.sum_files.lost = sorted({*report.sums_lost, *expected.intersection(self.sum_files.damaged)})
         return dropped
 
     @property
     def sums_lost(self) -> list[int]:
         """The log files that lack sums since the start: their files of sums were gone, or damaged."""
-        return [base for base in self._sums_lost if base >= self.log.start and self.log.sums.lacks(base)]
+        return [base for base in self.sum_files.lost if base >= self.log.start and self.log.sums.lacks(base)]
 
     def _take_tail(self, report: RecoveryReport, state: CheckpointState) -> None:
         """Find out from where on the end of the log is as it was written, so that its blocks may be sealed."""
@@ -362,8 +361,8 @@ class MessageStore:
     def _keep_tail(self, start: int, end: int) -> str:
         """Save these bytes of the log; returns where. DiskFull, OSError."""
         survey = Survey(self.log.chain.read_file, start, end, self.log.start, self.log.chain.segment_bytes)
-        path = save(self._fs, self._directory, survey, start, end)
-        prune(self._fs, self._directory)
+        path = save(self._fs, self.options.directory, survey, start, end)
+        prune(self._fs, self.options.directory)
         return path
 
     def _refuse_lost_files(self, start: int | None) -> None:
@@ -432,7 +431,7 @@ class MessageStore:
     def write_sums(self, queues: Sequence[QueueRows]) -> None:
         """Write the sums of the queues, and of the index, to disk. Blocks; for any thread, one at a time."""
         index_files = [IndexRows(file.name, *file.sums.rows()) for file in self.index.files[:]]
-        write_sums(self._fs, self._directory, DerivedRows(queues, index_files))
+        write_sums(self._fs, self.options.directory, DerivedRows(queues, index_files))
 
     # --- small files, see healing/small_files.py
 
@@ -451,7 +450,7 @@ class MessageStore:
 
     def write_abort_again(self) -> None:
         """Mark the store as open once more. Blocks."""
-        write_abort(self._fs, self._directory)
+        write_abort(self._fs, self.options.directory)
 
     # --- writing
 
@@ -864,7 +863,7 @@ class MessageStore:
                     file.close()
         if together:
             with self._must_succeed():
-                self._fs.sync_all(self._directory)
+                self._fs.sync_all(self.options.directory)
 
     def queues_written(self, steps: Sequence[QueueStep]) -> None:
         """Drop the entries that `write_queues` has written from memory."""
@@ -884,7 +883,7 @@ class MessageStore:
         """
         self._ends.replace(ends.queues)
         with self._must_succeed():
-            write_queue_ends(self._fs, self._directory, ends)
+            write_queue_ends(self._fs, self.options.directory, ends)
         self._ends_noted_to = self.durable_end
 
     @property
@@ -957,9 +956,9 @@ class MessageStore:
             self._ends.set(topic, by_id)
         with self._must_succeed():
             # With a head `make_durable` writes the ends of all queues; without one, those that changed are added.
-            make_durable(self._fs, self._directory, self.log, self.index, self._ends, mark)
+            make_durable(self._fs, self.options.directory, self.log, self.index, self._ends, mark)
             if mark.ends_head is None:
-                self._ends.add(self._fs, self._directory, mark.gone, ends)
+                self._ends.add(self._fs, self.options.directory, mark.gone, ends)
             times = rocketmq_times(self.log, mark, clean=clean)
             tail = self._tail_sum(mark.log_offset)
             self._checkpoint.write(mark.log_offset, mark.timestamp, times, clean=clean, tail=tail)
@@ -976,7 +975,7 @@ class MessageStore:
         try:
             self.sum_files.write()
             if had_changed:
-                self.inventory.note_sums(bases_in(self._fs, self._directory))
+                self.inventory.note_sums(bases_in(self._fs, self.options.directory))
             self.sums_unwritten = ""
         except (DiskFull, OSError) as error:
             self.sums_unwritten = str(error)

@@ -600,7 +600,8 @@ class OlderReads(Part):
         is_probe = self._health.check()
         try:
             try:
-                if self._view.manifest is None:
+                # An answer from memory would not show that the bucket answers again.
+                if is_probe or self._view.manifest is None:
                     self._refresh()
                 result = attempt()
             except NoSuchObject:
@@ -608,13 +609,13 @@ class OlderReads(Part):
                 self._refresh()
                 result = attempt()
         except (NoSuchObject, DamagedObject, ProtocolError) as error:
-            self._health.succeeded()
+            self._health.succeeded(is_probe=is_probe)
             raise self._damaged(error) from error
         except (BucketAway, BucketRefused) as error:
             with self._lock:
                 self.figures.failures += 1
             raise self._health.failed(error, is_probe=is_probe) from error
-        self._health.succeeded()
+        self._health.succeeded(is_probe=is_probe)
         return result
 
     def _damaged(self, error: Exception) -> OlderDamaged:
@@ -666,8 +667,10 @@ class _Health:
                 logger.warning("%s: %s", what, error)
         return _away(str(error))
 
-    def succeeded(self) -> None:
-        """The bucket has answered."""
+    def succeeded(self, *, is_probe: bool) -> None:
+        """A call got what it wanted. Only a probe has certainly asked the bucket: others may have read memory."""
+        if not is_probe:
+            return
         with self._lock:
             was_away, self.problem = bool(self.problem), ""
         if was_away:

@@ -168,6 +168,11 @@ def without_crc(raw: bytes) -> bytes | None:
     return data if data and int.from_bytes(raw[:4], "big") == crc32(data) else None
 
 
+def has_crc(raw: bytes) -> bool:
+    """Whether ``raw`` is the whole content of a file that `write_with_crc` wrote."""
+    return without_crc(raw) is not None
+
+
 def read_or_backup(fs: FileSystem, path: str, check: Callable[[bytes], object] | None = None) -> bytes | None:
     """The content of ``path``, or else of its backup; None when neither exists.
 

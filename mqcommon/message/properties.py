@@ -139,14 +139,24 @@ def replace_properties(raw: bytes, values: Mapping[bytes, bytes | None]) -> byte
 
 def find_property(raw: bytes, name: bytes) -> bytes | None:
     """The value of ``name`` in an encoded properties string, without decoding the others; of two, the last one."""
-    pair_at, start, end = property_place(raw, name)
-    return None if pair_at == start else raw[start:end]
+    # As `property_place`, without its call: each send does this.
+    mark = name + b"\x01"
+    at = raw.rfind(mark)
+    if at > 0 and raw[at - 1] != 2:
+        at = _pair_before(raw, mark, at)
+    if at < 0:
+        return None
+    start = at + len(mark)
+    end = raw.find(b"\x02", start)
+    return raw[start:] if end < 0 else raw[start:end]
 
 
 def property_place(raw: bytes, name: bytes) -> tuple[int, int, int]:
     """As `find_property`: where the pair begins, where its value begins and ends; without the pair all are the end."""
     mark = name + b"\x01"
-    at = _last_pair(raw, mark)
+    at = raw.rfind(mark)
+    if at > 0 and raw[at - 1] != 2:
+        at = _pair_before(raw, mark, at)
     if at < 0:
         return len(raw), len(raw), len(raw)
     start = at + len(mark)
@@ -154,11 +164,12 @@ def property_place(raw: bytes, name: bytes) -> tuple[int, int, int]:
     return at, start, len(raw) if end < 0 else end
 
 
-def _last_pair(raw: bytes, mark: bytes) -> int:
-    """Where the last pair begins that starts with ``mark``, a name and its end; -1 if there is none."""
+def _pair_before(raw: bytes, mark: bytes, at: int) -> int:
+    """Where the last pair before ``at`` begins that starts with ``mark``, a name and its end; -1 if there is none.
+
+    At ``at`` is the end of a longer name, or a part of a value.
+    """
     # Copies nothing: any client writes properties, and may fill them with what looks like the mark.
-    at = raw.rfind(mark)
     while at > 0 and raw[at - 1] != 2:
-        # The end of a longer name, or a part of a value.
         at = raw.rfind(mark, 0, at)
     return at

@@ -239,7 +239,7 @@ class EntryIndex:
         """Whether the slots of these entries, in one file, have nothing but zeros."""
         file = self._file_of(first)
         at = file.slot_of(first) * SLOT_BYTES
-        return last <= file.last and not file.read(at, file.slot_of(last + 1) * SLOT_BYTES - at).strip(b"\0")
+        return last <= file.last and not used_size(file.read(at, file.slot_of(last + 1) * SLOT_BYTES - at))
 
     def _file_of(self, index: int) -> EntryFile:
         return self._files[bisect_right(self._firsts, index) - 1]

@@ -618,7 +618,8 @@ class LogDisk:
         for number in range(max(index.last_lost(self._log.bodies_only_from) + 1, index.first), flushed + 1):
             # First the slot, which `EntryIndex.load` need not have read: a damaged slot may name any bytes.
             is_right, entry = index.is_sound(number), index.entry(number)
-            if is_right and entry.place == IN_LOG:
+            # Beside much damage `last_lost` may be too early: the bytes of the first entries may be gone from the log.
+            if is_right and entry.place == IN_LOG and entry.end > self._log.bodies_only_from:
                 try:
                     is_right = crc32(self._read_file(entry.start, entry.size)) == entry.crc
                 except OSError:
@@ -667,12 +668,19 @@ class LogDisk:
         return f"the bytes of entry {index}, at {entry.start}, do not match their CRC"
 
     async def whole(self, index: int) -> tuple[IndexedEntry, bytes] | None:
-        """Entry ``index`` and its bytes; None if they are damaged, or not here."""
-        if not self.entries.base < index <= self.index.last or await self.damage_of(index):
+        """Entry ``index`` and its bytes; None if they are damaged, or not here.
+
+        No bytes if the log was cleaned of them. Their slot still says where the log begins, and in which term.
+        """
+        if not self.index.first <= index <= self.index.last:
+            return None
+        if not self.index.is_sound(index) or await self.damage_of(index):
             return None
         entry = self.index.entry(index)
         if entry.place != IN_LOG:
             return entry, self.index.data(index, entry.size)
+        if entry.end <= self._log.start:
+            return entry, b""
         try:
             return entry, await trio.to_thread.run_sync(self._read_file, entry.start, entry.size)
         except (OSError, StoreError):
@@ -683,12 +691,15 @@ class LogDisk:
 
         The chain of entries proves that it is the original entry. OSError if the log cannot be written.
         """
-        if not self.entries.base < index <= self.index.last or crc32(data) != entry.crc or len(data) != entry.size:
+        if not self.entries.base < index <= self.index.last:
+            return False
+        is_cleaned = entry.place == IN_LOG and entry.end <= self._log.start
+        if not is_cleaned and (crc32(data) != entry.crc or len(data) != entry.size):
             return False
         run = SlotRun.of(index, self.index.chain_at(index - 1), [(entry, data)])
         if run is None or not self.index.mend(run):
             return False
-        if entry.place == IN_LOG and (segment := self._log.chain.at(entry.start)) is not None:
+        if entry.place == IN_LOG and not is_cleaned and (segment := self._log.chain.at(entry.start)) is not None:
             with suppress(FileClosed, FileNotFoundError):  # the file of the log was removed
                 await trio.to_thread.run_sync(segment.file.pwrite, entry.start - segment.base, memoryview(data))
                 await trio.to_thread.run_sync(sync_apart, self._fs, segment.path)

@@ -157,6 +157,8 @@ class Mending:
         if len(damaged) > 1 and (reason := await self._mend_slots(damaged)):
             return reason, damaged
         for each in dict.fromkeys([*damaged, index]):
+            # There may be as many as a file has, and entries without bytes in the log wait for no thread.
+            await trio.lowlevel.checkpoint()
             if reason := await self._mend(each):
                 return reason, range(each, each + 1)
         return "", damaged
@@ -209,7 +211,7 @@ class Mending:
             if is_whole:
                 logger.warning("entry %d is whole again: it was written again as %s has it", index, name)
                 return ""
-            logger.warning("entry %d of %s is not the original entry", index, name)
+            logger.warning("entry %d of %s is not the original entry, or has lost its bytes there", index, name)
         return f"{reason}, and no other member has given it: members that need it cannot catch up"
 
     async def _ask(self, addr: str, index: int) -> tuple[IndexedEntry, bytes]:

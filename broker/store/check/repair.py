@@ -6,17 +6,19 @@
 - Damage at the end of the log: the bytes are saved and zeroed; the log ends there.
 - A missing file between others: replaced by an empty one.
 - What the disk cannot read of the log: zeros are written there, which makes the sectors readable again.
-- Notes of the store that the disk cannot read: removed; the next start goes on without them, and writes new ones. The
-  file ``abort`` is written anew.
+- Notes of the store that the disk cannot read, or that are damaged: removed; the next start goes on without them, and
+  writes new ones. The file ``abort`` is written anew. The bytes of damaged notes are kept in ``damaged/``.
 - Wrong queues and index files: removed; the next start rebuilds them.
 - Blocks that do not match their sums, though their records are sound: the bytes stay, the sums are dropped.
 Neighbours: verify.py (finds the damage), recovery.py (rebuilds queues).
 """
 
 from collections.abc import Callable
+from zlib import crc32
 
 from skylark.broker.store.check.verify import Damage, DamagedPart, VerifyReport
 from skylark.broker.store.checkpoint import ABORT, StoreCheckpoint, mark_pages_lost, read_checkpoint
+from skylark.broker.store.damaged_bytes import keep_damaged
 from skylark.broker.store.inventory import Inventory
 from skylark.broker.store.queue.ends import QueueEnds, read_queue_ends, write_queue_ends
 from skylark.broker.store.sums.block_sums import BlockSums
@@ -46,7 +48,7 @@ class Repair:
         """Change the files. The caller must then open the store, which rebuilds the queues."""
         report, fs, directory = self._report, self._fs, self._directory
         # First: what follows reads them.
-        self._remove_lost_notes()
+        self._remove_wrong_notes()
         log_damages = [damage for damage in report.damages if damage.part is DamagedPart.LOG]
         if report.torn_tail is not None:
             log_damages.append(report.torn_tail)
@@ -63,7 +65,14 @@ class Repair:
         if log_damages or any(damage.part is DamagedPart.INDEX for damage in (*report.damages, *report.lost)):
             self._remove_all(f"{directory}/index", "removed, the index is rebuilt")
 
-    def _remove_lost_notes(self) -> None:
+    def _remove_wrong_notes(self) -> None:
+        for damage in self._report.damages:
+            if damage.part is DamagedPart.NOTES:
+                data = self._fs.read(damage.file)
+                name = f"{damage.file.rpartition('/')[2]}.{crc32(data):08x}"
+                kept = keep_damaged(self._fs, self._directory, name, data)
+                self._remove(damage.file)
+                self._say(f"{damage.file}: removed, and the next start goes on without it; its bytes: {kept}")
         for damage in self._report.lost:
             if damage.part is not DamagedPart.NOTES:
                 continue
@@ -72,10 +81,13 @@ class Repair:
                 mark_pages_lost(self._fs, self._directory)
                 done = "written anew, as after a power loss"
             else:
-                self._fs.remove(damage.file)
-                self._fs.fsync_dir(self._directory)
+                self._remove(damage.file)
                 done = "removed, and the next start goes on without it"
             self._say(f"{damage.file}: {done}: the disk could not read it")
+
+    def _remove(self, note: str) -> None:
+        self._fs.remove(note)
+        self._fs.fsync_dir(self._directory)
 
     def _log_paths(self) -> list[str]:
         directory = f"{self._directory}/commitlog"

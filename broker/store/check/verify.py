@@ -14,7 +14,14 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from skylark.broker.store.check.sum_check import WRONG_BLOCK, SumCheck
-from skylark.broker.store.checkpoint import ABORT, CheckpointState, LastStop, read_abort, read_checkpoint
+from skylark.broker.store.checkpoint import (
+    ABORT,
+    CheckpointState,
+    LastStop,
+    is_whole_checkpoint,
+    read_abort,
+    read_checkpoint,
+)
 from skylark.broker.store.index.index_file import ENTRY as INDEX_ENTRY
 from skylark.broker.store.index.index_file import ENTRY_BYTES as INDEX_ENTRY_BYTES
 from skylark.broker.store.index.index_file import MAX_SECONDS, SLOT_BYTES, SLOTS_AT, IndexFile, index_file_bytes
@@ -33,6 +40,7 @@ from skylark.broker.store.queue.tags import TagCodes
 from skylark.broker.store.recovery import why_torn
 from skylark.broker.store.sums.sum_files import bases_in, path_in
 from skylark.mqcommon.daemons.open_files import open_files_limit
+from skylark.mqcommon.disk.atomic import has_crc
 from skylark.mqcommon.disk.files import FileSystem
 from skylark.mqcommon.disk.loading import LOST_ERRNOS, Loader, LossyMap, lost_places
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
@@ -111,6 +119,7 @@ class Verification:
             "checkpoint",
             partial(read_checkpoint, fs, f"{directory}/checkpoint"),
             "whether the log had more messages at its end, and the block sums: a start without it drops them",
+            is_whole_checkpoint,
         )
         self._state, self._knows_checkpoint = state or CheckpointState(), state is not None
         self._known_end = self._state.log_durable_to
@@ -120,6 +129,7 @@ class Verification:
             INVENTORY,
             partial(read_inventory, fs, directory),
             "whether first files of the log, or sums, are missing",
+            has_crc,
         )
         self._inventory = inventory or Inventoried()
         self._log = LogFiles(fs, f"{directory}/commitlog", partial(self._lost, DamagedPart.LOG))
@@ -149,6 +159,7 @@ class Verification:
             QUEUE_ENDS,
             partial(read_queue_ends, self._fs, self._directory),
             "which queues are so new that they need not have a file",
+            has_crc,
         )
         self._add(DamagedPart.QUEUE, self._queues.finish(report.log_end, ends))
         self._add(DamagedPart.INDEX, self._index.finish(log, report.log_start, report.log_end))
@@ -272,15 +283,27 @@ class Verification:
             if not any(each.file == path and each.offset < end and start < each.end for each in named):
                 report.damages.append(Damage(DamagedPart.SUMS, path, start, end, WRONG_BLOCK))
 
-    def _noted(self, name: str, read: Callable[[], T], unchecked: str) -> T | None:
-        """What ``read`` reads of the file ``name``; None if the disk cannot read it, so that this is ``unchecked``."""
+    def _noted(
+        self, name: str, read: Callable[[], T], unchecked: str, is_whole: Callable[[bytes], bool] = lambda data: True
+    ) -> T | None:
+        """What ``read`` reads of the file ``name``.
+
+        None, and this is ``unchecked``, if the disk cannot read the file, or its bytes are not ``is_whole``.
+        """
+        path = f"{self._directory}/{name}"
         try:
-            return read()
+            found = read()
+            if not self._fs.exists(path) or is_whole(data := self._fs.read(path)):
+                return found
+            reason = "the file is empty" if not data else "the file is damaged"
+            self._report.damages.append(Damage(DamagedPart.NOTES, path, 0, len(data), reason))
+            self._report.unchecked.append(f"{unchecked} ({path})")
+            return None
         except OSError as error:
             if error.errno not in LOST_ERRNOS:
                 raise
             # ``read`` may read a second file, too.
-            path = str(error.filename or f"{self._directory}/{name}")
+            path = str(error.filename or path)
             reason = f"the disk cannot read this file ({error.strerror}): it is failing"
             self._report.lost.append(Damage(DamagedPart.NOTES, path, 0, 0, reason))
             self._report.unchecked.append(f"{unchecked} ({path})")

@@ -55,6 +55,8 @@ class SumFiles:
         self._forget = forget
         #: The bases of the files that `load` has found damaged, or of another layout.
         self.damaged: list[int] = []
+        #: The bases of the log files whose sums the start has missed; see `MessageStore.sums_lost`.
+        self.lost: list[int] = []
 
     def load(self, bases: Collection[int], log_end: int, read: Callable[[Block], bytes], *, may_be_cut: bool) -> str:
         """Read the sums of the log files at ``bases``; drop those that may be stale. Returns why some were dropped.

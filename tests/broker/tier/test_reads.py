@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -17,7 +18,7 @@ from skylark.broker.store.older import OlderRead
 from skylark.broker.store.reader import GetResult, GetStatus, read_queue
 from skylark.broker.store.store import MessageStore
 from skylark.broker.tier import reads
-from skylark.broker.tier.reads import LEAST_PAUSE_MS, OlderReads
+from skylark.broker.tier.reads import LEAST_PAUSE_MS, MOST_PAUSE_MS, OlderReads
 from skylark.broker.tier.taking import Taking
 from skylark.mqcommon.errors import RequestRefused, StoreError
 from skylark.mqcommon.message.columns import record_starts
@@ -266,6 +267,27 @@ def test_pauses_grow_while_the_bucket_is_away() -> None:
             tries.append(second)
         uploaded.clock.advance(1_000)
     assert tries == [0, 1, 3, 7, 15, 30, 45]
+
+
+def test_what_is_read_from_memory_does_not_count_as_an_answer_of_the_bucket(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    bucket = LostBucket()
+    store, uploaded = filled(bucket)
+    assert get(store, 0).count == 1
+    bucket.failure = BucketAway("slow")
+    tries = []
+    for second in range(20):
+        before = uploaded.reads.figures.failures
+        for offset in (0, 30):  # only the first one is in memory
+            with suppress(RequestRefused):
+                get(store, offset)
+        if uploaded.reads.figures.failures > before:
+            tries.append(second)
+        uploaded.clock.advance(1_000)
+    assert tries == [0, 1, 3, 7, 15] and len(caplog.messages) == 1
+    bucket.failure = None
+    uploaded.clock.advance(MOST_PAUSE_MS)
+    assert get(store, 0).count == 1 and uploaded.reads._health.problem == ""
 
 
 def test_a_damaged_object_fails_loudly_and_the_others_are_read(caplog: pytest.LogCaptureFixture) -> None:

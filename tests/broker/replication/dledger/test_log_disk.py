@@ -17,7 +17,7 @@ import trio.testing
 
 from skylark.broker.options import BrokerOptions
 from skylark.broker.replication.copying import CopiedLog, QueueBuilding
-from skylark.broker.replication.dledger import log_disk
+from skylark.broker.replication.dledger import entry_index, log_disk
 from skylark.broker.replication.dledger.entry_file import HEAD_SLOTS, PAGE_BYTES, SLOT_BYTES
 from skylark.broker.replication.dledger.entry_index import EntryIndex
 from skylark.broker.replication.dledger.log_disk import CopyingTo, GroupLog, LogDisk
@@ -47,6 +47,7 @@ from skylark.mqcommon.raft.messages import (
 )
 from skylark.mqcommon.raft.raft import Raft
 from tests.broker.replication.test_replica import log_bytes
+from tests.broker.store.cleaning import clean
 from tests.broker.store.support import bodies, open_store, put
 from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles
@@ -104,6 +105,18 @@ def log_of(store: MessageStore, term: int) -> AppendRequest:
     found = Reference(0, len(data), crc32(data)).pack() + data
     entries = RaftEntry(1, term, EMPTY, b""), RaftEntry(2, term, APPLICATION, found)
     return AppendRequest("n1", "n0", term, 0, 0, entries, 0)
+
+
+def entries_of(store: MessageStore) -> tuple[RaftEntry, ...]:
+    """The entry with which a leader began term 1, and an entry for each of its messages."""
+    entries = [RaftEntry(1, 1, EMPTY, b"")]
+    queue = store.queues.get("t", 0)
+    starts = [queue.entry(offset)[0] for offset in range(queue.next_offset)]
+    for start, end in pairwise([*starts, store.log.end]):
+        data = log_bytes(store, start, end)
+        found = Reference(start, len(data), crc32(data)).pack() + data
+        entries.append(RaftEntry(entries[-1].index + 1, 1, APPLICATION, found))
+    return tuple(entries)
 
 
 def no_room_for_what_is_cut(fs: MemoryFiles) -> None:
@@ -237,16 +250,10 @@ async def test_a_member_that_is_killed_after_it_forgot_a_tail_has_lost_nothing_t
 
 
 async def test_no_tail_is_cut_behind_an_entry_whose_slot_is_damaged() -> None:
-    store = leader(b"old", b"older")
-    entries = [RaftEntry(1, 1, EMPTY, b"")]
-    starts = [store.queues.get("t", 0).entry(offset)[0] for offset in range(2)]
-    for start, end in pairwise([*starts, store.log.end]):
-        data = log_bytes(store, start, end)
-        entries.append(
-            RaftEntry(len(entries) + 1, 1, APPLICATION, Reference(start, len(data), crc32(data)).pack() + data)
-        )
+    entries = entries_of(leader(b"old", b"older"))
     member = await Member(MemoryFiles()).start()
-    assert await member.take(AppendRequest("n1", "n0", 1, 0, 0, tuple(entries), 0))
+    assert await member.take(AppendRequest("n1", "n0", 1, 0, 0, entries, 0))
+    before_last = member.disk.index.entry(3).start
     damaged: list[int] = []
     member.disk.on_damaged = damaged.append
     size_at = (HEAD_SLOTS + 1) * SLOT_BYTES + 19
@@ -255,7 +262,7 @@ async def test_no_tail_is_cut_behind_an_entry_whose_slot_is_damaged() -> None:
     before = log.last, member.store.log.raw_end
     assert not await member.take(tail) and damaged == [2] and (log.last, member.store.log.raw_end) == before
     member.fs.flip(f"/store/dledger/entries/{1:020d}", size_at, 6)
-    assert await member.take(tail) and member.store.log.raw_end == starts[1]
+    assert await member.take(tail) and member.store.log.raw_end == before_last
     assert (log.last, log.term(3)) == (3, 2)
 
 
@@ -276,15 +283,9 @@ async def test_a_start_finds_damaged_slots_of_a_full_file_among_the_entries_sinc
     damage: Callable[[MemoryFiles, str], range], slots: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_disk, "open_index", lambda fs, root: EntryIndex(fs, f"{root}/dledger/entries", slots))
-    store = leader(*(b"%d" % number for number in range(slots)))
-    entries = [RaftEntry(1, 1, EMPTY, b"")]
-    starts = [store.queues.get("t", 0).entry(offset)[0] for offset in range(slots)]
-    for start, end in pairwise([*starts, store.log.end]):
-        data = log_bytes(store, start, end)
-        found = Reference(start, len(data), crc32(data)).pack() + data
-        entries.append(RaftEntry(entries[-1].index + 1, 1, APPLICATION, found))
+    entries = entries_of(leader(*(b"%d" % number for number in range(slots))))
     member = await Member(MemoryFiles()).start()
-    assert await member.take(AppendRequest("n1", "n0", 1, 0, 0, tuple(entries), 0))
+    assert await member.take(AppendRequest("n1", "n0", 1, 0, 0, entries, 0))
     await member.disk.flush()
     assert [file.count for file in member.disk.index.files] == [slots - HEAD_SLOTS, 3]
     left = member.fs.killed()
@@ -294,6 +295,54 @@ async def test_a_start_finds_damaged_slots_of_a_full_file_among_the_entries_sinc
     again.disk.on_damaged_at_start = damaged.extend
     await again.start()
     assert damaged == [*expected]
+
+
+async def cleaned(entries: tuple[RaftEntry, ...]) -> Member:
+    """A member that has these entries, and has removed the first file of its log."""
+    member = await Member(MemoryFiles()).start()
+    assert await member.take(AppendRequest("n1", "n0", 1, 0, 0, entries, 0))
+    await member.disk.end_following(member.copying)
+    await member.disk.flush()
+    assert clean(member.fs, member.store, 1) == 1
+    return member
+
+
+async def test_members_that_have_removed_a_message_still_mend_the_slot_of_its_entry() -> None:
+    """The slot says where the log begins, for a member that joins."""
+    entries = entries_of(leader(*(b"%d" % number for number in range(60))))
+    damaged, other = [await cleaned(entries) for _ in range(2)]
+    last_lost = other.disk.entries.base
+    damaged.fs.flip(damaged.disk.index.files[0].path, (HEAD_SLOTS + last_lost - 1) * SLOT_BYTES + 19)
+    assert damaged.disk.entries.base == last_lost - 1 and await damaged.disk.damage_of(last_lost)
+    found = await other.disk.whole(last_lost)
+    assert found is not None
+    changed = found[0]._replace(term=7)
+    assert not await damaged.disk.mend(last_lost, changed, b"")
+    assert await damaged.disk.mend(last_lost, *found)
+    assert damaged.disk.entries.base == last_lost and not await damaged.disk.damage_of(last_lost)
+    assert damaged.disk.entries.position == damaged.store.log.raw_end
+
+
+async def test_a_start_beside_very_many_damaged_slots_reads_no_message_that_was_removed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slots = 130
+    monkeypatch.setattr(log_disk, "open_index", lambda fs, root: EntryIndex(fs, f"{root}/dledger/entries", slots))
+    monkeypatch.setattr(entry_index, "LOOK_ENTRIES", 4)
+    monkeypatch.setattr(entry_index, "MOST_LOOKS", 16)
+    entries = entries_of(leader(*(b"%d" % number for number in range(slots))))
+    member = await cleaned(entries[:60])
+    await member.disk.follow(member.copying)
+    assert await member.take(AppendRequest("n1", "n0", 1, 60, 1, entries[60:], 0))
+    await member.disk.flush()
+    left = member.fs.killed()
+    for number in range(45, 91):
+        left.flip(f"/store/dledger/entries/{1:020d}", (HEAD_SLOTS + number - 1) * SLOT_BYTES + 3)
+    again = Member(left)
+    damaged: list[int] = []
+    again.disk.on_damaged_at_start = damaged.extend
+    await again.start()
+    assert again.store.log.start > 0 and damaged == [*range(45, 91)]
 
 
 async def test_the_state_of_a_newer_version_is_refused_with_the_reason() -> None:

@@ -451,6 +451,53 @@ def test_a_check_goes_on_without_a_note_of_the_store_that_the_disk_cannot_read(n
     assert len(lost_lines(lines)) == 2 and "1 consume queues, 5 index files" in lines[-1]
 
 
+def emptied(data: bytes) -> bytes:
+    return b""
+
+
+def cut(data: bytes) -> bytes:
+    return data[:-1]
+
+
+def flipped(data: bytes) -> bytes:
+    """The checkpoint has a slot at each of these places."""
+    spoilt = bytearray(data)
+    for at in (len(data) // 2, len(data) * 3 // 4):
+        spoilt[at] ^= 4
+    return bytes(spoilt)
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "inventory", "queueEnds"])
+@pytest.mark.parametrize("spoil", [emptied, cut, flipped])
+def test_a_damaged_note_of_the_store_is_named_beside_all_other_damage_and_repaired(
+    name: str, spoil: Callable[[bytes], bytes]
+) -> None:
+    fs, path = stored_with_sums(), f"/store/{name}"
+    spoilt = spoil(fs.read(path))
+    fs.overwrite(path, spoilt)
+    damage(fs, log_path(1), fs.read(log_path(1)).index(SENT[40]), b"X")
+    before = snapshot(fs)
+    is_sound, said = look(fs)
+    assert not is_sound and snapshot(fs) == before
+    assert f"notes of the store: {path}: offset 0: the file is {'damaged' if spoilt else 'empty'}" in said
+    assert f"({path})" in said and "2 damaged places" in said and f"commit log: {log_path(1)}" in said
+    is_sound, said = look(fs, repair=True)
+    assert is_sound and f"{path}: removed, and the next start goes on without it; its bytes: /store/damaged/" in said
+    assert [fs.read(each) for each in fs.paths() if each.startswith("/store/damaged/")] == [spoilt]
+    assert look(fs)[0]
+    store = open_store(fs)
+    left = bodies(store, "t", 0) + bodies(store, "t", 1)
+    assert sorted(left) == sorted(body for body in SENT if body != SENT[40])
+
+
+def test_the_checkpoints_of_rocketmq_and_of_a_store_that_never_had_one_are_no_damage() -> None:
+    fs = stored()
+    fs.overwrite("/store/checkpoint", fs.read("/store/checkpoint")[:40].ljust(4096, b"\0"))
+    assert look(fs)[0]
+    fs.remove("/store/checkpoint")
+    assert look(fs)[0]
+
+
 @pytest.mark.parametrize("name", NOTES)
 def test_a_repair_removes_a_note_of_the_store_that_the_disk_cannot_read(
     name: str, monkeypatch: pytest.MonkeyPatch

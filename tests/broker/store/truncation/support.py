@@ -22,7 +22,7 @@ def cut_at(fs: FileSystem, store: MessageStore, offset: int) -> Truncation:
     """All steps of a cut at once."""
     store.flush()
     store.checkpoint(with_ends=True)
-    cut = Truncation(fs, store._directory, store, offset)
+    cut = Truncation(fs, store.options.directory, store, offset)
     cut.save()
     cut.begin(cut.searches())
     cut.forget()
