@@ -1,8 +1,10 @@
 """Forked daemons behave as executed ones."""
 
+import marshal
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -120,6 +122,26 @@ def test_a_program_ends_by_the_signals_of_its_caller(
         assert process.wait() == -number
     assert select.select([ended], [], [], 60)[0]
     os.close(ended)
+
+
+def test_who_ends_before_it_knows_its_process_costs_no_other(warm: WarmDaemons, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(WAITS)
+    warm.programs()
+    asked = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    asked.connect(warm._address)
+    what = marshal.dumps(([PYTHON, str(program)], dict(os.environ), str(tmp_path), False))
+    (stdin, typing), (output, stdout) = os.pipe(), os.pipe()
+    socket.send_fds(asked, [what], [stdin, stdout, stdout])
+    pid = int(os.read(output, 100))
+    ended = os.pidfd_open(pid)
+    # The number of the process has arrived, and stays unread.
+    assert select.select([asked], [], [], 60)[0]
+    asked.close()
+    assert select.select([ended], [], [], 60)[0]
+    for each in (stdin, typing, output, stdout, ended):
+        os.close(each)
+    subprocess.run([warm.programs() / PYTHON, "-m", "json.tool", "--help"], capture_output=True, check=True)
 
 
 def test_code_on_the_command_line_is_executed(warm: WarmDaemons) -> None:

@@ -235,7 +235,10 @@ class Forks:
     def _signal(self, connection: socket.socket, process: int) -> None:
         if connection.fileno() < 0:
             return  # the process has ended at the same time
-        number = connection.recv(MAX_BYTES)
+        try:
+            number = connection.recv(MAX_BYTES)
+        except ConnectionResetError:
+            number = b""  # whoever asked has ended without reading the number of its process
         signal.pidfd_send_signal(process, int(number) if number else signal.SIGKILL)
         if not number:
             self._selector.unregister(connection)
