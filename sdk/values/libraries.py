@@ -7,22 +7,16 @@ For CBOR they make plain data, which cbor2 encodes.
 from collections.abc import Callable
 from typing import Any, Protocol, get_args, get_origin
 
-import cbor2
 import orjson
-from trio.lowlevel import enable_ki_protection
 
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.remoting.protocol.strict_cbor import loads_values
+from skylark.sdk.values.cbor import dumps_values
 from skylark.sdk.values.plain import plain, reader_of
 
 JSON, CBOR, BYTES = "json", "cbor", "bytes"
 #: The content types that messages say they have, by format.
 CONTENT_TYPES = {JSON: "application/json", CBOR: "application/cbor", BYTES: "application/octet-stream"}
-
-
-@enable_ki_protection  # cbor2 would drop a Ctrl-C, see skylark.remoting.net.client
-def _dumps(value: Any) -> bytes:
-    return cbor2.dumps(value)
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -65,7 +59,9 @@ class Plain:
             return Codec(
                 lambda value: orjson.dumps(plain(value, has_bytes=False)), lambda data: read(orjson.loads(data), "")
             )
-        return Codec(lambda value: _dumps(plain(value, has_bytes=True)), lambda data: read(loads_values(data), ""))
+        return Codec(
+            lambda value: dumps_values(plain(value, has_bytes=True)), lambda data: read(loads_values(data), "")
+        )
 
 
 class Msgspec:
@@ -78,7 +74,7 @@ class Msgspec:
             return Codec(json.Encoder().encode, json.Decoder(kind).decode)
         kept = (bytes,)
         return Codec(
-            lambda value: _dumps(to_builtins(value, builtin_types=kept)),
+            lambda value: dumps_values(to_builtins(value, builtin_types=kept)),
             lambda data: convert(loads_values(data), kind, builtin_types=kept),
         )
 
@@ -93,6 +89,6 @@ class Pydantic:
         if form == JSON:
             return Codec(lambda value: adapter.dump_json(value, warnings="error"), adapter.validate_json)
         return Codec(
-            lambda value: _dumps(adapter.dump_python(value, mode="json", warnings="error")),
+            lambda value: dumps_values(adapter.dump_python(value, mode="json", warnings="error")),
             lambda data: adapter.validate_python(loads_values(data)),
         )
