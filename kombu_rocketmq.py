@@ -16,7 +16,7 @@ TRANSPORT_ALIASES.setdefault(SCHEME, "skylark.integrations.kombu:Transport")
 
 def encode(value: Any) -> bytes:
     """``value`` as CBOR."""
-    from skylark.sdk.values.cbor import dumps_values
+    from skylark.sdk.values.libraries import dumps_values
 
     return dumps_values(value, timezone=None, datetime_as_timestamp=False)
 

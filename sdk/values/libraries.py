@@ -4,19 +4,46 @@ For JSON, msgspec and pydantic convert between values and bytes directly, severa
 For CBOR they make plain data, which cbor2 encodes.
 """
 
-from collections.abc import Callable
-from typing import Any, Protocol, get_args, get_origin
+from collections.abc import Callable, Mapping
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any, Final, Protocol, get_args, get_origin
+from uuid import UUID
 
+import cbor2
 import orjson
 
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.remoting.protocol.strict_cbor import loads_values
-from skylark.sdk.values.cbor import dumps_values
 from skylark.sdk.values.plain import plain, reader_of
 
 JSON, CBOR, BYTES = "json", "cbor", "bytes"
 #: The content types that messages say they have, by format.
 CONTENT_TYPES = {JSON: "application/json", CBOR: "application/cbor", BYTES: "application/octet-stream"}
+
+
+_CBOR: Final = cbor2.CBOREncoder
+# cbor2 asks of most values whether they are mappings. Python code answers, and cbor2 drops what that code raises: also
+# the KeyboardInterrupt of a Ctrl-C, in the main thread of a program without trio, which could hold the Ctrl-C back.
+# cbor2 asks nothing of values of a type for which it is given a function, here the one that it would choose itself.
+_ENCODERS: Final[Mapping[type, Callable[[cbor2.CBOREncoder, Any], None]]] = {
+    list: _CBOR.encode_array,
+    tuple: _CBOR.encode_array,
+    set: _CBOR.encode_set,
+    frozenset: _CBOR.encode_frozenset,
+    datetime: _CBOR.encode_datetime,
+    date: _CBOR.encode_date,
+    Decimal: _CBOR.encode_decimal,
+    UUID: _CBOR.encode_uuid,
+}
+
+
+def dumps_values(value: object, **options: Any) -> bytes:
+    """CBOR of a value, as `cbor2.dumps` with these options makes it, without losing a Ctrl-C.
+
+    While a value of another type, or of a derived class, is encoded, a Ctrl-C may still be lost.
+    """
+    return cbor2.dumps(value, encoders=_ENCODERS, **options)
 
 
 @lazy_dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from uuid import UUID
 import cbor2
 import pytest
 
-from skylark.sdk.values.cbor import dumps_values
+from skylark.sdk.values.libraries import dumps_values
 
 OTHERS = [None, 1.5, 2**100, "text", b"bytes", {"a": {1: 2}}, Fraction(1, 3), 1 + 2j]
 ASKED = [
