@@ -16,9 +16,9 @@ TRANSPORT_ALIASES.setdefault(SCHEME, "skylark.integrations.kombu:Transport")
 
 def encode(value: Any) -> bytes:
     """``value`` as CBOR."""
-    import cbor2
+    from skylark.sdk.values.libraries import dumps_values
 
-    return cbor2.dumps(value, timezone=None, datetime_as_timestamp=False)
+    return dumps_values(value, timezone=None, datetime_as_timestamp=False)
 
 
 def decode(data: bytes) -> Any:

@@ -4,20 +4,16 @@ A message is named by its receipt handle, the text that RocketMQ's proxy gives t
 the offset of the message in the commit log. So any proxy can acknowledge a message that another proxy has handed out.
 """
 
-import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from typing import NamedTuple, Self, overload
+from typing import Final, NamedTuple, Self, overload
 
-from skylark.mqcommon.errors import ProtocolError
 from skylark.mqproxy.columns import Columns, columns_of
 from skylark.mqproxy.statuses import Refused
 from skylark.mqproxy.wire import messaging_pb2 as wire
 from skylark.remoting.protocol.pop_info import NORMAL, PopHandle, message_key, parse_handle, parse_offset_info
 from skylark.remoting.protocol.requests.pops import PopMessageResponseHeader
-from skylark.sdk.consumer.popped import MAX_OFFSETS, Lease, ReceivedMessage, received
-
-logger = logging.getLogger(__name__)
+from skylark.sdk.consumer.popped import MAX_OFFSETS, DamagedMessage, Lease, ReceivedMessage, received
 
 # The largest place in a log.
 _MAX_PLACE = 2**63 - 1
@@ -27,6 +23,9 @@ _MAX_RECEIPT_CHARS = 1_024
 _MAX_KEPT_HANDLES = 1_024
 # Makes a named tuple without a call of Python, which takes a third of the time.
 _new = tuple.__new__
+# What happens to a damaged message of an ordered group.
+_ONCE_MORE: Final = "the messages after it wait until it is delivered again"
+_GIVEN_UP: Final = "its group goes on without it, as it was damaged before, too"
 # Stands for the pop of the message before the first one.
 _NO_POP = PopHandle(0, 0, 0, 0, "", "", 0)
 
@@ -155,26 +154,53 @@ class PoppedRun(Sequence[Delivery]):
         return self._deliveries[index]
 
 
+class InOrder(list[Delivery]):
+    """The deliveries of an ordered pop. ``given_up``: damaged messages to acknowledge, so that their order goes on."""
+
+    __slots__ = ("given_up",)
+
+    def __init__(self, deliveries: Iterable[Delivery], given_up: Sequence[Receipt]) -> None:
+        super().__init__(deliveries)
+        self.given_up = given_up
+
+
 def deliveries_of(
     data: bytes, header: PopMessageResponseHeader, topic: str, group: str, broker_name: str, *, is_ordered: bool
 ) -> Sequence[Delivery]:
     """The deliveries in the answer to a pop. ProtocolError when the answer cannot be read.
 
-    In a pop of one queue a damaged message is left out. Where order counts its neighbours would overtake it, so there
-    the answer cannot be read.
+    A damaged message is left out. Where order counts, the messages after it in its queue wait until it comes again: its
+    bytes may have been changed on the way. If it is damaged once more, it is given up.
     """
+    if is_ordered:
+        return _in_order(data, header, topic, group, broker_name)
 
     def one_by_one() -> list[Delivery]:
-        # For ordered groups brokers count deliveries outside of the messages, which are not stored again.
-        counts = parse_offset_info(header.order_count_info or "") if is_ordered else {}
-        messages = received(data, header, topic, group, broker_name, "")
-        return _deliveries(messages if is_ordered else _undamaged(messages, topic), counts)
+        return _deliveries(received(data, header, topic, group, broker_name, ""), {})
 
-    if not is_ordered and (handle := _only_pop(header, broker_name)) is not None:
+    if (handle := _only_pop(header, broker_name)) is not None:
         columns = columns_of(data)
         if columns is not None:
             return PoppedRun(columns, str(handle), header.invisible_time, one_by_one)
     return one_by_one()
+
+
+def _in_order(data: bytes, header: PopMessageResponseHeader, topic: str, group: str, broker_name: str) -> InOrder:
+    # For ordered groups brokers count deliveries outside of the messages, which are not stored again.
+    counts = parse_offset_info(header.order_count_info or "")
+    damaged: list[DamagedMessage] = []
+    messages = received(data, header, topic, group, broker_name, "", damaged.append)
+    given_up: list[Receipt] = []
+    for number, message in enumerate(damaged):
+        lease, offset, _ = message
+        # Only of the first one the offset is certain: it may have the size of several records.
+        if number == 0 and _earlier(lease.queue_id, offset, counts):
+            given_up.append(Receipt.of(lease.handle(offset), 0))
+            message.log(_GIVEN_UP)
+        else:
+            messages = [other for other in messages if other.lease != lease or other.leased_offset < offset]
+            message.log(_ONCE_MORE)
+    return InOrder(_deliveries(messages, counts), given_up)
 
 
 def _only_pop(header: PopMessageResponseHeader, broker_name: str) -> PopHandle | None:
@@ -187,19 +213,6 @@ def _only_pop(header: PopMessageResponseHeader, broker_name: str) -> PopHandle |
     return PopHandle(
         int(start), header.pop_time, header.invisible_time, header.revive_qid, retry, broker_name, int(queue_id)
     )
-
-
-def _undamaged(messages: Sequence[ReceivedMessage], topic: str) -> list[ReceivedMessage]:
-    """The messages that can be read. The others are not acknowledged, so their broker shows them again."""
-    found: list[ReceivedMessage] = []
-    for message in messages:
-        try:
-            _ = message.record
-        except ProtocolError as error:
-            logger.warning("a message of topic %s cannot be handed out: %s", topic, error)
-        else:
-            found.append(message)
-    return found
 
 
 def _deliveries(messages: Sequence[ReceivedMessage], counts: dict[tuple[str, str], str]) -> list[Delivery]:
@@ -224,8 +237,11 @@ def _deliveries(messages: Sequence[ReceivedMessage], counts: dict[tuple[str, str
 
 def _attempt(message: ReceivedMessage, counts: dict[tuple[str, str], str]) -> int:
     """How often a message of an ordered group was delivered: such messages are not stored again, so brokers count."""
-    queue_id = message.lease.queue_id
-    again = counts.get((NORMAL, message_key(queue_id, message.leased_offset))) or counts.get((NORMAL, str(queue_id)))
-    if again is not None and again.isascii() and again.isdigit():
-        return int(again) + 1
-    return message.delivery_attempt
+    earlier = _earlier(message.lease.queue_id, message.leased_offset, counts)
+    return message.delivery_attempt if earlier is None else earlier + 1
+
+
+def _earlier(queue_id: int, offset: int, counts: dict[tuple[str, str], str]) -> int | None:
+    """How often this message was delivered before; None if the broker does not say."""
+    again = counts.get((NORMAL, message_key(queue_id, offset))) or counts.get((NORMAL, str(queue_id)))
+    return int(again) if again is not None and again.isascii() and again.isdigit() else None

@@ -7,7 +7,7 @@ from functools import partial
 import trio
 
 from skylark.mqproxy.brokers import Brokers, Pop, are_packed, keep_bodies
-from skylark.mqproxy.deliveries import Delivery
+from skylark.mqproxy.deliveries import Delivery, InOrder, Receipt
 from skylark.mqproxy.shared import SharedResult, given_up
 
 logger = logging.getLogger(__name__)
@@ -20,7 +20,7 @@ class Popping:
     """A pop. Its result may be there when `begin` returns: a broker in this process answers at once.
 
     A message whose tag is not one of ``tags`` is acknowledged here, if there are tags: the broker compares only hashes
-    of tags, and would show the message again and again.
+    of tags, and would show the message again and again. So are damaged messages that an ordered group gives up.
     """
 
     __slots__ = (
@@ -139,9 +139,11 @@ class Popping:
         others = self._others(found)
         if not others:
             return found
-        await self._brokers.ack(self._wanted.group, self._wanted.topic, [each.receipt for each in others])
-        return [delivery for delivery in found if delivery.message.tags in self._tags]
+        await self._brokers.ack(self._wanted.group, self._wanted.topic, others)
+        return [delivery for delivery in found if not self._tags or delivery.message.tags in self._tags]
 
-    def _others(self, found: Sequence[Delivery]) -> Sequence[Delivery]:
+    def _others(self, found: Sequence[Delivery]) -> Sequence[Receipt]:
+        """The messages to acknowledge here."""
         tags = self._tags
-        return [delivery for delivery in found if delivery.message.tags not in tags] if tags else []
+        others = [each.receipt for each in found if each.message.tags not in tags] if tags else []
+        return [*found.given_up, *others] if isinstance(found, InOrder) else others

@@ -17,6 +17,7 @@ from skylark.mqcommon.clock import Clock, SystemClock
 from skylark.mqcommon.errors import BufferFull, ProtocolError, SkylarkError
 from skylark.mqcommon.message.flags import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from skylark.mqcommon.message.message import Message, MessageExt
+from skylark.mqcommon.message.queue import MessageQueue
 from skylark.mqcommon.names import PERM_READ
 from skylark.mqproxy.answers import acknowledged, receive_end, receive_status, sent_one
 from skylark.mqproxy.brokers import Pop
@@ -67,6 +68,7 @@ from skylark.remoting.grpc.messages import PREFIX_BYTES
 from skylark.remoting.grpc.statuses import GrpcError, StatusCode
 from skylark.remoting.protocol.requests.pops import MAX_POP_COUNT
 from skylark.remoting.protocol.requests.routes import TopicRouteData
+from skylark.sdk.consumer.damaged import PASSED_BY, SHOWN_AGAIN, log_left_out
 from skylark.sdk.consumer.reader import PullResult
 from skylark.sdk.producer.producer import Ticket
 from skylark.sdk.producer.result import SendStatus
@@ -351,7 +353,9 @@ class Calls:
             messages = encoder.popped_run(deliveries)
         else:
             # A message that cannot be read is not acknowledged, so it is not lost.
-            readable, messages = _encoded(deliveries, encoder.popped, topic)
+            readable, messages = _encoded(
+                deliveries, encoder.popped, lambda each: each.message, topic.name, SHOWN_AGAIN
+            )
         self._odd_times.note(encoder.odd)
         poll.hand_out(readable, messages)
         return messages
@@ -628,7 +632,7 @@ class Calls:
     def _readable(self, messages: Sequence[MessageExt], topic: wire.Resource) -> list[bytes]:
         """The answers for the messages of a pull that can be read."""
         encoder = MessageEncoder(topic)
-        _, encoded = _encoded(messages, encoder.pulled, topic)
+        _, encoded = _encoded(messages, encoder.pulled, lambda each: each, topic.name, PASSED_BY)
         self._odd_times.note(encoder.odd)
         return encoded
 
@@ -812,17 +816,21 @@ def _readable_broker(route: TopicRouteData) -> str:
     raise Refused(wire.FORBIDDEN, "no readable queue")
 
 
-def _encoded(messages: Iterable[T], encode: Callable[[T], bytes], topic: wire.Resource) -> tuple[list[T], list[bytes]]:
-    """The messages that can be read, and the bytes of each; the others are logged."""
+def _encoded(
+    items: Iterable[T], encode: Callable[[T], bytes], message_of: Callable[[T], MessageExt], topic: str, what_next: str
+) -> tuple[list[T], list[bytes]]:
+    """The items whose messages can be read, and the bytes of each; the others are logged with ``what_next``."""
     readable: list[T] = []
     encoded: list[bytes] = []
-    for message in messages:
+    for item in items:
         try:
-            encoded.append(encode(message))
+            encoded.append(encode(item))
         except ProtocolError as error:
-            logger.warning("a message of topic %s cannot be handed out: %s", topic.name, error)
+            message = message_of(item)
+            mq = MessageQueue(topic, message.broker_name, message.queue_id)
+            log_left_out(mq, message.queue_offset, str(error), what_next)
         else:
-            readable.append(message)
+            readable.append(item)
     return readable, encoded
 
 

@@ -31,7 +31,7 @@ from skylark.broker.writing.deferred import DELETE, REAL_TOPIC, SLOT, UNIQ_KEY, 
 from skylark.broker.writing.stored_properties import Incoming
 from skylark.mqcommon.errors import ProtocolError, RequestRefused
 from skylark.mqcommon.message.flags import HOSTS_V6, TRANSACTION_MASK
-from skylark.mqcommon.message.layout import BLANK_MAGIC, HEAD_V4, HEADS, MAGIC_V1, MAGIC_V2, SIZE_MAGIC
+from skylark.mqcommon.message.layout import BLANK_MAGIC, HEAD_V4, HEADS, MAGIC_V1, MAGIC_V2, MIN_RECORD, SIZE_MAGIC
 from skylark.mqcommon.message.properties import find_property
 from skylark.mqcommon.message.record import Record, decode_record
 from skylark.mqcommon.names import TIMER_TOPIC
@@ -41,6 +41,9 @@ from skylark.remoting.protocol.codes import ResponseCode
 CHECKPOINT_QUEUE = 1
 _VERSION = b"1"
 _HEAD = HEAD_V4.reader("size", "magic", "sys_flag")
+_PHYSICAL_OFFSET = HEAD_V4.reader("physical_offset")
+_MAGICS = [magic.to_bytes(4) for magic in (MAGIC_V1, MAGIC_V2)]
+_MAGIC_AT = HEAD_V4.starts["magic"]
 _ORIGINS = {bits: head.reader("prepared_transaction_offset") for bits, head in HEADS.items()}
 #: The most bytes in the head of a record.
 HEAD_BYTES = max(head.size for head in HEADS.values())
@@ -110,16 +113,20 @@ class History:
         return offset >= self._read_to or slot > self._done
 
 
-def read_origins(data: bytes, at: int, into: "array[int]") -> int:
-    """Add the origins of the records from ``at`` of ``data`` on; returns where the next record begins.
+def read_origins(data: bytes, into: "array[int]", start: int) -> int:
+    """Add the origins of the records in ``data``, which begins at ``start`` of the log; returns where to go on in it.
 
     The result may be past the end, as only heads are read. The rest of a file after a filler is skipped by its size.
+    What is damaged, and could not be mended in time, is passed by up to the next record.
     """
-    last = len(data) - HEAD_BYTES
+    at, last = 0, len(data) - HEAD_BYTES
     while at <= last:
         size, magic, sys_flag = _HEAD.unpack_from(data, at)
-        if magic not in (MAGIC_V1, MAGIC_V2):
+        if magic == BLANK_MAGIC:
             break
+        if magic not in (MAGIC_V1, MAGIC_V2) or size < MIN_RECORD:
+            at = _next_record(data, at + 1, start)
+            continue
         # In a committed message this field has the place of the half.
         if not sys_flag & TRANSACTION_MASK:
             (origin,) = _ORIGINS[sys_flag & HOSTS_V6].unpack_from(data, at)
@@ -130,8 +137,18 @@ def read_origins(data: bytes, at: int, into: "array[int]") -> int:
         size, magic = SIZE_MAGIC.unpack_from(data, at)
         if magic == BLANK_MAGIC:
             at += size
-        elif magic not in (MAGIC_V1, MAGIC_V2):
-            raise ProtocolError(f"no record begins at byte {at} of a piece of the log")
+    return at
+
+
+def _next_record(data: bytes, at: int, start: int) -> int:
+    """Where a record begins from ``at`` on that names its own place; if there is none, where one may still begin."""
+    last = len(data) - HEAD_BYTES
+    while at <= last:
+        found = [place for magic in _MAGICS if (place := data.find(magic, at + _MAGIC_AT)) >= 0]
+        at = min(found) - _MAGIC_AT if found else last + 1
+        if at > last or _PHYSICAL_OFFSET.unpack_from(data, at)[0] == start + at:
+            break
+        at += 1
     return at
 
 
@@ -158,10 +175,10 @@ async def copies_since(log: CommitLog, start: int) -> set[int]:
             break
         size = min(at + PIECE_BYTES, segment.end, end) - at
         data = await from_disk(partial(log.read, at, size))
-        after = at + read_origins(data, 0, origins)
+        after = at + read_origins(data, origins, at)
         await trio.lowlevel.checkpoint()
         # A file may end in a few bytes, too few for a filler.
-        at = after if after > at else segment.end
+        at = min(after, segment.end) if after > at else segment.end
     return set(origins)
 
 

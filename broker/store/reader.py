@@ -33,8 +33,8 @@ from skylark.broker.store.queue.entry_repair import (
     EntriesDamaged,
     are_own,
     are_sound,
-    has_sound_body,
     is_place_of,
+    is_sound_record,
     name_batches,
     names_message,
     whole_batches,
@@ -346,7 +346,7 @@ def _read_matching(
         data, base = log.read(first, end - first), first
     if not is_trusted and not all(
         names_message(queue, number, physical, size, data, physical - base)
-        and has_sound_body(data, physical - base)
+        and is_sound_record(data, physical - base)
         and not log.blocks.may_be_wrong(physical, physical + size)
         for number, (physical, size, _) in enumerate(entries, offset)
         if size != BLANK_SIZE

@@ -15,6 +15,7 @@ from skylark.mqcommon.message.ids import RecallHandle, UniqueKeys
 from skylark.mqcommon.message.properties import (
     DELAY,
     LIGHT_QUEUES,
+    POP_HANDLE,
     PRIORITY,
     SHARDING_KEY,
     find_property,
@@ -28,13 +29,16 @@ TIMED = (b"TIMER_DELAY_SEC", b"TIMER_DELAY_MS", b"TIMER_DELIVER_MS", b"__STARTDE
 _ABSOLUTE = TIMED[2:]
 # Properties that the broker sets itself. A consumed message that is sent again already has them all.
 _BROKERS_OWN = (b"MSG_REGION", b"CLUSTER", b"TRACE_ON")
+# The handle of a popped message names another message than the one that is sent again. RocketMQ drops it, too.
+_HANDLE = POP_HANDLE.encode()
+_NOT_SENDERS = (*_BROKERS_OWN, _HANDLE)
 _PRIORITY = PRIORITY.encode()
 # RocketMQ's rule: a message that waits for its time, or that has an order, is of another type and has no priority.
 _WITHOUT_PRIORITY = (DELAY.encode(), *TIMED, SHARDING_KEY.encode())
 # A priority with more digits stands for the last queue, too, and would be slow to read.
 _PRIORITY_DIGITS = 9
 # Parts of the names of properties that `StoredProperties.of` or `LightQueues` must examine.
-_SPECIAL = (b"DELAY", b"DELIVER", b"TRAN_MSG", b"CLUSTER\x01", LIGHT_QUEUES.encode())
+_SPECIAL = (b"DELAY", b"DELIVER", b"TRAN_MSG", b"CLUSTER\x01", _HANDLE, LIGHT_QUEUES.encode())
 
 
 @lazy_dataclass(slots=True)
@@ -114,8 +118,8 @@ class StoredProperties:
                 is_special = is_special or _has_level(properties) or is_timed(properties, self._clock.now_ms())
             if is_special:
                 return None
-        if has(b"CLUSTER\x01") >= 0:
-            properties = _without_brokers_own(properties)
+        if has(b"CLUSTER\x01") >= 0 or has(_HANDLE) >= 0:
+            properties = _senders_own(properties)
             has = properties.find
         if properties and properties[-1] != 2:
             properties += b"\x02"
@@ -181,10 +185,10 @@ def _is_later(value: bytes, than_ms: int) -> bool:
         return True
 
 
-def _without_brokers_own(properties: bytes) -> bytes:
-    """``properties`` without the broker's own: of duplicate properties some clients read the first, some the last."""
+def _senders_own(properties: bytes) -> bytes:
+    """``properties`` without those of brokers: of duplicate properties some clients read the first, some the last."""
     pairs = properties.split(b"\x02")
-    return b"\x02".join([pair for pair in pairs if pair.partition(b"\x01")[0] not in _BROKERS_OWN])
+    return b"\x02".join([pair for pair in pairs if pair.partition(b"\x01")[0] not in _NOT_SENDERS])
 
 
 def with_priority(properties: bytes, queue_id: int, queue_nums: int) -> tuple[bytes, int]:

@@ -75,6 +75,14 @@ def record_starts(data: bytes, *, check_magics: bool = True) -> Sequence[int]:
     return starts
 
 
+def whole_records(data: bytes) -> tuple[Sequence[int], DamagedRecord | None]:
+    """Where the records of ``data`` begin whose ends are known; and the record that follows them, if its end is not."""
+    try:
+        return record_starts(data), None
+    except DamagedRecord as error:
+        return record_starts(data[: error.at]), error
+
+
 def _damaged(data: bytes, starts: list[int], at: int) -> DamagedRecord:
     """The error for ``data``, in which no whole record begins at ``at``."""
     end = len(data)

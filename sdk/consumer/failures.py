@@ -25,6 +25,7 @@ from skylark.remoting.protocol.logical_queues import LOGICAL_PREFIX
 from skylark.remoting.protocol.requests.sends import SEND_MESSAGE_V2, SendMessageRequestHeader
 from skylark.sdk import broker_api
 from skylark.sdk.client import ClientHandle
+from skylark.sdk.consumer.damaged import described, is_damaged
 from skylark.sdk.consumer.popped import ReceivedMessage
 from skylark.sdk.consumer.problems import Problems
 from skylark.sdk.consumer.process_queue import Ready, Takable
@@ -192,9 +193,8 @@ class HandlerErrors:
             if len(self._logged) > MAX_KINDS:
                 del self._logged[next(iter(self._logged))]
         logger.error(
-            "the handler failed with message %s of %s%s; %s%s",
-            first.msg_id,
-            first.queue,
+            "the handler failed with message %s%s; %s%s",
+            described(first),
             f" and {others} more" if others else "",
             what_next,
             "" if is_new else f" ({type(error).__name__}: {error}; the first such error was logged with its traceback)",
@@ -204,7 +204,7 @@ class HandlerErrors:
 
     def took_too_long(self, message: MessageExt, timeout_ms: float, what_next: str) -> Failure:
         """Log that the handler has worked on ``message`` for longer than it may; returns that as a failure."""
-        text = f"the handler has worked on message {message.msg_id} for more than {timeout_ms} ms"
+        text = f"the handler has worked on message {described(message)} for more than {timeout_ms} ms"
         logger.error("%s: %s", text, what_next)
         self._fails(TimeoutError(text))
         return Failure(f"the handler has worked for more than {timeout_ms} ms")
@@ -240,6 +240,21 @@ class Failures:
         self._counters = counters
         self._give_back = give_back
 
+    def readable(self, batch: Takable, start: int, end: int) -> dict[int, MessageExt]:
+        """The messages with these numbers that a handler can read, by number.
+
+        The others arrived damaged: they are dropped, logged and settled, so that their queue goes on.
+        """
+        found = dict(enumerate(batch.messages[start:end], start))
+        for number, message in list(found.items()):
+            if batch.done[number] or is_damaged(message, batch.window.mq):
+                del found[number]
+                if not batch.done[number] and not batch.window.is_closed:
+                    self._counters.dropped += 1
+                    batch.finish(number, number + 1)
+                    batch.done[number] = 1
+        return found
+
     def what_next(self, message: MessageExt, error: BaseException | None) -> str:
         """For the log: what happens to ``message``, on which the handler has raised ``error``, or has not ended."""
         settings, fate = self._settings, self._policy.fate(error)
@@ -262,15 +277,15 @@ class Failures:
 
         The handler has not consumed them: they are dropped, or given back for a retry or as dead letters.
         """
-        messages, fate = batch.messages[start:end], self._policy.fate(failure.error)
+        messages, fate = self.readable(batch, start, end), self._policy.fate(failure.error)
         if fate is Fate.DROP:
-            for number, message in enumerate(messages, start):
+            for number, message in messages.items():
                 if isinstance(message, ReceivedMessage) or not batch.window.is_closed:
                     self._drop(batch, number, message, failure.reason)
             return
         self._counters.failed += len(messages)
         batch.window.totals.failed += len(messages)
-        for number, message in enumerate(messages, start):
+        for number, message in messages.items():
             pause = None
             if fate is Fate.RETRY:
                 pause = self._policy.pause(message.reconsume_times, failure.delay_level)
@@ -314,4 +329,4 @@ def after_last_try(settings: PushSettings, message: MessageExt) -> str:
 def count_drop(counters: Counters, message: MessageExt, reason: str) -> None:
     """Log and count a message that will not be delivered again, so that no message is lost silently."""
     counters.dropped += 1
-    logger.error("dropped message %s of %s: %s", message.msg_id, message.queue, reason)
+    logger.error("dropped message %s: %s", described(message), reason)

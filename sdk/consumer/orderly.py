@@ -13,6 +13,7 @@ from trio.lowlevel import enable_ki_protection
 from skylark.mqcommon.clock import Clock
 from skylark.mqcommon.message.message import MessageExt
 from skylark.mqcommon.message.queue import MessageQueue
+from skylark.sdk.consumer.damaged import is_damaged, undamaged
 from skylark.sdk.consumer.decompression import drop_contents
 from skylark.sdk.consumer.failures import DEAD, KEPT_S, Counters, HandlerErrors, Returns, after_last_try, count_drop
 from skylark.sdk.consumer.outcome import ConsumeResult, Later, Result, failure_of
@@ -101,7 +102,7 @@ class Orderly:
             totals, began = queue.window.totals, trio.current_time()
             self._calls[queue.mq] = began, messages[0]
             try:
-                outcome = await self._call(messages)
+                outcome = await self._call(messages, queue.mq)
             finally:
                 self._calls.pop(queue.mq, None)
             totals.add_calls(1, 0, began, trio.current_time())
@@ -127,6 +128,10 @@ class Orderly:
     async def _failed(self, batch: Batch, messages: Mapping[int, MessageExt], failure: Failure) -> float:
         """The handler has not consumed ``messages`` (by number in ``batch``). Returns the same as `_handle_next`."""
         settings, totals = self._settings, batch.window.totals
+        for number in [number for number, message in messages.items() if is_damaged(message, batch.window.mq)]:
+            self._counters.dropped += 1
+            batch.finish(number, number + 1)
+        messages = {number: message for number, message in messages.items() if not batch.done[number]}
         fate = settings.retry.fate(failure.error)
         if fate is not Fate.DROP:
             self._counters.failed += len(messages)
@@ -155,18 +160,21 @@ class Orderly:
             batch.finish(number, number + 1)
         return pause_s
 
-    async def _call(self, messages: Sequence[MessageExt]) -> ConsumeResult | Failure:
+    async def _call(self, messages: Sequence[MessageExt], mq: MessageQueue) -> ConsumeResult | Failure:
         timeout_ms = self._settings.consume_timeout_ms
         result: Result = None
         try:
             with trio.move_on_after(timeout_ms / 1000) as scope:
                 result = await call_handler(self._settings, messages)
         except Exception as error:
-            self._errors.raised(messages, error, self._what_next(messages[0], error))
+            if readable := undamaged(messages, mq):
+                self._errors.raised(readable, error, self._what_next(readable[0], error))
             return Failure.raised(error)
         if scope.cancelled_caught:
-            what_next = f"the handler is cancelled; {self._what_next(messages[0], None)}"
-            return self._errors.took_too_long(messages[0], timeout_ms, what_next)
+            if not (readable := undamaged(messages, mq)):
+                return Failure("")
+            what_next = f"the handler is cancelled; {self._what_next(readable[0], None)}"
+            return self._errors.took_too_long(readable[0], timeout_ms, what_next)
         if result is ConsumeResult.LATER or isinstance(result, Later):
             return failure_of(result)
         return result or ConsumeResult.SUCCESS

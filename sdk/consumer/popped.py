@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from skylark.mqcommon.errors import ProtocolError
-from skylark.mqcommon.message.columns import record_starts
+from skylark.mqcommon.message.columns import whole_records
 from skylark.mqcommon.message.inner import may_hold_batches, unwrapped
 from skylark.mqcommon.message.message import MessageExt
 from skylark.mqcommon.message.properties import POP_HANDLE
+from skylark.mqcommon.message.queue import MessageQueue
 from skylark.remoting.net.call import call
 from skylark.remoting.protocol.pop_info import NORMAL, PopHandle, parse_handle, parse_offset_info, read_topic
 from skylark.remoting.protocol.requests import pops
@@ -28,6 +29,7 @@ from skylark.remoting.protocol.requests.pops import (
     PopMessageRequestHeader,
     PopMessageResponseHeader,
 )
+from skylark.sdk.consumer.damaged import SHOWN_AGAIN, log_left_out
 from skylark.sdk.endpoint import Endpoint
 from skylark.sdk.namespaces import unwrap
 
@@ -158,42 +160,100 @@ class Whole:
         return not self._left
 
 
+class DamagedMessage(NamedTuple):
+    """A message of a pop that cannot be read, for ``reason``: the message at ``offset`` of the lease's queue."""
+
+    lease: Lease
+    offset: int
+    reason: str
+
+    def log(self, what_next: str = SHOWN_AGAIN) -> None:
+        """Log, once, that the message is left out. ``what_next``: what happens to it."""
+        lease = self.lease
+        log_left_out(
+            MessageQueue(lease.read_topic, lease.broker_name, lease.queue_id), self.offset, self.reason, what_next
+        )
+
+
 def received(
-    data: bytes, header: PopMessageResponseHeader, topic: str, group: str, broker_name: str, namespace: str
+    data: bytes,
+    header: PopMessageResponseHeader,
+    topic: str,
+    group: str,
+    broker_name: str,
+    namespace: str,
+    on_damaged: Callable[[DamagedMessage], None] = DamagedMessage.log,
 ) -> list[ReceivedMessage]:
-    """The messages of a pop. ProtocolError when the broker's answer cannot be read."""
+    """The messages of a pop that can be read; ``on_damaged`` is called with each of the others.
+
+    What follows a record whose end is not known cannot be read, either; it is not acknowledged, so it comes again.
+    ProtocolError when the broker's answer cannot be read at all.
+    """
+    first = Lease(topic, group, broker_name, 0, 0, header.pop_time, header.invisible_time, header.revive_qid, NORMAL)
     try:
-        starts = parse_offset_info(header.start_offset_info or "")
-        common = {
-            (retry, int(queue_id)): Lease(
-                topic,
-                group,
-                broker_name,
-                int(queue_id),
-                int(start),
-                header.pop_time,
-                header.invisible_time,
-                header.revive_qid,
-                retry,
-            )
-            for (retry, queue_id), start in starts.items()
+        leases = {
+            (retry, queue_id): first._replace(queue_id=int(queue_id), start_offset=int(start), retry=retry)
+            for (retry, queue_id), start in parse_offset_info(header.start_offset_info or "").items()
         }
-        # In the usual answer all messages are from one queue and share its lease: no message needs to be parsed for it.
-        if len(common) == 1 and (NORMAL, next(iter(common))[1]) in common:
-            (lease,) = common.values()
-            return _each(data, lambda at: ReceivedMessage(data, at, broker_name, lease, namespace))
-
-        def with_its_lease(at: int) -> ReceivedMessage:
-            message = MessageExt(data, at, broker_name)
-            # A message that comes again is in the retry topic, and names the queue that it was popped from in its
-            # handle.
-            own = _own_handle(message)
-            lease = common[NORMAL, message.queue_id] if own is None else Lease.of(own, topic, group)
-            return ReceivedMessage(data, at, broker_name, lease, namespace)
-
-        return _each(data, with_its_lease)
-    except (ValueError, KeyError) as error:
+    except ValueError as error:
         raise ProtocolError(f"the answer to a pop cannot be read: {error!r}") from None
+    # In the usual answer all messages are from one queue and share its lease: no message needs to be parsed for it.
+    only = next(iter(leases.values())) if len(leases) == 1 else None
+
+    def make(at: int) -> ReceivedMessage:
+        message = ReceivedMessage(data, at, broker_name, only or first, namespace)
+        if only is None or only.retry != NORMAL:
+            message.lease = _lease_of(message, leases)
+        return message
+
+    starts, cut = whole_records(data)
+    damage: dict[int, str] = {}
+    try:
+        found = _each(data, starts, make)
+    except ProtocolError:
+        sound = []
+        for row, at in enumerate(starts):
+            try:
+                _each(data, [at], make)
+            except ProtocolError as error:
+                damage[row] = str(error)
+            else:
+                sound.append(at)
+        found = _each(data, sound, make)
+    if cut is not None and cut.row - 1 not in damage:
+        # After a damaged record it is not certain that another one was to begin there.
+        damage[cut.row] = cut.reason
+    if damage:
+        places = _places(header, leases)
+        for row, reason in sorted(damage.items()):
+            lease = only or first
+            lease, offset = places[row] if row < len(places) else (lease, lease.start_offset + row)
+            on_damaged(DamagedMessage(lease, offset, reason))
+    return found
+
+
+def _lease_of(message: ReceivedMessage, leases: Mapping[tuple[str, str], Lease]) -> Lease:
+    # A message that comes again is in the retry topic, and names the queue that it was popped from in its handle.
+    own, any_lease = _own_handle(message), message.lease
+    if own is not None:
+        return Lease.of(own, any_lease.topic, any_lease.group)
+    lease = leases.get((NORMAL, str(message.queue_id)))
+    if lease is None:
+        raise ProtocolError(f"it is in queue {message.queue_id}, which was not popped")
+    return lease
+
+
+def _places(header: PopMessageResponseHeader, leases: Mapping[tuple[str, str], Lease]) -> list[tuple[Lease, int]]:
+    """The lease and the offset of each record, in the order of the records; none if the broker does not say."""
+    try:
+        places = [
+            (leases[queue], int(offset))
+            for queue, offsets in parse_offset_info(header.msg_offset_info or "").items()
+            for offset in offsets.split(",")
+        ]
+    except (ValueError, KeyError):
+        return []
+    return places if all([0 <= offset - lease.start_offset < MAX_OFFSETS for lease, offset in places]) else []
 
 
 def _own_handle(message: MessageExt) -> PopHandle | None:
@@ -201,8 +261,8 @@ def _own_handle(message: MessageExt) -> PopHandle | None:
     text = message.properties.get(POP_HANDLE)
     if not text:
         return None
-    # The broker leaves the property of a sender in a message that was not popped before. Such a text must not cost the
-    # other messages of the pop, neither here nor where acknowledgements become bits of a number.
+    # Brokers of RocketMQ keep the property of a sender in messages of a batch. Such a text must not cost the other
+    # messages of the pop, neither here nor where acknowledgements become bits of a number.
     try:
         handle = parse_handle(text)
     except ValueError:
@@ -210,20 +270,25 @@ def _own_handle(message: MessageExt) -> PopHandle | None:
     return handle if 0 <= message.queue_offset - handle.start_offset < MAX_OFFSETS else None
 
 
-def _each(data: bytes, make: Callable[[int], ReceivedMessage]) -> list[ReceivedMessage]:
-    """The messages of the records in ``data``, created by ``make``. Messages of inner batches know their batch."""
-    starts = record_starts(data)
+def _each(data: bytes, starts: Sequence[int], make: Callable[[int], ReceivedMessage]) -> list[ReceivedMessage]:
+    """The messages of the records at ``starts``, created by ``make``. Messages of inner batches know their batch.
+
+    ProtocolError when a record is damaged.
+    """
     if not may_hold_batches(data, starts):
-        return [make(at) for at in starts]
-    found = unwrapped(data, starts, make)
-    batches: dict[int, list[ReceivedMessage]] = {}
+        found = [make(at) for at in starts]
+    else:
+        found = unwrapped(data, starts, make)
+        batches: dict[int, list[ReceivedMessage]] = {}
+        for message in found:
+            if message.is_inner:
+                batches.setdefault(message.physical_offset, []).append(message)
+        for messages in batches.values():
+            whole = Whole(messages)
+            for message in messages:
+                message.whole = whole
     for message in found:
-        if message.is_inner:
-            batches.setdefault(message.physical_offset, []).append(message)
-    for messages in batches.values():
-        whole = Whole(messages)
-        for message in messages:
-            message.whole = whole
+        _ = message.record
     return found
 
 

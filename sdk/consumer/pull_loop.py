@@ -1,6 +1,7 @@
 """The pulls of a push consumer: a task for each queue, which pulls while flow control allows it, for handlers."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 
 import trio
@@ -10,6 +11,7 @@ from skylark.mqcommon.message.message import MessageExt
 from skylark.mqcommon.message.properties import RETRY_TOPIC
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.sdk.consumer.context import PushContext
+from skylark.sdk.consumer.damaged import undamaged
 from skylark.sdk.consumer.process_queue import FlowControl, ProcessQueue
 from skylark.sdk.consumer.read_retry import Report, pull_with_retry
 from skylark.sdk.consumer.reader import PullResult, Reader
@@ -103,6 +105,9 @@ class PullLoop:
             wait_ms=self._settings.wait_ms,
             trail=queue.trail,
         )
+        if queue.mq.topic == self._settings.retry_topic or self._names.namespace:
+            # Their topics are shown as others, for which they must be read.
+            result = replace(result, messages=undamaged(result.messages, queue.mq))
         if result.messages:
             totals = queue.window.totals
             totals.pulls += 1

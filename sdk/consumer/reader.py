@@ -15,12 +15,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from enum import Enum
 from functools import partial
+from itertools import pairwise
 
 import trio
 
-from skylark.mqcommon.errors import BrokerError, InvalidArgument, RemotingError, SkylarkError
+from skylark.mqcommon.errors import BrokerError, InvalidArgument, ProtocolError, RemotingError, SkylarkError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
-from skylark.mqcommon.message.columns import record_starts
+from skylark.mqcommon.message.columns import record_starts, whole_records
 from skylark.mqcommon.message.layout import HEAD_V4
 from skylark.mqcommon.message.light import OFFSETS, QUEUES
 from skylark.mqcommon.message.message import MessageExt
@@ -32,6 +33,7 @@ from skylark.remoting.protocol.codes import ResponseCode
 from skylark.sdk import broker_api
 from skylark.sdk.broker_api import PullAnswer
 from skylark.sdk.client import ClientHandle
+from skylark.sdk.consumer.damaged import PASSED_BY, log_left_out, undamaged
 from skylark.sdk.consumer.expression import Sql, subscription_to, text_and_type
 from skylark.sdk.consumer.replicas import Replicas
 from skylark.sdk.consumer.trail import Trail
@@ -124,26 +126,64 @@ class Reader:
         """Messages from ``offset`` on; see `PullConsumer.pull`. ``trail``: what the reader knows of the queue."""
         tags = self.tags_of(expression)
         answer = await self._pull(mq, offset, max_count, max_bytes, expression, wait_ms, trail)
-        status = _STATUS[answer.code]
-        # Records of a light queue carry the offsets of their own topic: replace these by the offsets in the light
-        # queue.
-        data = as_in_light_queue(answer.data, mq.topic) if is_light(mq.topic) else answer.data
-        messages = self._client.names.messages(data, mq.broker_name, offset)
+        status, next_offset = _STATUS[answer.code], answer.next_offset
+        try:
+            messages = self._messages(mq, answer.data, offset)
+        except ProtocolError as error:
+            found = self._around_damage(mq, answer, offset, error, is_alone=max_count <= 1)
+            if found is None:
+                # Alone the damaged record can be told from its neighbours.
+                return await self.pull(
+                    mq, offset, max_count=1, max_bytes=1, expression=expression, wait_ms=wait_ms, trail=trail
+                )
+            messages, next_offset = found
         if tags and messages:
             # The broker compares only hashes of tags, and two tags may have the same hash.
-            messages = [message for message in messages if message.tags in tags]
-            if not messages:
-                status = PullStatus.NO_MATCHED_MESSAGE
+            messages = [message for message in undamaged(messages, mq) if message.tags in tags]
+        if answer.data and not messages:
+            status = PullStatus.NO_MATCHED_MESSAGE
         return PullResult(
             status,
             messages,
-            answer.next_offset,
+            next_offset,
             answer.min_offset,
             answer.max_offset,
             answer.broker_id,
             answer.created_ms,
             answer.is_made_again,
         )
+
+    def _messages(self, mq: MessageQueue, data: bytes, offset: int) -> list[MessageExt]:
+        # Records of a light queue carry the offsets of their own topic: replace these by the offsets in the light
+        # queue.
+        data = as_in_light_queue(data, mq.topic) if is_light(mq.topic) else data
+        return self._client.names.messages(data, mq.broker_name, offset)
+
+    def _around_damage(
+        self, mq: MessageQueue, answer: PullAnswer, offset: int, error: ProtocolError, *, is_alone: bool
+    ) -> tuple[list[MessageExt], int] | None:
+        """The messages of an answer in which ``error`` was met, without damaged records, and the offset to go on at.
+
+        None when there are none before a record whose end is not known, unless it ``is_alone``: then it is left out.
+        """
+        data, found, after = answer.data, list[MessageExt](), offset
+        starts, cut = whole_records(data)
+        for start, end in pairwise([*starts, len(data) if cut is None else cut.at]):
+            try:
+                found += self._messages(mq, data[start:end], offset)
+            except ProtocolError as reason:
+                after = MessageExt(data, start, "").queue_offset
+                log_left_out(mq, after, str(reason), PASSED_BY)
+        if cut is None:
+            return found, answer.next_offset
+        # The next pull begins with the record whose end is not known.
+        after = max(after, found[-1].queue_offset + 1 if found else 0)
+        if after > offset:
+            return found, min(after, answer.next_offset)
+        if not is_alone:
+            return None
+        log_left_out(mq, offset, str(error), PASSED_BY)
+        return found, answer.next_offset
 
     async def pull_bytes(
         self,

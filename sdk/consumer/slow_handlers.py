@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from math import inf
 
 from skylark.mqcommon.message.message import MessageExt
+from skylark.sdk.consumer.damaged import described
 from skylark.sdk.consumer.settings import PushSettings
 
 logger = logging.getLogger(__name__)
@@ -37,11 +38,10 @@ class SlowHandlers:
         self._quiet_until = now + LOG_S
         first, others = slow[new[0]], len(new) - 1
         logger.warning(
-            "the handler %s still works on message %s of %s%s after %.0f s; after %g s (consume_timeout_ms) the call "
+            "the handler %s still works on message %s%s after %.0f s; after %g s (consume_timeout_ms) the call "
             "counts as failed",
             self._name,
-            first.msg_id,
-            first.queue,
+            described(first),
             f" and {others} more" if others else "",
             now - new[0][1],
             self._timeout_s,

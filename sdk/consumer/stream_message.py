@@ -16,6 +16,7 @@ from trio.lowlevel import enable_ki_protection
 from skylark.mqcommon.arguments import check_int, check_text
 from skylark.mqcommon.message.message import MessageExt
 from skylark.mqcommon.names import DELAY_LEVELS
+from skylark.sdk.consumer.damaged import described
 from skylark.sdk.consumer.failures import Counters, Failures
 from skylark.sdk.consumer.process_queue import Takable
 from skylark.sdk.consumer.retry_policy import Failure
@@ -81,9 +82,8 @@ class HandedOut:
     def _log(self, expired: "deque[StreamMessage]") -> None:
         others = f" and {len(expired) - 1} more" if len(expired) > 1 else ""
         logger.error(
-            "message %s of %s%s: neither acknowledged nor refused within %d ms, delivered again later",
-            expired[0].msg_id,
-            expired[0].queue,
+            "message %s%s: neither acknowledged nor refused within %d ms, delivered again later",
+            described(expired[0]),
             others,
             self._settings.consume_timeout_ms,
         )

@@ -153,8 +153,8 @@ class Workers:
                             result = await result
                         result = check_result(result)
                 except Exception as error:
-                    what_next = self._failures.what_next(batch.messages[start], error)
-                    errors.raised(batch.messages[start:end], error, what_next)
+                    if readable := [*self._failures.readable(batch, start, end).values()]:
+                        errors.raised(readable, error, self._failures.what_next(readable[0], error))
                     result, failure = ConsumeResult.LATER, Failure.raised(error)
                 if worker.batch is None:
                     # The handler took too long, and the broker has its messages. This scope is cancelled: another
@@ -218,10 +218,10 @@ class Workers:
         # In this order: ``batch`` is None, so the worker ignores the handler's result; the worker is cancelled; a task
         # that outlives the worker sends the messages back.
         worker.scope.cancel()
-        first = batch.messages[start]
-        what_next = f"the handler is cancelled; {self._failures.what_next(first, None)}"
-        failure = self._errors.took_too_long(first, self._settings.consume_timeout_ms, what_next)
-        nursery.start_soon(self._failures.failed, batch, start, end, failure)
+        if readable := [*self._failures.readable(batch, start, end).values()]:
+            what_next = f"the handler is cancelled; {self._failures.what_next(readable[0], None)}"
+            failure = self._errors.took_too_long(readable[0], self._settings.consume_timeout_ms, what_next)
+            nursery.start_soon(self._failures.failed, batch, start, end, failure)
 
 
 # How many messages wait on the other side beyond the messages in handlers. The other side is refilled at half of this
@@ -547,9 +547,14 @@ class ForeignWorkers:
         if error is None:
             self._return(job, failure_of(result))
         else:
-            messages = self._messages(job)
-            self._errors.raised(messages, error, self._failures.what_next(messages[0], error))
+            if readable := self._readable(job):
+                self._errors.raised(readable, error, self._failures.what_next(readable[0], error))
             self._return(job, Failure.raised(error))
+
+    def _readable(self, job: Job) -> Sequence[MessageExt]:
+        """The messages of a job that has a batch and has failed; damaged messages are settled."""
+        assert job.batch is not None
+        return [*self._failures.readable(job.batch, job.start, job.end).values()]
 
     def _messages(self, job: Job) -> Sequence[MessageExt]:
         messages: Sequence[MessageExt] = job.calls if self._is_single else job.calls[0]
@@ -593,9 +598,11 @@ class ForeignWorkers:
                     # The messages are sent back now. When the handler ends after all, `_take_back` ignores the job.
                     job.give_up()
                     self._handlers.cancel(job)
-                    first, timeout_ms = self._messages(job)[0], self._settings.consume_timeout_ms
-                    what_next = self._failures.what_next(first, None)
-                    self._return(job, self._errors.took_too_long(first, timeout_ms, what_next))
+                    failure, timeout_ms = Failure(""), self._settings.consume_timeout_ms
+                    if readable := self._readable(job):
+                        what_next = self._failures.what_next(readable[0], None)
+                        failure = self._errors.took_too_long(readable[0], timeout_ms, what_next)
+                    self._return(job, failure)
             self._slow.check(running, now)
 
 

@@ -4,12 +4,14 @@ For JSON, msgspec and pydantic convert between values and bytes directly, severa
 For CBOR they make plain data, which cbor2 encodes.
 """
 
-from collections.abc import Callable
-from typing import Any, Protocol, get_args, get_origin
+from collections.abc import Callable, Mapping
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any, Final, Protocol, get_args, get_origin
+from uuid import UUID
 
 import cbor2
 import orjson
-from trio.lowlevel import enable_ki_protection
 
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.remoting.protocol.strict_cbor import loads_values
@@ -20,9 +22,28 @@ JSON, CBOR, BYTES = "json", "cbor", "bytes"
 CONTENT_TYPES = {JSON: "application/json", CBOR: "application/cbor", BYTES: "application/octet-stream"}
 
 
-@enable_ki_protection  # cbor2 would drop a Ctrl-C, see skylark.remoting.net.client
-def _dumps(value: Any) -> bytes:
-    return cbor2.dumps(value)
+_CBOR: Final = cbor2.CBOREncoder
+# cbor2 asks of most values whether they are mappings. Python code answers, and cbor2 drops what that code raises: also
+# the KeyboardInterrupt of a Ctrl-C, in the main thread of a program without trio, which could hold the Ctrl-C back.
+# cbor2 asks nothing of values of a type for which it is given a function, here the one that it would choose itself.
+_ENCODERS: Final[Mapping[type, Callable[[cbor2.CBOREncoder, Any], None]]] = {
+    list: _CBOR.encode_array,
+    tuple: _CBOR.encode_array,
+    set: _CBOR.encode_set,
+    frozenset: _CBOR.encode_frozenset,
+    datetime: _CBOR.encode_datetime,
+    date: _CBOR.encode_date,
+    Decimal: _CBOR.encode_decimal,
+    UUID: _CBOR.encode_uuid,
+}
+
+
+def dumps_values(value: object, **options: Any) -> bytes:
+    """CBOR of a value, as `cbor2.dumps` with these options makes it, without losing a Ctrl-C.
+
+    While a value of another type, or of a derived class, is encoded, a Ctrl-C may still be lost.
+    """
+    return cbor2.dumps(value, encoders=_ENCODERS, **options)
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -65,7 +86,9 @@ class Plain:
             return Codec(
                 lambda value: orjson.dumps(plain(value, has_bytes=False)), lambda data: read(orjson.loads(data), "")
             )
-        return Codec(lambda value: _dumps(plain(value, has_bytes=True)), lambda data: read(loads_values(data), ""))
+        return Codec(
+            lambda value: dumps_values(plain(value, has_bytes=True)), lambda data: read(loads_values(data), "")
+        )
 
 
 class Msgspec:
@@ -78,7 +101,7 @@ class Msgspec:
             return Codec(json.Encoder().encode, json.Decoder(kind).decode)
         kept = (bytes,)
         return Codec(
-            lambda value: _dumps(to_builtins(value, builtin_types=kept)),
+            lambda value: dumps_values(to_builtins(value, builtin_types=kept)),
             lambda data: convert(loads_values(data), kind, builtin_types=kept),
         )
 
@@ -93,6 +116,6 @@ class Pydantic:
         if form == JSON:
             return Codec(lambda value: adapter.dump_json(value, warnings="error"), adapter.validate_json)
         return Codec(
-            lambda value: _dumps(adapter.dump_python(value, mode="json", warnings="error")),
+            lambda value: dumps_values(adapter.dump_python(value, mode="json", warnings="error")),
             lambda data: adapter.validate_python(loads_values(data)),
         )

@@ -24,13 +24,14 @@ from skylark.mqcommon.message.layout import HEAD_V4
 from skylark.mqcommon.message.record import encode_record, topic_field
 from skylark.mqproxy import deliveries as module
 from skylark.mqproxy import stored
-from skylark.mqproxy.deliveries import Delivery, PoppedRun, Receipt, deliveries_of
+from skylark.mqproxy.deliveries import Delivery, InOrder, PoppedRun, Receipt, deliveries_of
 from skylark.mqproxy.statuses import Refused
 from skylark.mqproxy.stored import MessageEncoder
 from skylark.mqproxy.wire import messaging_pb2 as wire
 from skylark.mqproxy.wire.fields import FIRST_MS, LAST_MS
 from skylark.remoting.protocol.pop_info import parse_handle
 from skylark.remoting.protocol.requests.pops import PopMessageResponseHeader
+from skylark.sdk.consumer.damaged import log_left_out
 from tests.support.amounts import amount
 
 TOPIC = wire.Resource(resource_namespace="shop", name="orders")
@@ -130,8 +131,10 @@ def record(number: int, key: bytes = b"", topic: str = "orders", **others: Any) 
     return encode_record(magic, topic_part, **fields)
 
 
-def popped(records: Sequence[bytes], starts: str = "0 3 100", *, is_ordered: bool = False) -> Sequence[Delivery]:
-    header = PopMessageResponseHeader(NOW_MS, 60_000, 0, 0, starts)
+def popped(
+    records: Sequence[bytes], starts: str = "0 3 100", places: str | None = None, *, is_ordered: bool = False
+) -> Sequence[Delivery]:
+    header = PopMessageResponseHeader(NOW_MS, 60_000, 0, 0, starts, places)
     return deliveries_of(b"".join(records), header, "orders", "billing", "broker-ä", is_ordered=is_ordered)
 
 
@@ -245,9 +248,8 @@ def test_a_message_that_differs_otherwise_is_read_by_itself(other: dict[str, Any
     assert [each.receipt.offset for each in found] == [100, 101, 102]
 
 
-def test_a_part_of_a_record_at_the_end_is_found() -> None:
-    with pytest.raises(ProtocolError):
-        popped([record(0), record(1), record(2)[:-1]])
+def test_a_part_of_a_record_at_the_end_is_left_out() -> None:
+    assert [each.receipt.offset for each in popped([record(0), record(1), record(2)[:-1]])] == [100, 101]
 
 
 @pytest.mark.parametrize(
@@ -299,16 +301,76 @@ def test_messages_of_several_queues_or_with_other_counts_are_read_one_by_one(sta
     assert not isinstance(found, PoppedRun) and len(found) == 3
 
 
-@pytest.mark.parametrize("number", [0, 1, 2])
-def test_a_damaged_body_is_left_out_and_ends_a_pop_in_order(number: int, caplog: pytest.LogCaptureFixture) -> None:
-    records = [bytearray(record(each)) for each in range(3)]
-    records[number][HEAD_V4.size] ^= 1
-    damaged = [bytes(each) for each in records]
-    found = popped(damaged)
-    assert [each.receipt.offset for each in found] == [100 + each for each in range(3) if each != number]
-    assert "a message of topic orders cannot be handed out: body does not match its CRC" in caplog.text
-    with pytest.raises(ProtocolError, match="CRC"):
-        popped(damaged, is_ordered=True)
+def flipped(data: bytes, at: int) -> bytes:
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+def offsets(found: Sequence[Delivery]) -> list[int]:
+    return [each.receipt.offset for each in found]
+
+
+AGAIN = b"POP_CK\x01100 1 2 0 1 broker-a 3 100\x02"
+# (the queues, offsets and records of a pop, whose second record is damaged; the offsets that are delivered)
+DAMAGED_POPS = {
+    "one queue": ("0 3 100", "0 3 100,101,102", [record(each) for each in range(3)], [100, 102]),
+    "two queues": (
+        "0 3 100;0 4 7",
+        "0 3 100,101;0 4 7",
+        [*map(record, range(2)), record(2, queue_id=4, queue_offset=7)],
+        [100, 7],
+    ),
+    "retries": ("1 3 100", "1 3 100,101,102", [record(each, properties=AGAIN) for each in range(3)], [100, 102]),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED_POPS)
+def test_a_damaged_message_is_left_out_of_a_pop_and_logged_once(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    log_left_out.cache_clear()
+    starts, places, records, left = DAMAGED_POPS[name]
+    records = [flipped(each, HEAD_V4.size) if number == 1 else each for number, each in enumerate(records)]
+    assert [offsets(popped(records, starts, places)) for _ in range(2)] == [left, left]
+    (line,) = caplog.messages
+    assert line.startswith("message 101 of queue 3 of topic ") and "body does not match its CRC" in line
+    assert line.endswith("To examine the store of the broker, stop it and run: broker verifyStore")
+
+
+# (at which byte the second of three messages is damaged, how often they were delivered before: what is delivered, and
+# given up)
+IN_ORDER = [
+    (HEAD_V4.size, "", [100], []),
+    (HEAD_V4.size, "0 3 0", [100], []),
+    (HEAD_V4.size, "0 3 1", [100, 102], [101]),
+    (HEAD_V4.size, "0 qo3%101 2;0 3 0", [100, 102], [101]),
+    # Where the next record begins is not known: it comes again, and then alone.
+    (HEAD_V4.places("magic")[0], "0 3 0", [100], []),
+    (HEAD_V4.places("magic")[0], "0 3 1", [100], [101]),
+    (HEAD_V4.places("size")[-1], "0 3 1", [100], [101]),
+]
+
+
+@pytest.mark.parametrize(("at", "counts", "left", "given_up"), IN_ORDER)
+def test_an_order_waits_once_for_a_damaged_message_and_then_goes_on_without_it(
+    at: int, counts: str, left: list[int], given_up: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    log_left_out.cache_clear()
+    records = [record(0), flipped(record(1), at), record(2), record(3, queue_id=4, queue_offset=7)]
+    header = PopMessageResponseHeader(NOW_MS, 60_000, 0, 0, "0 3 100;0 4 7", "0 3 100,101,102;0 4 7", counts)
+    found = deliveries_of(b"".join(records), header, "orders", "billing", "broker-a", is_ordered=True)
+    assert isinstance(found, InOrder)
+    assert offsets(found) == [*left, *([7] if at == HEAD_V4.size else [])], "other queues do not wait"
+    assert [receipt.offset for receipt in found.given_up] == given_up
+    assert [str(receipt).split()[6:] for receipt in found.given_up] == [["3", "101", "0"]] * len(given_up)
+    (line,) = caplog.messages
+    assert ("goes on without it" if given_up else "wait until it is delivered again") in line
+
+
+@pytest.mark.parametrize("places", [None, "0 3 100", "0 3 100,x,102", "0 3 100,99,102", f"0 3 100,{2**62},102"])
+def test_an_order_gives_up_no_message_that_its_pop_cannot_have(places: str | None) -> None:
+    records = [record(0), flipped(record(1), HEAD_V4.size), record(2)]
+    header = PopMessageResponseHeader(NOW_MS, 60_000, 0, 0, "0 3 100", places, "0 3 1")
+    found = deliveries_of(b"".join(records), header, "orders", "billing", "broker-a", is_ordered=True)
+    assert isinstance(found, InOrder)
+    assert (offsets(found), [receipt.offset for receipt in found.given_up]) == ([100, 102], [101])
 
 
 @pytest.mark.parametrize("starts", ["0 3 " + "9" * 5_000, "0 " + "9" * 5_000 + " 100"])

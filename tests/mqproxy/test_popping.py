@@ -16,7 +16,7 @@ from skylark.mqcommon.message.ids import encode_host
 from skylark.mqcommon.message.properties import encode_properties
 from skylark.mqcommon.message.record import encode_record, topic_field
 from skylark.mqproxy.brokers import Brokers, Pop
-from skylark.mqproxy.deliveries import Delivery, Receipt
+from skylark.mqproxy.deliveries import Delivery, InOrder, Receipt
 from skylark.mqproxy.popping import Popping
 from skylark.remoting.protocol.pop_info import PopHandle
 from skylark.sdk.consumer.popped import Lease, ReceivedMessage
@@ -102,6 +102,15 @@ async def test_messages_with_another_tag_are_acknowledged_and_left_out() -> None
         near.ended([delivery(1), delivery(2, "milk"), delivery(3)])
         assert [each.receipt.offset for each in await begun.result()] == [1, 3]
     assert near.acknowledged == [2]
+
+
+@pytest.mark.parametrize("tags", [(), ("tea",)])
+async def test_a_damaged_message_that_its_order_gives_up_is_acknowledged(tags: Sequence[str]) -> None:
+    near, damaged = Near(), delivery(2).receipt
+    async with popping(near, tags) as begun:
+        near.ended(InOrder([delivery(1), delivery(3, "milk")], [damaged]))
+        assert [each.receipt.offset for each in await begun.result()] == ([1] if tags else [1, 3])
+    assert near.acknowledged == ([2, 3] if tags else [2])
 
 
 async def test_large_compressed_bodies_are_expanded_before_the_result_is_there() -> None:

@@ -22,6 +22,7 @@ from skylark.mqproxy.statuses import Refused
 from skylark.mqproxy.stored import MessageEncoder, stored_message
 from skylark.mqproxy.times import ms_of
 from skylark.mqproxy.wire import messaging_pb2 as wire
+from skylark.sdk.consumer.damaged import log_left_out
 from tests.support.clock import ManualClock
 
 HOST = encode_host("127.0.0.1", 10911)
@@ -82,6 +83,7 @@ def test_a_message_that_cannot_be_shown_is_an_error() -> None:
 
 
 def test_a_message_that_cannot_be_shown_costs_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    log_left_out.cache_clear()
     bad, good = stored(sys_flag=COMPRESSED), stored(UNIQ_KEY="good")
     calls = Calls(ProxyOptions(), cast(Any, None), cast(Any, None), 0)
     (pulled,) = calls._readable([bad, good], TOPIC)
@@ -90,7 +92,9 @@ def test_a_message_that_cannot_be_shown_costs_no_other(caplog: pytest.LogCapture
     (popped,) = calls._handed_out(poll, [delivery(bad), kept := delivery(good)], TOPIC)
     assert wire.ReceiveMessageResponse.FromString(popped).message.system_properties.message_id == "good"
     assert poll.unsent is not None and list(poll.unsent) == [kept]
-    assert [text.split(":")[0] for text in caplog.messages] == ["a message of topic orders cannot be handed out"] * 2
+    assert [text.partition(", ")[0] for text in caplog.messages] == [
+        "message 1 of queue 0 of topic orders at broker  is damaged and left out"
+    ] * 2
 
 
 def test_odd_times_are_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:

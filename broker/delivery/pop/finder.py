@@ -4,6 +4,7 @@ Messages of the topic are sent as the stored bytes. Messages of a retry topic ar
 consumer knows and with their handle, as in RocketMQ: its clients would take a retry topic for an unknown topic.
 """
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import field
 from enum import Enum, auto
@@ -20,12 +21,15 @@ from skylark.broker.store.older import OlderAway, OlderDamaged
 from skylark.broker.store.queue.consumequeue import ConsumeQueue
 from skylark.broker.store.reader import GetResult, GetStatus, read_queue
 from skylark.broker.store.store import MessageStore
+from skylark.mqcommon.errors import ProtocolError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
 from skylark.mqcommon.message.columns import record_starts
 from skylark.mqcommon.message.message import MessageExt
 from skylark.mqcommon.message.record import decode_record, encode_record, topic_field
 from skylark.remoting.protocol.pop_info import PopHandle, retry_flag
 from skylark.remoting.protocol.requests.pops import ANY_QUEUE
+
+logger = logging.getLogger(__name__)
 
 # The most reads of one queue for one request while the filter rejects all messages: each examines some 16,000 entries.
 READS = 4
@@ -236,7 +240,8 @@ class Finder:
         records, offsets = [], []
         for offset in left:
             result = read_queue(self._store.log, queue, offset, 1, query.max_bytes)
-            if result.status is GetStatus.FOUND:
+            # In place of a message that is damaged in the bucket a later message is read.
+            if result.status is GetStatus.FOUND and result.next_offset == offset + 1:
                 records.append(result.records)
                 offsets.append(offset)
         times = tuple(counts.get(offset, 0) + 1 for offset in offsets)
@@ -267,12 +272,16 @@ def with_handles(
     """The messages ``found`` in a retry topic as records of ``topic``, each with its handle.
 
     ``pop_ms``, ``invisible_ms``, ``revive_queue_id`` and ``broker`` (its name) become parts of the handles. A message
-    without room for the handle is left out.
+    without room for the handle is left out, and so is a damaged message.
     """
     magic, tail = topic_field(topic)
     flag, parts = retry_flag(found.queue.topic), []
     for at in record_starts(found.records):
-        old = decode_record(found.records, at)
+        try:
+            old = decode_record(found.records, at)
+        except ProtocolError as error:
+            logger.error("a message of %s queue %d is damaged and not popped: %s", *found.queue[1:], error)
+            continue
         handle = PopHandle(
             found.offsets[0], pop_ms, invisible_ms, revive_queue_id, flag, broker, old.queue_id, old.queue_offset
         )

@@ -5,6 +5,7 @@ in time or comes back, whatever happens to the consumer or the broker. A pop tha
 Only the master answers: a slave cannot write check points. Codes and texts are RocketMQ's.
 """
 
+import logging
 import random
 from collections.abc import Callable
 from functools import partial
@@ -15,7 +16,7 @@ from skylark.broker.cold_reads import ColdReads
 from skylark.broker.delivery.pop.checks import PopChecks, check_invisible
 from skylark.broker.delivery.pop.finder import Finder, PopQuery, QueueMessages, QueueOrder, with_handles
 from skylark.broker.delivery.pop.held_pops import HeldPop
-from skylark.broker.delivery.pop.records import Ack, Key, PopCheckpoint
+from skylark.broker.delivery.pop.records import Ack, Key, PopCheckpoint, Queue
 from skylark.broker.delivery.pop.state import PopState
 from skylark.broker.meta.groups import PRIORITY_FACTOR
 from skylark.broker.observe.stats import BrokerStats
@@ -23,7 +24,7 @@ from skylark.broker.options import BrokerOptions
 from skylark.broker.part import Part
 from skylark.broker.store.filter import ALL
 from skylark.mqcommon.clock import Clock
-from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.errors import ProtocolError, RequestRefused
 from skylark.mqcommon.message.columns import record_starts
 from skylark.mqcommon.message.record import decode_record
 from skylark.mqcommon.polling import poll_until
@@ -57,6 +58,8 @@ from skylark.remoting.protocol.requests.pops import (
     PopMessageRequestHeader,
     PopMessageResponseHeader,
 )
+
+logger = logging.getLogger(__name__)
 
 SKYLARK_MAX_BYTES = 4 * 1024 * 1024
 STOP_TIMEOUT_S = 2.0
@@ -327,7 +330,7 @@ class PopHandlers(Part):
         try:
             for place, offset in enumerate(found.offsets):
                 if place not in kept:
-                    self._copies.make_dead_letter(decode_record(data, starts[place]), found.queue)
+                    self._make_dead_letter(data, starts[place], offset, found.queue)
                     dead.append(offset)
         finally:
             if dead:
@@ -340,6 +343,15 @@ class PopHandlers(Part):
             None,
             tuple(found.counts[place] for place in kept),
         )
+
+    def _make_dead_letter(self, data: bytes, at: int, offset: int, queue: Queue) -> None:
+        try:
+            record = decode_record(data, at)
+        except ProtocolError as error:
+            # An order that waits for it would never go on.
+            logger.error("message %d of %s queue %d is damaged and given up: %s", offset, *queue[1:], error)
+        else:
+            self._copies.make_dead_letter(record, queue)
 
     def _give_up_missing(self, found: QueueMessages) -> None:
         """Acknowledge messages in order that are not in the log any more: they must not block their queue."""

@@ -296,10 +296,13 @@ class Reviving(Part):
         for offset in lease.left:
             result = self._store.get(topic, queue_id, offset, 1, 1)
             try:
-                if result.status is GetStatus.FOUND:
-                    found[offset] = decode_record(result.records)
-                else:
+                if result.status is not GetStatus.FOUND:
                     gone[offset] = "it was removed from the log"
+                elif result.next_offset > offset + 1:
+                    # In its place a later message was read, which has a check point of its own.
+                    gone[offset] = "it is damaged in the bucket"
+                else:
+                    found[offset] = decode_record(result.records)
             except ProtocolError as error:
                 gone[offset] = str(error)
         if gone:

@@ -39,14 +39,25 @@ from skylark.mqcommon.disk.files import FileSystem, MappedFile
 from skylark.mqcommon.errors import FileClosed, ProtocolError, SkylarkError, StoreError
 from skylark.mqcommon.message.columns import alike
 from skylark.mqcommon.message.flags import HOSTS_V6
-from skylark.mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, CRC_MASK, HEAD_V4, HEADS, SIZE_MAGIC
+from skylark.mqcommon.message.layout import (
+    BLANK_BYTES,
+    BLANK_MAGIC,
+    CRC_MASK,
+    HEAD_V4,
+    HEADS,
+    MAGIC_V1,
+    PROPERTIES_LENGTH,
+    SIZE_MAGIC,
+    TOPIC_LENGTH_V1,
+    TOPIC_LENGTH_V2,
+)
 from skylark.mqcommon.message.light import in_each_queue, is_in
 from skylark.mqcommon.message.record import Record, decode_record
 
 logger = logging.getLogger(__name__)
 
 _HEAD = HEAD_V4.reader("size", "magic", "queue_id", "queue_offset", "physical_offset", "body_length").unpack_from
-_BODY = HEAD_V4.reader("body_crc", "sys_flag", "body_length").unpack_from
+_BODY = HEAD_V4.reader("size", "magic", "body_crc", "sys_flag", "body_length").unpack_from
 _HEAD_BYTES = HEAD_V4.size
 # The bytes of an entry of a batch queue that are compared: RocketMQ may use those after them.
 _COMPARED = 38
@@ -149,13 +160,13 @@ def _all_are_own(
 
 
 def are_sound(queue: ConsumeQueue, offset: int, entries: bytes, ranges: Sequence[tuple[int, int]], data: bytes) -> bool:
-    """As `are_own`, for each message and not only the first and the last; and whether the bodies match their CRCs."""
+    """As `are_own`, for each message and not only the first and the last; and whether each is a sound record."""
     at, left = 0, iter(ranges)
     place, end = next(left)
     for number, (physical, size, _) in enumerate(ENTRY.iter_unpack(entries), offset):
         if physical != place or size == BLANK_SIZE:
             continue
-        if not names_message(queue, number, physical, size, data, at) or not has_sound_body(data, at):
+        if not names_message(queue, number, physical, size, data, at) or not is_sound_record(data, at):
             return False
         at += size
         place += size
@@ -166,15 +177,25 @@ def are_sound(queue: ConsumeQueue, offset: int, entries: bytes, ranges: Sequence
     return False
 
 
-def has_sound_body(data: bytes | mmap, at: int) -> bool:
-    """Whether the body of the record at ``at`` matches its CRC."""
-    crc, sys_flag, size = _BODY(data, at)
+def is_sound_record(data: bytes | mmap, at: int) -> bool:
+    """Whether the body of the record at ``at`` matches its CRC, and its properties end where the record does.
+
+    Its sizes and its topic are right: `names_message` has compared them.
+    """
+    record_bytes, magic, crc, sys_flag, size = _BODY(data, at)
     start = at + _HEAD_BYTES
     if sys_flag & HOSTS_V6:
         head = HEADS[sys_flag & HOSTS_V6]
         (size,) = head.reader("body_length").unpack_from(data, at)
         start = at + head.size
-    return bool(crc32(data[start : start + size]) & CRC_MASK == crc)
+    topic_at = start + size
+    if crc32(data[start:topic_at]) & CRC_MASK != crc:
+        return False
+    length = TOPIC_LENGTH_V1 if magic == MAGIC_V1 else TOPIC_LENGTH_V2
+    (topic_bytes,) = length.unpack_from(data, topic_at)
+    properties_at = topic_at + length.size + topic_bytes
+    (properties_bytes,) = PROPERTIES_LENGTH.unpack_from(data, properties_at)
+    return bool(properties_at + PROPERTIES_LENGTH.size + properties_bytes == at + record_bytes)
 
 
 def name_batches(queue: BatchConsumeQueue, batches: list[BatchAt], data: bytes, *, counted: bool) -> bool:
@@ -200,7 +221,7 @@ def whole_batches(log: CommitLog, queue: BatchConsumeQueue, batches: list[BatchA
     at, sound, parts = 0, [], []
     for batch in batches:
         may_be_wrong = log.blocks.may_be_wrong(batch.physical, batch.physical + batch.size)
-        if has_sound_body(data, at) and not may_be_wrong:
+        if is_sound_record(data, at) and not may_be_wrong:
             sound.append(batch)
             parts.append(data[at : at + batch.size])
         elif not log.blocks.is_given_up(batch.physical):

@@ -23,7 +23,7 @@ from skylark.mqcommon.message.record import Record, decode_record
 from skylark.mqcommon.names import SCHEDULE_TOPIC
 from skylark.remoting.protocol.codes import ResponseCode
 from tests.broker.meta.support import MetadataDir, options
-from tests.broker.store.support import HOST, SMALL, open_store
+from tests.broker.store.support import HOST, SMALL, open_store, read_all
 from tests.broker.writing.support import Answers, make_sends
 
 V6_HOST = bytes(15) + b"\x01" + (50001).to_bytes(4, "big")
@@ -61,6 +61,18 @@ def test_a_message_gets_the_brokers_own_properties(desk: Desk) -> None:
     assert find_property(record.properties, b"TAGS") == b"a"
     assert find_property(record.properties, b"CLUSTER") == b"DefaultCluster"
     assert find_property(record.properties, b"UNIQ_KEY")
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_the_handle_of_a_popped_message_that_is_sent_again_is_dropped(desk: Desk, is_batch: bool) -> None:
+    sent = b"TAGS\x01a\x02POP_CK\x010 1 2 0 0 broker-a 3 4\x02XPOP_CK\x01x\x02UNIQ_KEY\x01k\x02POP_CK\x01odd"
+    if is_batch:
+        rows = desk.writer.stamped([(0, b"x", sent), (0, b"y", b"UNIQ_KEY\x01l\x02")])
+        desk.writer.put_batch(BatchFields("t", 0, 0, 1, HOST, 0), RowBatch(rows))
+        (stored, _) = read_all(desk.store, "t", 0)
+    else:
+        stored = desk.record(desk.put(properties=sent))
+    assert stored.properties.startswith(b"TAGS\x01a\x02XPOP_CK\x01x\x02UNIQ_KEY\x01k\x02MSG_REGION")
 
 
 @pytest.mark.parametrize("told", [0, BORN_HOST_V6])

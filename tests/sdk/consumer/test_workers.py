@@ -47,6 +47,9 @@ class FakeFailures:
         self.answers = trio.Event()
         self.answers.set()
 
+    def readable(self, batch: Takable, start: int, end: int) -> dict[int, MessageExt]:
+        return dict(enumerate(batch.messages[start:end], start))
+
     def what_next(self, message: MessageExt, error: BaseException | None) -> str:
         return "the message is delivered again"
 

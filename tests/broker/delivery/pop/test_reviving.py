@@ -2,15 +2,21 @@
 
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 import trio
 from trio.testing import MockClock
 
+from skylark.broker.delivery.pop import finder
+from skylark.broker.delivery.pop.finder import QueueMessages, with_handles
 from skylark.broker.delivery.pop.log import QUEUE_ID
 from skylark.broker.delivery.pop.records import Key, PopCheckpoint, Queue
+from skylark.broker.store.reader import GetResult, read_queue
 from skylark.mqcommon.errors import RequestRefused
+from skylark.mqcommon.message.columns import record_starts
 from skylark.mqcommon.message.layout import MAX_PROPERTIES
+from skylark.mqcommon.message.record import decode_record, encode_record, topic_field
 from skylark.mqcommon.names import PERM_READ, PERM_READ_WRITE, REVIVE_GROUP
 from skylark.remoting.protocol.requests.groups import SubscriptionGroupConfig
 from skylark.remoting.protocol.requests.topics import TopicConfig
@@ -116,6 +122,77 @@ async def test_order_a_message_without_room_for_more_properties_becomes_a_dead_l
         pops.pop(32, 60_000, is_ordered=True)
         assert pops.bodies(DEAD) == [b"large"]
         assert [message.body for message in pops.pop(32, 60_000, is_ordered=True)] == [b"small"]
+
+
+# --- damaged messages
+
+
+async def test_what_the_bucket_has_after_a_damaged_message_does_not_come_back_in_its_place(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pops = Pops()
+    async with pops.running("stop", Random(1)):
+        for body in (b"damaged", b"next"):
+            pops.send(body, 0)
+        first, second = pops.pop(2, 1_000)
+        assert pops.ack(second)
+        # As `OlderReads.read` goes on after a message that is damaged in the bucket.
+        read = pops.store.get
+        monkeypatch.setattr(
+            pops.store, "get", lambda topic, queue_id, offset, *others: read(topic, queue_id, max(offset, 1), *others)
+        )
+        await trio.sleep(3)
+        assert not pops.is_hidden(first) and len(pops.log.inflight) == 0
+        assert pops.bodies(RETRY) == []
+
+
+async def test_order_a_popped_message_that_the_bucket_has_no_more_holds_up_no_other(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pops = Pops()
+    async with pops.running("stop", Random(1)):
+        for body in (b"damaged", b"next"):
+            pops.send(body, 0)
+        assert len(pops.pop(2, 1_000, is_ordered=True)) == 2
+        await trio.sleep(2)
+        monkeypatch.setattr(
+            finder, "read_queue", lambda log, queue, offset, *others: read_queue(log, queue, max(offset, 1), *others)
+        )
+        assert [message.body for message in pops.pop(32, 1_000, is_ordered=True)] == [b"next"]
+
+
+async def test_order_a_damaged_message_that_cannot_become_a_dead_letter_is_given_up(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    pops = Pops()
+    async with pops.running("stop", Random(1)):
+        pops.meta.groups.put(SubscriptionGroupConfig("g", retry_max_times=0))
+        for body in (b"a", b"damaged", b"c"):
+            pops.send(body, 0)
+        assert len(pops.pop(3, 1_000, is_ordered=True)) == 3
+        await trio.sleep(2)
+
+        def damaged(*query: Any) -> GetResult:
+            result = read_queue(*query)
+            return replace(result, records=result.records.replace(b"damaged", b"dAmaged"))
+
+        monkeypatch.setattr(finder, "read_queue", damaged)
+        assert pops.pop(32, 60_000, is_ordered=True) == []
+        assert pops.bodies(DEAD) == [b"a", b"c"] and len(pops.log.inflight) == 0
+        assert "message 1 of T queue 0 is damaged and given up" in caplog.text
+
+
+def test_a_damaged_message_that_comes_again_costs_no_other_its_handle() -> None:
+    """As a message of the bucket, which was uploaded as it is."""
+    magic, topic = topic_field(RETRY)
+    whole = [
+        encode_record(magic, topic, 0, offset, 0, b"%d" % offset, b"", 0, 0, 0, HOST, 0, HOST, 1, 0)
+        for offset in range(3)
+    ]
+    records = b"".join([whole[0], whole[1].replace(b"1", b"2"), whole[2]])
+    found = QueueMessages(Queue("g", RETRY, 0), records, range(3), 3)
+    shown = with_handles(found, "T", 1, 1, 0, "broker-a")
+    assert [decode_record(shown, at).body for at in record_starts(shown)] == [b"0", b"2"]
 
 
 # --- topics that take no messages

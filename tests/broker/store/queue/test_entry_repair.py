@@ -155,20 +155,23 @@ def test_a_message_that_the_log_lost_is_skipped_and_the_log_says_so(caplog: pyte
     assert queue is not None and queue.entry(3)[1] == BLANK_SIZE
 
 
-def damage_body(fs: MemoryFiles, body: bytes) -> str:
-    """Flip a bit of a stored body; returns the place."""
+def damage_body(fs: MemoryFiles, body: bytes, after: int = 0) -> str:
+    """Flip a bit of a stored body, or ``after`` bytes after its beginning; returns the place."""
     for path in fs.paths():
         if "/commitlog/" in path and (at := fs.read(path).find(body)) >= 0:
-            fs.flip(path, at)
+            fs.flip(path, at + after)
             return path
     raise AssertionError("it is not there")
 
 
+@pytest.mark.parametrize("after", [0, len(b"t10\x01t\x00")], ids=["body", "length of the properties"])
 @pytest.mark.parametrize("wanted", WANTED)
 @pytest.mark.parametrize("count", [1, 7, 300])
-def test_a_message_with_a_damaged_body_is_skipped(count: int, wanted: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_message_that_is_damaged_is_skipped(
+    count: int, wanted: str, after: int, caplog: pytest.LogCaptureFixture
+) -> None:
     fs, bodies = stopped()
-    path = damage_body(fs, b"t10")
+    path = damage_body(fs, b"t10", after)
     store = open_store(fs)
     for _ in range(3):
         assert bodies_of(store, "t", count, WANTED[wanted]) == bodies[:10] + bodies[11:]
