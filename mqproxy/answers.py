@@ -10,7 +10,7 @@ from typing import Final
 
 from skylark.mqproxy.statuses import OK
 from skylark.mqproxy.wire import messaging_pb2 as wire
-from skylark.mqproxy.wire.fields import encoded, in_latin_1, sized, tag, text, time_of, varint
+from skylark.mqproxy.wire.fields import encoded, sized, tag, text, time_of, varint
 
 _send = wire.SendMessageResponse.DESCRIPTOR.fields_by_name
 _sent = wire.SendResultEntry.DESCRIPTOR.fields_by_name
@@ -26,14 +26,12 @@ _DELIVERY_TIMESTAMP: Final = tag(_receive["delivery_timestamp"].number)
 _ack = wire.AckMessageResponse.DESCRIPTOR.fields_by_name
 _ENTRY: Final = tag(_ack["entries"].number)
 _entry = wire.AckMessageResultEntry.DESCRIPTOR.fields_by_name
-_MESSAGE_ID: Final = tag(_entry["message_id"].number)
-_RECEIPT_HANDLE: Final = tag(_entry["receipt_handle"].number)
 
 _OK: Final = sized(OK.SerializeToString().decode("latin-1"))
 _SEND_IS_OK: Final = tag(_send["status"].number) + _OK
 _SENT_IS_OK: Final = tag(_sent["status"].number) + _OK
-_ENTRY_IS_OK: Final = tag(_entry["status"].number) + _OK
-_ALL_ARE_OK: Final = tag(_ack["status"].number) + _OK
+_ENTRY_IS_OK: Final = encoded(tag(_entry["status"].number) + _OK)
+_ALL_ARE_OK: Final = encoded(tag(_ack["status"].number) + _OK)
 
 
 def sent_one(msg_id: str, offset: int, recall_handle: str) -> bytes:
@@ -56,24 +54,21 @@ def receive_end(now_ms: int) -> bytes:
     return b"" if time is None else encoded(_DELIVERY_TIMESTAMP + time)
 
 
-def acknowledged(ids: Sequence[str], handles: Sequence[str]) -> bytes:
-    """The answer to an AckMessage all of whose messages were acknowledged: their ids and receipt handles."""
-    made = _ALL_ARE_OK
-    if not ("".join(ids).isascii() and "".join(handles).isascii()):
-        ids, handles = [*map(in_latin_1, ids)], [*map(in_latin_1, handles)]
-    for id_, handle in zip(ids, handles, strict=True):
-        before_id, before_handle = _acknowledgement(len(id_), len(handle))
-        made += f"{before_id}{id_}{before_handle}{handle}{_ENTRY_IS_OK}"
-    return encoded(made)
+def acknowledged(entries: Sequence[bytes]) -> bytes:
+    """The answer to an AckMessage all of whose messages were acknowledged: the fields of its entries (`AckRequest`)."""
+    befores = [*map(_before_entry, map(len, entries))]
+    if befores and befores.count(befores[0]) == len(befores):
+        return b"".join((_ALL_ARE_OK, befores[0], (_ENTRY_IS_OK + befores[0]).join(entries), _ENTRY_IS_OK))
+    parts = [_ALL_ARE_OK]
+    for before, fields in zip(befores, entries, strict=True):
+        parts += (before, fields, _ENTRY_IS_OK)
+    return b"".join(parts)
 
 
 @lru_cache(maxsize=1_024)
-def _acknowledgement(id_chars: int, handle_chars: int) -> tuple[str, str]:
-    """What is before the id of an acknowledged message, and before its receipt handle; both of these sizes."""
-    before_id = f"{_MESSAGE_ID}{varint(id_chars)}"
-    before_handle = f"{_RECEIPT_HANDLE}{varint(handle_chars)}"
-    entry_bytes = len(before_id) + id_chars + len(before_handle) + handle_chars + len(_ENTRY_IS_OK)
-    return f"{_ENTRY}{varint(entry_bytes)}{before_id}", before_handle
+def _before_entry(fields_bytes: int) -> bytes:
+    """What is before the fields of an acknowledged message, to which its status is added."""
+    return encoded(_ENTRY + varint(fields_bytes + len(_ENTRY_IS_OK)))
 
 
 _RECEIVED: Final = wire.ReceiveMessageResponse(status=OK).SerializeToString()

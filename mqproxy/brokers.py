@@ -10,7 +10,7 @@ import trio
 from skylark.mqcommon.clock import SystemClock
 from skylark.mqcommon.errors import BrokerError, ConnectionLost, RemotingError, SkylarkError
 from skylark.mqcommon.message.queue import MessageQueue
-from skylark.mqproxy.deliveries import Delivery, PoppedRun, Receipt, deliveries_of
+from skylark.mqproxy.deliveries import Delivery, PoppedRun, Receipt, ReceiptRun, deliveries_of
 from skylark.mqproxy.statuses import Refused
 from skylark.mqproxy.wire import messaging_pb2 as wire
 from skylark.remoting.net.call import call
@@ -311,6 +311,8 @@ def _is_batched(receipt: Receipt) -> bool:
 
 def _bits_of(receipts: Sequence[Receipt]) -> dict[PopHandle, int]:
     """For each pop, the bits of its messages, as acknowledgements carry them."""
+    if isinstance(receipts, ReceiptRun):
+        return {receipts.pop: receipts.bits}
     found: dict[PopHandle, int] = {}
     pop, bits = receipts[0].pop, 0
     for _, own, offset, _ in receipts:

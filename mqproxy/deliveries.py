@@ -21,6 +21,7 @@ _MAX_PLACE = 2**63 - 1
 # handle in it is kept for the next receipt of the same pop: at most some 8 KiB each, where a stranger made it up.
 _MAX_RECEIPT_CHARS = 1_024
 _MAX_KEPT_HANDLES = 1_024
+_DIGITS = b"0123456789"
 # Makes a named tuple without a call of Python, which takes a third of the time.
 _new = tuple.__new__
 # What happens to a damaged message of an ordered group.
@@ -58,14 +59,16 @@ class Receipt(NamedTuple):
         return cls(str(pop), pop, handle.offset, physical_offset)
 
     @classmethod
-    def parse(cls, text: str, now_ms: int) -> Self:
+    def parse(cls, text: str, now_ms: int) -> "Receipt":
         """The receipt that a client sends. Refused when ``text`` is no receipt, or the receipt's time is over."""
         return cls.parse_all((text,), now_ms)[0]
 
     @classmethod
-    def parse_all(cls, texts: Iterable[str], now_ms: int) -> list[Self]:
+    def parse_all(cls, texts: Sequence[str], now_ms: int) -> "Sequence[Receipt]":
         """As `parse`, for the receipts of one call. Refused when one of them cannot be used."""
-        found: list[Self] = []
+        if len(texts) > 1 and (run := _run_of(texts, now_ms)) is not None:
+            return run
+        found: list[Receipt] = []
         digits = last_pop_text = ""
         pop, start_offset = _NO_POP, 0
         for text in texts:
@@ -113,6 +116,65 @@ def _pop_of(text: str) -> tuple[PopHandle, int, int]:
     if pop.offset is not None:
         raise ValueError("it has more than 9 parts")
     return pop, pop.start_offset, pop.pop_time + pop.invisible_time
+
+
+class ReceiptRun(Sequence[Receipt]):
+    """Receipts of one pop. No object is made for a receipt before somebody asks for it.
+
+    ``pop`` and ``pop_text`` are of all of them. ``bits``: their places after the pop's first offset, as bits.
+    """
+
+    __slots__ = ("_offsets", "_physical_offsets", "bits", "pop", "pop_text")
+
+    def __init__(
+        self, pop_text: str, pop: PopHandle, offsets: Sequence[int], physical_offsets: Sequence[int], bits: int
+    ) -> None:
+        self.pop_text = pop_text
+        self.pop = pop
+        self.bits = bits
+        self._offsets = offsets
+        self._physical_offsets = physical_offsets
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    @overload
+    def __getitem__(self, index: int) -> Receipt: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Receipt]: ...
+
+    def __getitem__(self, index: int | slice) -> Receipt | list[Receipt]:
+        if isinstance(index, slice):
+            return [self[place] for place in range(len(self))[index]]
+        return Receipt(self.pop_text, self.pop, self._offsets[index], self._physical_offsets[index])
+
+
+def _run_of(texts: Sequence[str], now_ms: int) -> ReceiptRun | None:
+    """The receipts with these texts; None unless all are of one pop, and of use."""
+    pop_text = texts[0].rpartition(" ")[0].rpartition(" ")[0]
+    joined = f";{';'.join(texts)}"
+    # ASCII has the digits that a number may have, and no others.
+    if max(map(len, texts)) > _MAX_RECEIPT_CHARS or not joined.isascii():
+        return None
+    numbers = joined.replace(f";{pop_text} ", ";").encode()
+    # Nothing but two numbers of each receipt is left.
+    if numbers.translate(None, _DIGITS) != b"; " * len(texts):
+        return None
+    try:
+        pairs = [*map(int, numbers[1:].replace(b";", b" ").split(b" "))]
+        pop, start_offset, shown_ms = _pop_of(pop_text)
+    except ValueError:
+        return None
+    offsets, physical_offsets = pairs[::2], pairs[1::2]
+    first, last = min(offsets), max(offsets)
+    is_of_use = shown_ms > now_ms and max(physical_offsets) <= _MAX_PLACE
+    if not (is_of_use and start_offset <= first and last - start_offset < MAX_OFFSETS):
+        return None
+    bits = 0
+    for offset in offsets:
+        bits |= 1 << offset - start_offset
+    return ReceiptRun(pop_text, pop, offsets, physical_offsets, bits)
 
 
 class Delivery(NamedTuple):

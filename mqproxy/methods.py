@@ -5,17 +5,17 @@ A call with one answer needs no task of its own, as long as its caller is known 
 
 import logging
 from collections.abc import Awaitable, Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple, TypeVar
 
 import trio
-from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtoMessage
 
 from skylark.mqcommon.addresses import limited_network
 from skylark.mqcommon.errors import SkylarkError
 from skylark.mqproxy.metrics import Meters
 from skylark.mqproxy.options import ProxyOptions
+from skylark.mqproxy.parsing import parsed
 from skylark.mqproxy.sessions import Session, Sessions
 from skylark.mqproxy.statuses import Refused, status_of
 from skylark.mqproxy.wire import messaging_pb2 as wire
@@ -157,10 +157,13 @@ class UnaryMethod:
         name: str,
         call: Callable[[Caller, Any], Awaitable[Any]],
         at_once: Callable[[Caller, Any, Reply], bool] | None = None,
+        read: Callable[[bytes], Any] | None = None,
     ) -> None:
+        """``read``: makes the request that ``call`` and ``at_once`` take, by default an object of protobuf."""
         self._callers = callers
         self._name = name
-        self._request_type = getattr(wire, f"{name}Request")
+        kind = getattr(wire, f"{name}Request")
+        self._read: Callable[[bytes], Any] = partial(parsed, kind) if read is None else read
         self._answer_type = getattr(wire, f"{name}Response")
         self._call = call
         self._at_once = at_once
@@ -173,7 +176,7 @@ class UnaryMethod:
     def run(self, call: Call, data: bytes) -> Result:
         """Carry the call out."""
         try:
-            request = parsed(self._request_type, data)
+            request = self._read(data)
             if self._at_once is not None and self._at_once(call.state, request, Reply(self, call, request)):
                 return None
         except Exception as error:
@@ -226,14 +229,6 @@ async def request_of(call: Call, kind: type[A], timeout_s: float) -> A:
             raise no_request()
         return parsed(kind, data)
     raise late_request()
-
-
-def parsed(kind: type[A], data: bytes) -> A:
-    """The request of a call. Refused when it cannot be read."""
-    try:
-        return kind.FromString(data)
-    except DecodeError as error:
-        raise Refused(wire.BAD_REQUEST, f"the request cannot be read: {error}") from None
 
 
 def no_request() -> Refused:

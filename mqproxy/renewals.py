@@ -5,7 +5,7 @@ each renewal gives the message another handle, which only the proxy knows.
 """
 
 import logging
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import trio
@@ -102,7 +102,7 @@ class Renewals:
         """As `taken`, for a delivery that is not renewed, which needs no block; None for others."""
         return None if handle in self._renewed else Taken(Receipt.parse(handle, self._clock.now_ms()))
 
-    def receipts(self, handles: Collection[str]) -> list[Receipt] | None:
+    def receipts(self, handles: Sequence[str]) -> Sequence[Receipt] | None:
         """The receipts for these handles; None when a delivery is renewed, or a handle cannot be used: use `taken`."""
         if self._renewed and not self._renewed.keys().isdisjoint(handles):
             return None

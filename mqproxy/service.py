@@ -19,6 +19,7 @@ from skylark.mqcommon.message.flags import TRANSACTION_COMMIT, TRANSACTION_ROLLB
 from skylark.mqcommon.message.message import Message, MessageExt
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.mqcommon.names import PERM_READ
+from skylark.mqproxy.ack_request import AckRequest
 from skylark.mqproxy.answers import acknowledged, receive_end, receive_status, sent_one
 from skylark.mqproxy.brokers import Pop
 from skylark.mqproxy.clients import CONSUMERS, LITE_CONSUMERS, answered, check_size
@@ -31,7 +32,6 @@ from skylark.mqproxy.methods import (
     CallerStep,
     Reply,
     UnaryMethod,
-    parsed,
     request_of,
     status_of_any,
     unexpected,
@@ -41,7 +41,15 @@ from skylark.mqproxy.names import group_of, topic_of
 from skylark.mqproxy.options import ProxyOptions
 from skylark.mqproxy.polls import Poll
 from skylark.mqproxy.pulling import check_offset, pull_status, queue_of
-from skylark.mqproxy.receiving import ReceiveQuery, check_invisible, filter_of, names_of, polling_ms
+from skylark.mqproxy.receiving import (
+    ReceiveQueries,
+    ReceiveQuery,
+    check_invisible,
+    filter_of,
+    named_polling_ms,
+    names_of,
+    polling_ms,
+)
 from skylark.mqproxy.renewals import Taken
 from skylark.mqproxy.routes import MESSAGE_TYPES, assignments, endpoints_of, message_queues, with_port
 from skylark.mqproxy.sending import (
@@ -112,6 +120,7 @@ class Calls:
         self._frame_s = options.slow_frame_timeout / 1000
         self._stopping = Ending()
         self._odd_times = OddTimes(self._clock)
+        self._queries = ReceiveQueries(options)
 
     def methods(self) -> dict[str, Unary | Streaming]:
         """The function that gRPC calls for each path."""
@@ -134,7 +143,7 @@ class Calls:
         }
         sending = UnaryMethod(self._callers, "SendMessage", self.send_message, self._send_at_once)
         methods["SendMessage"] = sending.as_grpc()
-        acknowledging = UnaryMethod(self._callers, "AckMessage", self.ack_message, self._ack_at_once)
+        acknowledging = UnaryMethod(self._callers, "AckMessage", self.ack_message, self._ack_at_once, AckRequest)
         methods["AckMessage"] = acknowledging.as_grpc()
         begun = CallerStep(self._callers, self._refused_receive)
         methods["ReceiveMessage"] = Unary(begun.begin, self.receive_message, begun.unread, has_many_answers=True)
@@ -257,20 +266,19 @@ class Calls:
         caller: Caller = call.state
         poll: Poll | None = None
         try:
-            request = parsed(wire.ReceiveMessageRequest, data)
-            poll = self._poll_at_once(caller, request, call.time_left_s)
+            asked = self._queries.read(data)
+            poll = self._poll_at_once(caller, asked, call.time_left_s)
             if poll is not None:
                 # Messages that the client does not take are given back, however the call ends.
                 call.when_ended(poll.end)
-                topic = request.message_queue.topic
-                deliveries = poll.begin(partial(self._answer_found, call, poll, topic))
+                deliveries = poll.begin(partial(self._answer_found, call, poll, asked.resource))
                 if deliveries is not None:
-                    messages = self._handed_out(poll, deliveries, topic)
+                    messages = self._handed_out(poll, deliveries, asked.resource)
                     if (answers := self._answers_at_once(call, poll, messages)) is not None:
                         return answers
         except Exception as error:
             return self._refused_receive(error, caller.began_s)
-        return self._receive(call, request, poll)
+        return self._receive(call, asked, poll)
 
     def _answer_found(self, call: Call, poll: Poll, topic: wire.Resource, deliveries: Sequence[Delivery]) -> None:
         """Answer a receive that waits, in the turn in which its messages have come; its task finds that it has ended.
@@ -283,9 +291,7 @@ class Calls:
             if answers is not None:
                 call.answer(*answers)
 
-    async def _receive(
-        self, call: Call, request: wire.ReceiveMessageRequest, poll: Poll | None
-    ) -> tuple[bytes, ...] | None:
+    async def _receive(self, call: Call, asked: ReceiveQuery, poll: Poll | None) -> tuple[bytes, ...] | None:
         """As `receive_message`, for a receive that waits for its messages or for room. ``poll``, if any, was begun."""
         caller: Caller = call.state
         session = caller.session
@@ -293,7 +299,7 @@ class Calls:
         try:
             with self._waiting():
                 if poll is None:
-                    poll = await self._unless_over(session, self._poll, caller, request, call.time_left_s)
+                    poll = await self._unless_over(session, self._poll, caller, asked, call.time_left_s)
                     if poll is not None:
                         call.when_ended(poll.end)
                 # A call that ended while the metadata came sends no pop.
@@ -301,7 +307,7 @@ class Calls:
                     deliveries = await self._unless_over(session, poll.deliveries)
                     # None when the proxy stops: what the pop brings later is given back.
                     if deliveries is not None and not call.is_over:
-                        self._handed_out(poll, deliveries, request.message_queue.topic)
+                        self._handed_out(poll, deliveries, asked.resource)
             if poll is not None:
                 messages = poll.encoded or []
             status = OK if messages else NO_NEW_MESSAGE
@@ -368,10 +374,9 @@ class Calls:
         self._count("ReceiveMessage", status.code, began_s)
         return self._receive_answers(status, ())
 
-    async def ack_message(
-        self, caller: Caller, request: wire.AckMessageRequest, *, together: bool = True
-    ) -> wire.AckMessageResponse:
+    async def ack_message(self, caller: Caller, asked: AckRequest, *, together: bool = True) -> wire.AckMessageResponse:
         """Messages are consumed; each has a result of its own. ``together``: see `Brokers.ack`."""
+        request = asked.whole()
         topic, group = names_of(request.topic, request.group)
         if not request.entries:
             raise Refused(wire.INTERNAL_SERVER_ERROR, "ack message result is empty")
@@ -397,21 +402,20 @@ class Calls:
                     statuses[number] = status_of(error)
         return _ack_answer(request.entries, statuses)
 
-    def _ack_at_once(self, caller: Caller, request: wire.AckMessageRequest, reply: Reply) -> bool:
+    def _ack_at_once(self, caller: Caller, request: AckRequest, reply: Reply) -> bool:
         """Begin to acknowledge the messages of a call, if they are of one broker and no message is renewed."""
-        if not 0 < len(request.entries) <= MAX_MESSAGES:
+        if not 0 < len(request.handles) <= MAX_MESSAGES:
             return False
-        entries = list(request.entries)
         topic, group = names_of(request.topic, request.group)
-        handles = [entry.receipt_handle for entry in entries]
-        receipts = caller.session.renewals.receipts(handles)
+        receipts = caller.session.renewals.receipts(request.handles)
         if receipts is None:
             return False
 
         def ended(error: SkylarkError | None) -> None:
             if error is None:
-                reply.send_encoded(wire.OK, acknowledged([entry.message_id for entry in entries], handles))
+                reply.send_encoded(wire.OK, acknowledged(request.fields))
             else:
+                entries = request.whole().entries
                 reply.send(_ack_answer(entries, [status_of(error)] * len(entries)))
 
         def again(together: bool) -> None:
@@ -561,39 +565,26 @@ class Calls:
             raise ended(session)
         return None
 
-    async def _poll(
-        self, caller: Caller, request: wire.ReceiveMessageRequest, left_s: Callable[[], float | None]
-    ) -> Poll:
-        asked = ReceiveQuery.of(request, self._options)
+    async def _poll(self, caller: Caller, asked: ReceiveQuery, left_s: Callable[[], float | None]) -> Poll:
         is_ordered = await self._metadata.is_ordered(asked.group)
         broker = asked.broker_name or _readable_broker(await self._metadata.route(asked.topic))
         # The time is read last: fetching the metadata may have taken some of what the client gives.
-        return self._new_poll(caller, request, asked, broker, left_s(), is_ordered=is_ordered)
+        return self._new_poll(caller, asked, broker, left_s(), is_ordered=is_ordered)
 
-    def _poll_at_once(
-        self, caller: Caller, request: wire.ReceiveMessageRequest, left_s: Callable[[], float | None]
-    ) -> Poll | None:
+    def _poll_at_once(self, caller: Caller, asked: ReceiveQuery, left_s: Callable[[], float | None]) -> Poll | None:
         """As `_poll`; None when that takes time, or the proxy or the session ends."""
         if self._stopping.has_begun or caller.session.ending.has_begun:
             return None
-        asked = ReceiveQuery.of(request, self._options)
         now_s = trio.current_time()
         is_ordered, broker = self._metadata.known_order(asked.group, now_s), asked.broker_name
         if not broker and (route := self._metadata.known_route(asked.topic, now_s)) is not None:
             broker = _readable_broker(route)
         if is_ordered is None or not broker:
             return None
-        return self._new_poll(caller, request, asked, broker, left_s(), is_ordered=is_ordered)
+        return self._new_poll(caller, asked, broker, left_s(), is_ordered=is_ordered)
 
     def _new_poll(
-        self,
-        caller: Caller,
-        request: wire.ReceiveMessageRequest,
-        asked: ReceiveQuery,
-        broker: str,
-        left_s: float | None,
-        *,
-        is_ordered: bool,
+        self, caller: Caller, asked: ReceiveQuery, broker: str, left_s: float | None, *, is_ordered: bool
     ) -> Poll:
         # Clients receive before their settings have arrived, and from another proxy after their own proxy has stopped.
         settings = caller.session.clients.settings(caller.client_id) or NO_SETTINGS
@@ -601,23 +592,22 @@ class Calls:
             asked.group,
             asked.topic,
             broker,
-            min(max(1, request.batch_size), MAX_POP_COUNT),
+            asked.most,
             asked.invisible_ms,
-            polling_ms(request, settings, left_s, self._options),
+            polling_ms(asked.named_ms, settings, left_s, self._options),
             asked.expression,
             asked.kind,
             is_ordered,
-            request.attempt_id if request.HasField("attempt_id") else None,
+            asked.attempt_id,
         )
-        is_renewed = request.auto_renew and self._options.enable_proxy_auto_renew
-        return caller.session.polls.begin(caller.client_id, wanted, asked.tags, is_renewed=is_renewed)
+        return caller.session.polls.begin(caller.client_id, wanted, asked.tags, is_renewed=asked.is_renewed)
 
     async def _pull(
         self, caller: Caller, request: wire.PullMessageRequest, left_s: Callable[[], float | None]
     ) -> PullResult:
         settings = caller.session.clients.settings(caller.client_id) or NO_SETTINGS
         group, queue = group_of(request.group), queue_of(request.message_queue)
-        wait_ms = polling_ms(request, settings, left_s(), self._options)
+        wait_ms = polling_ms(named_polling_ms(request), settings, left_s(), self._options)
         expression, kind, _ = filter_of(request.filter_expression)
         return await caller.session.queues.pull(
             group,

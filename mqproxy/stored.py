@@ -6,7 +6,8 @@ their properties, which mostly differ in nothing but the unique key.
 """
 
 import hashlib
-from functools import lru_cache
+from collections.abc import Sequence
+from functools import lru_cache, partial
 from typing import Final, NamedTuple
 
 from skylark.mqcommon.addresses import format_address
@@ -79,6 +80,7 @@ _TRACE_CONTEXT: Final = tag(_system["trace_context"].number)
 _PRIORITY: Final = tag(_system["priority"].number, is_varint=True)
 
 # RocketMQ's clients refuse a message without a digest, which protects nothing.
+_md5 = partial(hashlib.md5, usedforsecurity=False)
 _MD5_DIGITS: Final = 32
 _DIGEST: Final = wire.SystemProperties(body_digest=wire.Digest(type=wire.MD5, checksum="0" * _MD5_DIGITS))
 _BEFORE_CHECKSUM: Final = _DIGEST.SerializeToString()[:-_MD5_DIGITS].decode("latin-1")
@@ -136,9 +138,9 @@ class MessageEncoder:
         )
         ids = [*map(_text_of, keys)] if keys[0] else [offset_msg_id(first.store_host, at) for at in physical_offsets]
         # No time is left out: see `columns_of`.
-        times = [_times(born, stored).fields for born, stored in zip(born_ms, stored_ms, strict=True)]
+        times = [each.fields for each in map(_times, born_ms, stored_ms)]
         handles = [f" {offset} {at}" for offset, at in zip(offsets, physical_offsets, strict=True)]
-        return [*map(alike.encoded, ids, bodies, offsets, handles, times)]
+        return alike.encoded_all(ids, bodies, [*map(varint, offsets)], handles, times)
 
     def _encoded(
         self, answer: str, message: MessageExt, attempt: int, pop_text: str, handle: str, invisible_ms: int | None
@@ -155,7 +157,7 @@ class MessageEncoder:
         times = _times(record.born_timestamp, record.store_timestamp)
         if times.is_odd:
             self.odd.append(message)
-        return alike.encoded(id_, body, record.queue_offset, handle, times.fields)
+        return alike.encoded(id_, body, varint(record.queue_offset), handle, times.fields)
 
 
 # The hosts where a message was born and stored, its queue, and how often it was delivered.
@@ -230,19 +232,39 @@ class _Alike:
             and b"\x02" not in properties[self.key_at : self.key_end]
         )
 
-    def encoded(self, id_: str, body: bytes, offset: int, handle: str, times: str) -> bytes:
-        """The answer with a message; ``handle``: the end of its receipt.
+    def encoded(self, id_: str, body: bytes, number: str, handle: str, times: str) -> bytes:
+        """The answer with a message. ``number``: the varint of its offset; ``handle``: the end of its receipt.
 
         What is before, between and after these is made again only when one has another size than before.
         """
-        checksum = hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
-        number = varint(offset)
         sizes = (len(id_), len(number), len(handle), len(times), len(body))
         if sizes != self._sizes:
             self._sizes = sizes
             self._measure(*sizes)
+        checksum = _md5(body).hexdigest().upper()
         head = f"{self._head}{id_}{_BEFORE_CHECKSUM}{checksum}{self._system}{number}{self._receipt_head}"
         return encoded(f"{head}{handle}{times}{self._tail}") + body
+
+    def encoded_all(
+        self,
+        ids: Sequence[str],
+        bodies: Sequence[bytes],
+        numbers: Sequence[str],
+        handles: Sequence[str],
+        times: Sequence[str],
+    ) -> list[bytes]:
+        """As `encoded`, for several messages: in one step where each of the columns has texts of one size."""
+        sizes = [{*map(len, column)} for column in (ids, numbers, handles, times, bodies)]
+        if max(map(len, sizes)) > 1:
+            return [*map(self.encoded, ids, bodies, numbers, handles, times)]
+        self._measure(*[size for (size,) in sizes])
+        head, system, receipt, tail = self._head, self._system, self._receipt_head, self._tail
+        checksums = [_md5(body).hexdigest().upper() for body in bodies]
+        texts = [
+            f"{head}{id_}{_BEFORE_CHECKSUM}{checksum}{system}{number}{receipt}{handle}{time}{tail}"
+            for id_, checksum, number, handle, time in zip(ids, checksums, numbers, handles, times, strict=True)
+        ]
+        return [encoded(fields) + body for fields, body in zip(texts, bodies, strict=True)]
 
     def _measure(self, id_bytes: int, number_bytes: int, handle_bytes: int, times_bytes: int, body_bytes: int) -> None:
         """Make what depends on the sizes of what differs."""

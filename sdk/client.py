@@ -78,6 +78,8 @@ FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 0.5
 # How many topics without a route are remembered.
 MOST_MISSING = 1_000
+# How many queues' masters a handle remembers.
+MOST_MASTERS = 1_000
 # The pause after a heartbeat that a broker did not answer.
 HEARTBEAT_RETRY_S = 5
 # How long unregistering may take; afterwards the broker notices the closed connection.
@@ -597,6 +599,8 @@ class ClientHandle:
         self._nursery: trio.Nursery | None = None
         self._ended = trio.Event()
         self._leave: Callable[[], Awaitable[None]] | None = None
+        # Queue → the route by which its master was found last, and the master.
+        self._masters: dict[MessageQueue, tuple[TopicRoute, Endpoint | None]] = {}
         # A copy of the instance's value while the handle is open, for the hot path; see `check_open`.
         self.forks = -1
 
@@ -695,8 +699,16 @@ class ClientHandle:
         """The queue's master by the cached route; None when the cache has none."""
         self.check_open()
         route = self.instance.routes.get(mq.topic)
-        addr = None if route is None else route.master_of(mq)
-        return None if addr is None else self.instance.at(addr, self.timeout_ms, broker_name=mq.broker_name)
+        if route is None:
+            return None
+        known = self._masters.get(mq)
+        if known is None or known[0] is not route:
+            addr = route.master_of(mq)
+            master = None if addr is None else self.instance.at(addr, self.timeout_ms, broker_name=mq.broker_name)
+            if len(self._masters) >= MOST_MASTERS:
+                self._masters.clear()
+            known = self._masters[mq] = route, master
+        return known[1]
 
     async def ask_master(self, mq: MessageQueue, call: Callable[[Endpoint], Awaitable[T]]) -> T:
         """The answer of the queue's master. When it cannot be reached, the route is refreshed to find a new master."""

@@ -74,6 +74,50 @@ MAX_EARLY_PINGS: Final = 2
 class GrpcConnection:
     """Serves the calls of one client over ``transport``."""
 
+    # More than 29 attributes without slots would make each call of a method slower in CPython 3.11.
+    __slots__ = (
+        "__weakref__",
+        "_all_sent",
+        "_blocked_since",
+        "_budget",
+        "_buffers",
+        "_busy_at",
+        "_calls",
+        "_cancel_scope",
+        "_charged_bytes",
+        "_early_pings",
+        "_go_away_answered",
+        "_held",
+        "_holds",
+        "_in_turn",
+        "_is_leaving",
+        "_is_sending",
+        "_last_ping",
+        "_last_read",
+        "_limits",
+        "_methods",
+        "_nursery",
+        "_one_request_calls",
+        "_opened_at",
+        "_outbox",
+        "_outbox_bytes",
+        "_pinged_at",
+        "_request_bytes",
+        "_resumed_at",
+        "_taken",
+        "_transport",
+        "_turn_ends",
+        "_unary_calls",
+        "_unsent",
+        "_wake",
+        "closed_reason",
+        "exceeded",
+        "has_answered",
+        "http2",
+        "max_message_bytes",
+        "remote",
+    )
+
     def __init__(
         self,
         transport: Transport,
@@ -415,7 +459,8 @@ class GrpcConnection:
             self._wake.set()
             self._charge()
             return False
-        self._taken.unpark_all()
+        if self._taken:
+            self._taken.unpark_all()
         self._check_all_sent()
         return True
 

@@ -84,6 +84,45 @@ class _Stream:
 class ServerConnection:
     """One client's connection: `receive` its bytes, answer its streams, send what `take` gives."""
 
+    # More than 29 attributes without slots would make each call of a method slower in CPython 3.11.
+    __slots__ = (
+        "_block",
+        "_block_flags",
+        "_block_prefix",
+        "_block_stream_id",
+        "_consumed",
+        "_control_bytes",
+        "_decoder",
+        "_failure",
+        "_handlers",
+        "_has_preface",
+        "_incomplete_since_s",
+        "_is_leaving",
+        "_last_stream_id",
+        "_last_taken_id",
+        "_limits",
+        "_needed",
+        "_now_s",
+        "_out",
+        "_peer_frame_bytes",
+        "_peer_stream_window",
+        "_pending",
+        "_pinged",
+        "_pings",
+        "_priorities",
+        "_refuses_streams",
+        "_resets",
+        "_send_window",
+        "_settings",
+        "_stream_window",
+        "_streams",
+        "_unsent",
+        "_updates",
+        "_useless",
+        "_waiting",
+        "_window",
+    )
+
     def __init__(self, limits: Http2Limits) -> None:
         self._limits = limits
         self._pending = bytearray()  # the beginning of a frame, or of the preface

@@ -84,6 +84,55 @@ class Channel:
     always read on: if both sides stopped, they would wait for each other forever.
     """
 
+    # More than 29 attributes without slots would make each call of a method slower in CPython 3.11.
+    __slots__ = (
+        "__weakref__",
+        "_answer",
+        "_backpressure",
+        "_budget",
+        "_cancel_scope",
+        "_charged_bytes",
+        "_connection",
+        "_direct_calls",
+        "_first_bytes",
+        "_handed_over",
+        "_hands_over",
+        "_has_frame",
+        "_in_turn",
+        "_last_frame",
+        "_last_wait",
+        "_max_outbox_bytes",
+        "_next_opaque",
+        "_outbox",
+        "_outbox_bytes",
+        "_outbox_mark",
+        "_partial_since",
+        "_pending",
+        "_request_bytes",
+        "_sending",
+        "_taken",
+        "_transport",
+        "_try_send",
+        "_turn_bytes",
+        "_unanswered_since",
+        "_waiting_for_sent",
+        "_wake",
+        "attachments",
+        "blocked_since",
+        "closed_reason",
+        "exceeded",
+        "foreign",
+        "greeting",
+        "language",
+        "last_read",
+        "local",
+        "max_frame_bytes",
+        "remote",
+        "signatures",
+        "tasks",
+        "version",
+    )
+
     def __init__(
         self,
         transport: Transport,
@@ -417,7 +466,8 @@ class Channel:
         self._hands_over = True
         try:
             answer = direct_calls.handle(_received(command), now)
-            self.last_read = trio.current_time()
+            # The clock is read again for a request that waits: `expire_requests` shall not take it for unread.
+            self.last_read = trio.current_time() if answer is None else now
             if answer is not None and (row := self._pending.pop(command.opaque, None)) is not None:
                 self._end_request(row[3], answer)
         except MustQueue:

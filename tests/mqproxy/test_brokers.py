@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import trio
 
 from skylark.mqcommon.errors import BrokerError, ProtocolError
 from skylark.mqcommon.message.ids import encode_host
+from skylark.mqcommon.message.queue import MessageQueue
 from skylark.mqcommon.message.record import encode_record, topic_field
 from skylark.mqproxy.brokers import Brokers, Pop
 from skylark.mqproxy.deliveries import Receipt
@@ -101,6 +103,19 @@ async def test_an_error_that_is_no_messages_own_is_not_asked_for_again(code: Res
         errors = await brokers.ack("group", "orders", [receipt(offset) for offset in (1, 2, 3)])
     assert [error.code for error in errors if isinstance(error, BrokerError)] == [code] * 3
     assert (len(broker.asked(MANY)), broker.asked(ONE)) == (1, [])
+
+
+async def test_the_master_of_a_queue_is_the_master_in_the_present_route() -> None:
+    broker, queue = taking(), MessageQueue("orders", "broker-a", 0)
+    async with brokers_of(broker) as brokers:
+        await brokers.ack("group", "orders", RECEIPTS)
+        client, routes = brokers._client, brokers._client.instance.routes
+        (first, again), route = [client.known_master(queue) for _ in range(2)], routes.get("orders")
+        assert first is again is not None and first.addr == broker.addr and route is not None
+        for masters, addr in (({"broker-a": {0: "127.0.0.1:1"}}, "127.0.0.1:1"), ({}, "")):
+            routes.put(replace(route, brokers=masters))
+            master = client.known_master(queue)
+            assert ("" if master is None else master.addr) == addr
 
 
 class Outcome:

@@ -24,7 +24,7 @@ from skylark.mqcommon.message.layout import HEAD_V4
 from skylark.mqcommon.message.record import encode_record, topic_field
 from skylark.mqproxy import deliveries as module
 from skylark.mqproxy import stored
-from skylark.mqproxy.deliveries import Delivery, InOrder, PoppedRun, Receipt, deliveries_of
+from skylark.mqproxy.deliveries import Delivery, InOrder, PoppedRun, Receipt, ReceiptRun, deliveries_of
 from skylark.mqproxy.statuses import Refused
 from skylark.mqproxy.stored import MessageEncoder
 from skylark.mqproxy.wire import messaging_pb2 as wire
@@ -413,6 +413,32 @@ def test_a_receipt_with_what_is_no_number_is_refused_wherever_it_stands(form: st
             Receipt.parse_all(texts, NOW_MS)
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        ["5 7;", "5 7"],
+        ["5 7 8", "5"],
+        ["5", "7 8 9"],
+        [f"5 7;0 {NOW_MS} 60000 0 0 broker-a 0 6 8", "5 7"],
+        ["5 7", f"0 {NOW_MS} 60000 0 0 broker-a 0 5 7"],
+    ],
+)
+def test_receipts_whose_parts_stand_in_other_receipts_are_refused(odd: list[str]) -> None:
+    texts = [f"0 {NOW_MS} 60000 0 0 broker-a 0 {rest}" for rest in odd]
+    for each in (texts, texts[::-1]):
+        with pytest.raises(Refused):
+            Receipt.parse_all(each, NOW_MS)
+
+
+def test_receipts_of_one_pop_are_read_as_a_run() -> None:
+    texts = [f"3 {NOW_MS} 60000 0 0 broker-a 0 {offset} {offset * 300}" for offset in (5, 4, 9)]
+    found = Receipt.parse_all(texts, NOW_MS)
+    assert isinstance(found, ReceiptRun) and found.bits == 0b1000110
+    assert [*map(str, found)] == texts and found[1:] == [*found][1:] and found[-1] == [*found][-1]
+    others = [*texts, f"3 {NOW_MS} 60000 0 0 broker-b 0 5 7"]
+    assert [*map(str, Receipt.parse_all(others, NOW_MS))] == others
+
+
 def test_a_receipt_names_an_offset_that_its_pop_can_have() -> None:
     def read(offset: int) -> Receipt:
         return Receipt.parse(f"8 {NOW_MS} 60000 0 0 broker-a 0 {offset} 7", NOW_MS)
@@ -437,7 +463,7 @@ def test_receipts_of_one_call_are_read_as_one_by_one(odd: list[str], good: list[
     if all(is_receipt(text, now_ms) for text in texts):
         found = Receipt.parse_all(texts, now_ms)
         assert [*map(str, found)] == [re.sub(r" 0*(?=[0-9])", " ", text) for text in texts]
-        assert found == [Receipt.parse(text, now_ms) for text in texts]
+        assert [*found] == [Receipt.parse(text, now_ms) for text in texts]
     else:
         with pytest.raises(Refused):
             Receipt.parse_all(texts, now_ms)

@@ -21,6 +21,7 @@ from skylark.mqproxy.ending import Ending
 from skylark.mqproxy.options import ProxyOptions
 from skylark.mqproxy.polls import Poll, Polls
 from skylark.mqproxy.popping import Popping
+from skylark.mqproxy.receiving import ReceiveQuery
 from skylark.mqproxy.renewals import RenewalCounts, Renewals
 from skylark.mqproxy.service import Calls
 from skylark.mqproxy.statuses import Refused
@@ -29,6 +30,9 @@ from skylark.mqproxy.wire import messaging_pb2 as wire
 from tests.support.clock import ManualClock
 
 WANTED = Pop("group", "topic", "broker-a", 32, 20_000, 5_000, "*", "TAG", False, None)
+REQUEST = wire.ReceiveMessageRequest(group=wire.Resource(name="group"))
+REQUEST.message_queue.topic.name = "topic"
+REQUEST.invisible_duration.FromSeconds(20)
 
 
 Ended = Callable[[Sequence[Delivery] | Exception], None]
@@ -177,7 +181,7 @@ class Waiting:
         self.calls = calls_of(world.polls.begin("client", WANTED, (), is_renewed=True))
 
     async def run(self) -> None:
-        work = self.calls.receive_message(cast(Any, self.call), b"")
+        work = self.calls.receive_message(cast(Any, self.call), REQUEST.SerializeToString())
         assert isinstance(work, Coroutine)
         await finished(work, self.call)
 
@@ -212,7 +216,7 @@ def calls_of(poll: Poll) -> Calls:
 
 async def received(calls: Calls, call: Asking) -> None:
     """Carry out a receive call as a task."""
-    await finished(calls._receive(cast(Any, call), wire.ReceiveMessageRequest(), None), call)
+    await finished(calls._receive(cast(Any, call), ReceiveQuery.of(REQUEST, ProxyOptions()), None), call)
 
 
 async def finished(work: Coroutine[Any, Any, Any], call: Asking) -> None:
@@ -313,7 +317,7 @@ async def test_messages_that_the_broker_has_at_once_go_out_in_the_turn_of_their_
         world.brokers.is_near = True
         world.brokers.answer([world.delivery(1)])
         poll, call = world.polls.begin("client", WANTED, (), is_renewed=True), Asking(takes=takes)
-        answer = calls_of(poll).receive_message(cast(Any, call), b"")
+        answer = calls_of(poll).receive_message(cast(Any, call), REQUEST.SerializeToString())
         if takes:
             assert isinstance(answer, tuple) and answer[1:-1] == (b"a message",)
         else:

@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 
 from skylark.mqproxy.options import ProxyOptions
-from skylark.mqproxy.receiving import RESERVE_MS, polling_ms
+from skylark.mqproxy.receiving import RESERVE_MS, ReceiveQueries, ReceiveQuery, named_polling_ms, polling_ms
 from skylark.mqproxy.sending import entry_of
 from skylark.mqproxy.statuses import Refused
 from skylark.mqproxy.stored import stored_message
@@ -23,7 +23,7 @@ def wait_of(named_ms: int | None, left_s: float | None) -> int:
     settings.request_timeout.FromSeconds(3)
     if named_ms is not None:
         request.long_polling_timeout.FromMilliseconds(named_ms)
-    return polling_ms(request, settings, left_s, OPTIONS)
+    return polling_ms(named_polling_ms(request), settings, left_s, OPTIONS)
 
 
 @pytest.mark.parametrize(
@@ -53,6 +53,27 @@ def test_a_deadline_that_leaves_no_time_is_refused() -> None:
     with pytest.raises(Refused, match="deadline") as refused:
         wait_of(None, 4.0)
     assert refused.value.code == wire.ILLEGAL_POLLING_TIME
+
+
+def test_a_request_that_comes_again_is_remembered_but_not_an_attempts() -> None:
+    request = wire.ReceiveMessageRequest(group=wire.Resource(name="group"), batch_size=16)
+    request.message_queue.topic.name = "topic"
+    request.invisible_duration.FromSeconds(60)
+    queries = ReceiveQueries(OPTIONS)
+
+    def read() -> ReceiveQuery:
+        return queries.read(request.SerializeToString())
+
+    assert read() is read() and (read().topic, read().most, read().named_ms) == ("topic", 16, None)
+    request.batch_size = 17
+    request.long_polling_timeout.FromSeconds(1)
+    assert (read().most, read().named_ms) == (17, 1_000)
+    request.attempt_id = "one"
+    assert read() == read() and read() is not read()
+    request.group.name = "g" * 600
+    for _ in range(2):
+        with pytest.raises(Refused):
+            read()
 
 
 def test_consumers_see_the_group_and_the_transaction_of_a_message_among_its_properties() -> None:

@@ -15,7 +15,7 @@ from skylark.mqcommon.message.ids import encode_host
 from skylark.mqcommon.message.message import MessageExt
 from skylark.mqcommon.message.properties import PRIORITY, RESERVED, encode_properties
 from skylark.mqcommon.message.record import encode_record, topic_field
-from skylark.mqproxy.answers import acknowledged, receive_end, receive_status, sent_one
+from skylark.mqproxy.answers import receive_end, receive_status, sent_one
 from skylark.mqproxy.deliveries import Delivery, Receipt
 from skylark.mqproxy.sending import BORN_HOST, DELIVER_AT, SHOWN, TRACE_CONTEXT, answer_of, entry_of
 from skylark.mqproxy.statuses import OK
@@ -159,14 +159,6 @@ def test_a_popped_message_has_its_receipt_and_its_time_besides(
     system.invisible_duration.seconds, rest_ms = divmod(hidden_ms, 1_000)
     system.invisible_duration.nanos = rest_ms * 1_000_000
     assert wire.ReceiveMessageResponse.FromString(encoded) == wire.ReceiveMessageResponse(message=made)
-
-
-@given(st.lists(st.tuples(TEXTS, TEXTS), max_size=5))
-def test_the_answer_to_acknowledgements_names_each_message(entries: list[tuple[str, str]]) -> None:
-    results = [wire.AckMessageResultEntry(message_id=id_, receipt_handle=h, status=OK) for id_, h in entries]
-    made = wire.AckMessageResponse(status=OK, entries=results)
-    encoded = acknowledged([id_ for id_, _ in entries], [handle for _, handle in entries])
-    assert wire.AckMessageResponse.FromString(encoded) == made
 
 
 @given(TEXTS, st.integers(0, 2**63 - 1), TEXTS)

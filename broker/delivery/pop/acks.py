@@ -7,7 +7,7 @@ message is no longer in flight under its handle.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import replace
 
 import trio
@@ -141,9 +141,9 @@ class AckHandlers(Part):
         topic = read_topic(entry.topic, entry.consumer_group, entry.retry)
         return Key(Queue(entry.consumer_group, topic, entry.queue_id), entry.start_offset, entry.pop_time)
 
-    def _write(self, key: Key, offsets: Iterable[int]) -> int:
+    def _write(self, key: Key, offsets: Sequence[int]) -> int:
         """Acknowledge the messages that are in flight; returns the end of the record, 0 if no record is needed."""
-        lease, hidden = self._log.inflight.of(key), self._log.inflight.hidden(key, list(offsets))
+        lease, hidden = self._log.inflight.of(key), self._log.inflight.hidden(key, offsets)
         if lease is None or not hidden:
             return 0
         put = self._log.write(Ack(key, hidden))
@@ -158,7 +158,7 @@ class AckHandlers(Part):
     ) -> Command | None:
         """``answer``, if the log is safe up to ``end`` already, which is 0 if no record was written."""
         answer = answer or request.respond()
-        if not end:
+        if not end or not self._durability.waits:
             return answer
         return self._durability.answer_when_safe(channel, request, answer, end, trio.current_time(), _explain_if_unsafe)
 
@@ -168,10 +168,16 @@ def _explain_if_unsafe(answer: Command) -> None:
         answer.remark = "it was stored, but not safely in time: acknowledge the messages again"
 
 
-def _offsets(entry: BatchAck) -> list[int]:
+def _offsets(entry: BatchAck) -> Sequence[int]:
+    """The offsets of the messages that ``entry`` acknowledges."""
     if entry.bits.bit_length() > MAX_BITS:
         text = f"b has {entry.bits.bit_length()} bits for topic {entry.topic}, at most {MAX_BITS} are taken"
         raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, text)
+    skipped = max((entry.bits & -entry.bits).bit_length() - 1, 0)
+    first, run = entry.start_offset + skipped, entry.bits >> skipped
+    # Mostly neighbours are acknowledged together.
+    if not run & run + 1:
+        return range(first, first + run.bit_length())
     # Reading a string takes time in proportion to its length. Shifts of a large number would take its square.
     return [entry.start_offset + found.start() for found in _ones(f"{entry.bits:b}"[::-1])]
 

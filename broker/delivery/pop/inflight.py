@@ -48,6 +48,8 @@ class PopLease:
             return bits
         # By far the most pops are of neighbours, whose place is their distance to the first.
         first, end = known.start, known.stop
+        if isinstance(offsets, range) and first <= offsets.start <= offsets.stop <= end:
+            return (1 << len(offsets)) - 1 << offsets.start - first
         for offset in offsets:
             if first <= offset < end:
                 bits |= 1 << offset - first
@@ -122,13 +124,13 @@ class Inflight:
         """The lease of this check point, if it has unacknowledged messages."""
         return self._leases.get(key)
 
-    def hidden(self, key: Key, offsets: Sequence[int]) -> list[int]:
+    def hidden(self, key: Key, offsets: Sequence[int]) -> Sequence[int]:
         """The offsets among ``offsets`` that are in flight under this check point."""
         lease = self._leases.get(key)
         if lease is None:
             return []
         if (bits := lease.bits_of(offsets)) & lease.unacked == bits and bits.bit_count() == len(offsets):
-            return list(offsets)
+            return offsets
         return [offset for offset in offsets if lease.bits_of((offset,)) & lease.unacked]
 
     def due(self, now_ms: int) -> PopLease | None:

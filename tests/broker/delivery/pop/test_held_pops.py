@@ -1,7 +1,10 @@
 """Held requests: tried in their order, answered at their deadlines, forgotten with their connection."""
 
+import pytest
+
 from skylark.broker.delivery.pop.held_pops import MAX_WAIT_S, HeldPop, HeldPops
 from skylark.broker.store.filter import ALL, Filter
+from skylark.remoting.net.channel import Channel
 from skylark.remoting.protocol.command import Command
 from tests.broker.store.support import open_store, put
 from tests.support.caller import Caller
@@ -51,16 +54,18 @@ async def test_messages_go_to_those_who_came_first_and_no_more_are_tried_than_ne
     assert consumers.held.waiting(PLACE, 0) == 0
 
 
-async def test_a_client_that_asks_again_while_it_is_answered_gets_each_message_once() -> None:
+async def test_a_client_that_asks_again_while_it_is_answered_gets_each_message_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     consumers, caller = Consumers(), Caller()
-    reply = caller.channel.reply
+    reply = Channel.reply
 
-    def answered(request: Command, response: Command, *, wake: bool = True) -> None:
+    def answered(channel: Channel, request: Command, response: Command, *, wake: bool = True) -> None:
         # As a proxy in this event loop does.
         consumers.held.wake(PLACE)
-        reply(request, response, wake=wake)
+        reply(channel, request, response, wake=wake)
 
-    caller.channel.reply = answered  # type: ignore[method-assign]
+    monkeypatch.setattr(Channel, "reply", answered)
     for name in "abc":
         consumers.hold(name, caller=caller)
     consumers.left = 5
