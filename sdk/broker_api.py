@@ -60,6 +60,9 @@ from skylark.remoting.protocol.requests.topics import TopicStatsTable
 from skylark.sdk.endpoint import Endpoint
 from skylark.sdk.position import Position
 
+# For how long a broker may search its bucket for a key, before it answers.
+BUCKET_SEARCH_MS = 10_000
+
 
 @lazy_dataclass(frozen=True, slots=True)
 class PullAnswer:
@@ -217,19 +220,28 @@ async def query_messages(
     begin_ms: int,
     end_ms: int,
     unique: bool = False,
+    goes_on: bool = False,
     broker_name: str = "",
     on_partial: Callable[[str], None] = lambda why: None,
 ) -> list[MessageExt]:
     """Messages that the broker's index has for ``key`` (``unique``: a unique key), including hash collisions.
 
-    ``on_partial`` is told why the broker has not searched all messages of the time, if it has not.
+    A broker searches its bucket for some seconds, then it answers with what it has found. ``goes_on``: while it has
+    found nothing, let it search the rest. ``on_partial`` is told why the broker has not searched all messages of the
+    time, if it has not.
     """
-    header = QueryMessageRequestHeader(topic, key, max_num, begin_ms, end_ms, unique_key_query=unique)
-    answer = await call(broker, query.QUERY_MESSAGE, header)
-    # Code 22, no message, has a remark, too.
-    if answer.command.code == ResponseCode.SUCCESS and answer.command.remark:
-        on_partial(answer.command.remark)
-    return decode_messages(answer.body(), broker_name)
+    while True:
+        header = QueryMessageRequestHeader(topic, key, max_num, begin_ms, end_ms, unique_key_query=unique)
+        answer = await call(broker, query.QUERY_MESSAGE, header, wait_ms=BUCKET_SEARCH_MS)
+        messages = decode_messages(answer.body(), broker_name)
+        # Code 22, no message, has a remark, too.
+        if answer.command.code != ResponseCode.SUCCESS or not answer.command.remark:
+            return messages
+        left_ms = answer.header().next_end_timestamp if goes_on and not messages else None
+        if left_ms is None or left_ms >= end_ms:
+            on_partial(answer.command.remark)
+            return messages
+        end_ms = left_ms
 
 
 async def view_messages(broker: Endpoint, physical_offset: int) -> list[MessageExt]:

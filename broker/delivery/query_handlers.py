@@ -78,7 +78,9 @@ class QueryHandlers(Part):
         result = search.result
         if result.cut:
             logger.warning("query of key %s of %s: %s", header.key[:100], header.topic, result.cut)
-        fields = QueryMessageResponseHeader(result.last_update_timestamp, result.last_update_physical_offset)
+        fields = QueryMessageResponseHeader(
+            result.last_update_timestamp, result.last_update_physical_offset, result.next_end_ms
+        )
         # Whether there is a message is not known when the search has ended early.
         if not result.records and not result.cut:
             text = "can not find message, maybe time range not correct"

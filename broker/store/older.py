@@ -42,10 +42,14 @@ class OlderRead(NamedTuple):
 
 
 class OlderFound(NamedTuple):
-    """Records that may have a key, newest first; an inner batch as a whole. ``cut``: why not all was searched."""
+    """Records that may have a key, newest first; an inner batch as a whole. ``cut``: why not all was searched.
+
+    ``next_end_ms``: what is left are the messages that were stored until this time; None if the search cannot go on.
+    """
 
     records: list[bytes]
     cut: str = ""
+    next_end_ms: int | None = None
 
 
 class OlderQuery(NamedTuple):

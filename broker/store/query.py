@@ -52,12 +52,14 @@ class QueryResult:
     """Stored messages that have a key, newest first, and how far the index goes.
 
     ``cut``: why the search ended early, so that further messages may have the key; "" if all was searched.
+    ``next_end_ms``: what is left are the messages that were stored until this time; None if the search cannot go on.
     """
 
     records: list[bytes] = field(default_factory=list)
     last_update_timestamp: int = 0
     last_update_physical_offset: int = 0
     cut: str = ""
+    next_end_ms: int | None = None
 
 
 class WantedKey(NamedTuple):
@@ -147,6 +149,7 @@ class KeyQuery:
             found = ask(older.with_key, query)
             if found.cut:
                 result.cut = f"the search in the bucket ended early: {found.cut}"
+                result.next_end_ms = found.next_end_ms
             for raw in found.records:
                 if record_physical_offset(raw) in self._read:
                     continue

@@ -367,7 +367,7 @@ class OlderReads(Part):
                 is_over=lambda: self._clock.monotonic_ms() >= end_ms,
             )
         )
-        return OlderFound(found.records, found.cut)
+        return OlderFound(*found)
 
     # --- reads of queues
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from skylark.broker.tier.purge import remade, stored_file
 from skylark.broker.tier.tasks import DamagedFile, DamagedIndex, UploadTask
-from skylark.broker.tier.upload import file_records, table_of, upload_rows
+from skylark.broker.tier.upload import file_records, table_of, upload_of_file, upload_rows
 from skylark.mqcommon.crc import large_crc32
 from skylark.mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, SIZE_MAGIC
 from skylark.mqcommon.tier.bucket import Bucket, DamagedObject, NoSuchObject
@@ -33,7 +33,7 @@ def repair(bucket: Bucket, segment: Segment, view: bytes | mmap.mmap | None, tas
     """``segment`` with new objects; None if its index can be read after all.
 
     ``view``: the bytes of its file on this disk; None if the file is gone. ``task``: as for an upload of the file.
-    Raises BucketError; DamagedIndex if the index before is damaged, too.
+    Raises BucketError: DamagedIndex if the index before is damaged, too; ChangedFile.
     """
     # What is between the broker and the bucket may have changed the bytes once.
     with suppress(DamagedIndex):
@@ -46,7 +46,7 @@ def repair(bucket: Bucket, segment: Segment, view: bytes | mmap.mmap | None, tas
         # A block that had no sum may have bytes that are no sound message: they were uploaded as they are.
         with suppress(DamagedFile, TooDamaged, DisorderedQueue):
             rows = _of_file(view, segment, replace(task, takes_damage=True))
-            return remade(segment, upload_rows(bucket, rows, task))
+            return remade(segment, upload_of_file(bucket, view, segment.crc, rows, task))
     found = stored_file(bucket, segment, lambda number: np.empty(0, np.int64))
     # The queues of records that retention has removed are not found. As the log does not have these records either,
     # the copy of the metadata tells where such queues go on.

@@ -1,11 +1,11 @@
-"""The work on one file of the log that the broker gives to an uploader, and the error of a damaged file."""
+"""The work on one file of the log that the broker gives to an uploader, and the errors of damaged files."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from skylark.mqcommon.errors import SkylarkError
 from skylark.mqcommon.lazy_dataclass import lazy_dataclass
-from skylark.mqcommon.tier.bucket import DamagedObject
+from skylark.mqcommon.tier.bucket import BucketError, DamagedObject
 from skylark.mqcommon.tier.manifest import Segment, StoredObject
 
 
@@ -19,6 +19,10 @@ class DamagedFile(SkylarkError):
 
     def __str__(self) -> str:
         return self.reason
+
+
+class ChangedFile(BucketError):
+    """Bytes of a file of the log changed after they were compared with their sums: the next try compares them again."""
 
 
 class DamagedIndex(DamagedObject):

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from isal.isal_zlib import crc32_combine
 
-from skylark.broker.tier.tasks import DamagedFile, DamagedIndex, UploadTask
+from skylark.broker.tier.tasks import ChangedFile, DamagedFile, DamagedIndex, UploadTask
 from skylark.mqcommon.crc import large_crc32
 from skylark.mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, SIZE_MAGIC
 from skylark.mqcommon.tier.bucket import Bucket, BucketError, DamagedObject, NewerFormat, NoSuchObject
@@ -38,13 +38,18 @@ def upload(bucket: Bucket, view: bytes | mmap.mmap, task: UploadTask) -> Segment
     """Write the objects of the file whose bytes ``view`` are. Raises DamagedFile and BucketError."""
     try:
         rows = file_records(view, task)
-        segment = upload_rows(bucket, rows, task)
+        return upload_of_file(bucket, view, rows.crc, rows, task)
     except (TooDamaged, DisorderedQueue) as error:
         raise DamagedFile(str(error)) from error
+
+
+def upload_of_file(bucket: Bucket, view: bytes | mmap.mmap, crc: int, rows: Gathered, task: UploadTask) -> Segment:
+    """As `upload_rows`, of records of the file with the bytes ``view``. ChangedFile unless it still has this CRC-32."""
+    segment = upload_rows(bucket, rows, task)
     # When memory is short, pages that were compared are read from the disk once more before they are sent.
-    if large_crc32(view) != rows.crc:
+    if large_crc32(view) != crc:
         _delete(bucket, segment.folder, rows)
-        raise DamagedObject(f"{segment.folder}: bytes of the log have changed after they were compared with their sums")
+        raise ChangedFile(f"{segment.folder}: bytes of the log have changed after they were compared with their sums")
     return segment
 
 

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, Final
 
 import cbor2
 
-from skylark.broker.tier.tasks import DamagedFile, DamagedIndex, UploadTask, task_from_wire
+from skylark.broker.tier.tasks import ChangedFile, DamagedFile, DamagedIndex, UploadTask, task_from_wire
 from skylark.mqcommon.daemons.malloc import keep_freed_memory
 from skylark.mqcommon.errors import SkylarkError
 from skylark.mqcommon.tier.bucket import (
@@ -143,6 +143,7 @@ def segment_of(answer: Sequence[Any]) -> Segment | None:
     errors: tuple[type[BucketError], ...] = (
         BucketAway,
         BucketRefused,
+        ChangedFile,
         DamagedIndex,
         DamagedObject,
         NewerFormat,

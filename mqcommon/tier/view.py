@@ -15,7 +15,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from itertools import chain, islice, pairwise
+from functools import partial
+from itertools import chain, filterfalse, islice, pairwise
 from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
@@ -45,10 +46,12 @@ _FIRST_READ_BYTES: Final = 64 * 1024
 _SPANS_KEPT: Final = 16
 #: The most records that one query by key reads.
 MAX_RECORDS_OF_QUERY: Final = 500
-#: On either side of the time in a unique key the query looks into this many segments.
-MAX_SEGMENTS_OF_UNIQUE_KEY: Final = 64
+#: A query by unique key first looks into this many segments on either side of the time in the key.
+NEAR_SEGMENTS: Final = 64
 # The segments whose keys a query reads at a time, once it has looked into the first few.
 _KEY_THREADS: Final = 8
+# What the head of an index takes in memory.
+_HEAD_MEMORY: Final = 1_000
 
 T = TypeVar("T")
 
@@ -61,10 +64,14 @@ class Located(NamedTuple):
 
 
 class KeyRecords(NamedTuple):
-    """Records that may have a key, newest first. ``cut``: why not all was searched; "" if all was."""
+    """Records that may have a key, newest first. ``cut``: why not all was searched; "" if all was.
+
+    ``next_end_ms``: what is left are the messages that were stored until this time; None if the search cannot go on.
+    """
 
     records: list[bytes]
     cut: str = ""
+    next_end_ms: int | None = None
 
 
 class TierView:
@@ -291,26 +298,34 @@ class TierView:
         """Records of ``topic`` whose key has the hash of ``key``, stored in this time, newest first: compare the keys.
 
         An inner batch with such a message is one record. ``unique``: ``key`` is a unique key, which tells when
-        it was made: the segments of this time are searched first (``now_ms``: the present), and the search ends with
-        the segment that has the key. ``before``: only records before this place of the log. ``is_over``: whether the
-        time for the search is over. Segments whose keys, index or records are damaged are passed by.
+        it was made: the segments of this time are searched first (``now_ms``: the present), then all others, as the key
+        does not tell its month, and some keys have no time. The search ends with the segment that has the key.
+        ``before``: only records before this place of the log. ``is_over``: whether the time for the search is over.
+        Segments whose keys, index or records are damaged are passed by.
         """
         hash_ = key_hash(topic, key.encode())
         segments = self._segments
-        made_ms = _made_ms(key, now_ms) if unique else None
-        if made_ms is None:
-            numbers = segments.of_time(begin_ms, end_ms, before)
-        else:
-            numbers = segments.nearest_first(made_ms, begin_ms, end_ms, before)
+        numbers = segments.of_time(begin_ms, end_ms, before)
+        near: Sequence[int] = ()
+        if unique and (made_ms := _made_ms(key, now_ms)) is not None:
+            near = segments.nearest_first(made_ms, begin_ms, end_ms, before)
+            numbers = chain(near, filterfalse(frozenset(near).__contains__, numbers))
         found: list[bytes] = []
         looked, last_ms, damaged = 0, end_ms, 0
-        # Newest first, an earlier end of the time goes on with the search; nearest first, it would not.
-        go_on = "to go on ask for messages stored until {}" if made_ms is None else "ask again"
-        for number, places in self._places_in(segments, numbers, hash_):
+
+        def ended(why: str, left_ms: int) -> KeyRecords:
+            # Newest first, an earlier end of the time goes on with the search; nearest first, it would not.
+            if is_near:
+                return KeyRecords(found, f"{why}; ask again")
+            return KeyRecords(found, f"{why}; to go on ask for messages stored until {left_ms}", left_ms)
+
+        for count, (number, places) in enumerate(self._places_in(segments, numbers, hash_)):
             segment = segments.at(number)
+            is_near = count < len(near)
             if is_over():
-                return KeyRecords(found, f"the time was over; {go_on.format(last_ms)}")
-            last_ms = segment.first_ms
+                return ended("the time was over", last_ms)
+            if not is_near:
+                last_ms = segment.first_ms
             try:
                 if isinstance(places, BucketError):
                     raise places
@@ -322,15 +337,13 @@ class TierView:
                     if len(found) == limit:
                         return KeyRecords(found)
                     if looked == MAX_RECORDS_OF_QUERY:
-                        return KeyRecords(found, f"{looked} messages were read; {go_on.format(store_ms)}")
+                        return ended(f"{looked} messages were read", store_ms)
             except (DamagedObject, NoSuchObject):
                 damaged += 1
             if unique and found:
                 break
         if damaged:
             return KeyRecords(found, f"{damaged} files of the log in the bucket are damaged: see mqadmin tierVerify")
-        if made_ms is not None and not found and len(segments) > MAX_SEGMENTS_OF_UNIQUE_KEY:
-            return KeyRecords(found, "only the files of the log around the time in the unique key were searched")
         return KeyRecords(found)
 
     def _places_in(
@@ -338,9 +351,12 @@ class TierView:
     ) -> Iterator[tuple[int, Columns | DamagedObject | NoSuchObject]]:
         """(number of a segment, places of the keys with this hash, or why they cannot be read), in this order."""
 
-        def places(number: int) -> Columns | DamagedObject | NoSuchObject:
+        def places(number: int, *, is_likely: bool) -> Columns | DamagedObject | NoSuchObject:
+            segment = segments.at(number)
             try:
-                return self._key_places(segments.at(number), hash_)
+                # Of a segment with the key, all queues are needed; of others, the 96 bytes of the head are enough.
+                head = self.table(segment).head if is_likely else self._head(segment)
+                return self._key_places(segment, head, hash_)
             except (DamagedObject, NoSuchObject) as error:
                 return error
 
@@ -348,13 +364,16 @@ class TierView:
         count = 1
         with ThreadPoolExecutor(_KEY_THREADS, "keys") as pool:
             while some := list(islice(numbers, count)):
-                yield from zip(some, pool.map(places, some), strict=True)
+                is_likely = count < _KEY_THREADS
+                yield from zip(some, pool.map(partial(places, is_likely=is_likely), some), strict=True)
                 count = min(2 * count, _KEY_THREADS)
 
     def _at_places(
         self, segments: "_Segments", segment: Segment, topic: str, places: Columns
     ) -> Iterator[tuple[int, int, bytes]]:
         """(place in the log, store time, bytes) of the records of a topic at these places of keys, newest first."""
+        if not len(places):
+            return iter(())
         queues = [
             self._at_positions(Located(segment, row), positions)
             for row, positions in self.table(segment).at_places(places)
@@ -362,9 +381,9 @@ class TierView:
         ]
         return heapq.merge(*queues, reverse=True)
 
-    def _key_places(self, segment: Segment, hash_: int) -> Columns:
-        """The places of the keys with this hash in a segment."""
-        page = page_range(self.table(segment).head.keys, hash_)
+    def _key_places(self, segment: Segment, head: IndexHead, hash_: int) -> Columns:
+        """The places of the keys with this hash in a segment; ``head``: of its index."""
+        page = page_range(head.keys, hash_)
         if page is None:
             return np.empty(0, np.int64)
         name = segment.keys.name
@@ -472,14 +491,21 @@ class TierView:
         index = segment.index
         with self._reading(index.name):
             data = self._bucket.get_range(index.name, 0, min(index.size, _FIRST_READ_BYTES))
-            with named(index.name):
-                head = IndexHead.decode(data)
-            if (head.start, head.end) != (segment.start, segment.end):
-                raise DamagedObject(f"{index.name} is the index of bytes {head.start} to {head.end}")
+            head = _head_of(segment, data)
             if len(data) < head.queues_end:
                 data += self._bucket.get_range(index.name, len(data), head.queues_end - len(data))
             with named(index.name):
                 return QueueTable.decode(head, data[HEAD_BYTES : head.queues_end])
+
+    def _head(self, segment: Segment) -> IndexHead:
+        """The head of the index of a segment."""
+        name = segment.index.name
+
+        def read() -> IndexHead:
+            table: QueueTable | None = self._cache.kept(name)
+            return _head_of(segment, self._bucket.get_range(name, 0, HEAD_BYTES)) if table is None else table.head
+
+        return self._cache.get(("head", name), read, lambda head: _HEAD_MEMORY)
 
     def _directory(self, segment: Segment) -> Directory:
         name, size = segment.keys.name, segment.keys.size
@@ -502,6 +528,15 @@ class TierView:
             error.object_name = name
             raise
         self.on_read(name)
+
+
+def _head_of(segment: Segment, data: bytes) -> IndexHead:
+    """The head in the first bytes of the index of a segment. Raises DamagedObject."""
+    with named(segment.index.name):
+        head = IndexHead.decode(data)
+    if (head.start, head.end) != (segment.start, segment.end):
+        raise DamagedObject(f"{segment.index.name} is the index of bytes {head.start} to {head.end}")
+    return head
 
 
 def class_object(located: Located) -> str:
@@ -600,7 +635,7 @@ class _Segments:
                 if _is_of_time(self.at(number), begin_ms, end_ms, before):
                     yield number
 
-    def nearest_first(self, time_ms: int, begin_ms: int, end_ms: int, before: int | None) -> Iterator[int]:
+    def nearest_first(self, time_ms: int, begin_ms: int, end_ms: int, before: int | None) -> Sequence[int]:
         """As `of_time`, of the segments around ``time_ms``, in the order of their distance from it.
 
         One span is read, or two.
@@ -608,8 +643,8 @@ class _Segments:
         span = bisect_left(self._spans, time_ms, key=lambda each: each.last_ms)
         low, high = self._firsts[span], self._firsts[span + 1] if span < len(self._spans) else len(self)
         middle = bisect_left(range(high), time_ms, low, key=lambda number: self.at(number).last_ms)
-        first = max(middle - MAX_SEGMENTS_OF_UNIQUE_KEY, 0)
-        end = min(middle + MAX_SEGMENTS_OF_UNIQUE_KEY + 1, len(self))
+        first = max(middle - NEAR_SEGMENTS, 0)
+        end = min(middle + NEAR_SEGMENTS + 1, len(self))
 
         def distance(number: int) -> int:
             segment = self.at(number)
@@ -618,7 +653,7 @@ class _Segments:
         near = [
             number for number in reversed(range(first, end)) if _is_of_time(self.at(number), begin_ms, end_ms, before)
         ]
-        return iter(sorted(near, key=distance))
+        return sorted(near, key=distance)
 
     def hides(self, topic: str, physical: int) -> bool:
         """Whether a record at this place belongs to an earlier topic of its name, which was deleted."""
@@ -655,14 +690,20 @@ class _Cache:
 
     def get(self, key: Any, read: Callable[[], T], size_of: Callable[[T], int] = lambda value: 1) -> T:
         """The value of ``key``, from ``read`` if it is not kept. Several threads may read the same value at once."""
-        with self._lock:
-            if key in self._found:
-                self._found.move_to_end(key)
-                kept: T = self._found[key][0]
-                return kept
+        kept: T | None = self.kept(key)
+        if kept is not None:
+            return kept
         value = read()
         self.put(key, value, size_of(value))
         return value
+
+    def kept(self, key: Any) -> Any:
+        """The value of ``key``; None if it is not kept."""
+        with self._lock:
+            if key not in self._found:
+                return None
+            self._found.move_to_end(key)
+            return self._found[key][0]
 
     def put(self, key: Any, value: Any, size: int = 1) -> None:
         """Keep ``value``; the values that were not used for the longest time go."""

@@ -509,15 +509,22 @@ class Admin(AsyncOnly):
         return matching[:max_num]
 
     async def query_by_unique_key(
-        self, topic: str, key: str, *, strict: bool = False, on_partial: Callable[[str], None] = lambda why: None
+        self,
+        topic: str,
+        key: str,
+        *,
+        begin: int = 0,
+        strict: bool = False,
+        on_partial: Callable[[str], None] = lambda why: None,
     ) -> list[MessageExt]:
         """Messages of ``topic`` with the unique key ``key``, oldest first; more than one when a send was retried.
 
-        With ``strict``, raises the error of a broker that does not answer, even if others do. ``on_partial``: see
-        `query_message_by_key`; brokers search a large bucket around the time in the key only.
+        They were stored from ``begin`` (ms) on. With ``strict``, raises the error of a broker that does not answer,
+        even if others do, and all of a large bucket is searched, however long it takes. ``on_partial``: see
+        `query_message_by_key`.
         """
         found = await self._query(
-            topic, key, UNIQUE_KEY_MAX_NUM, 0, LONG_MAX, unique=True, strict=strict, on_partial=on_partial
+            topic, key, UNIQUE_KEY_MAX_NUM, begin, LONG_MAX, unique=True, strict=strict, on_partial=on_partial
         )
         return [message for message in found if message.msg_id == key]
 
@@ -1110,6 +1117,7 @@ class Admin(AsyncOnly):
                 begin_ms=begin,
                 end_ms=end,
                 unique=unique,
+                goes_on=strict,
                 broker_name=names[at.addr],
                 on_partial=lambda why: on_partial(f"{names[at.addr]}: {why}"),
             )

@@ -9,6 +9,8 @@ its end. A task cannot know whether it is the first. So it asks the topic:
 2. Where there are claims, another attempt sent rows. Its requests may still be on their way, and it may even run. So
    the topic is read, from the first claim on, until nothing has come from it for `quiet_ms`. The missing rows are
    sent, the first of them as the next claim.
+   So a claim must be found wherever it is, also in a bucket with years of messages. A search of a whole bucket is dear:
+   it begins where the task's first attempt can have begun. For a stream that is the claim of the epoch before.
 3. An attempt that has not sent for `lease_ms` looks for a later claim before it goes on, and ends when there is one.
 4. Sends are not repeated blindly: when it is not known whether a send has stored its messages, the topic is read, too.
 
@@ -40,6 +42,8 @@ LEASE_MS = 1_000
 PAUSE_MS = 20
 SETTLE_MS = 500
 INDEX_MS = 10_000
+# The claim of the epoch before is searched among the messages of this time only.
+RECENT_MS = 3_600_000
 
 
 class WriteFailed(SkylarkError):
@@ -93,8 +97,11 @@ class Topic(Protocol):
     def send(self, rows: Rows) -> None:
         """Store ``rows`` with one try; SendFailed when it is not known which of them are stored."""
 
-    def claims(self, key: str) -> list[Claim]:
-        """The messages with this unique key; raises when a broker of the topic cannot be asked."""
+    def claims(self, key: str, since_ms: int) -> list[Claim]:
+        """The messages with this unique key, stored since this time; raises when a broker of the topic cannot be asked.
+
+        ``since_ms`` may be a time of any broker's clock, or of this machine's: clocks differ by `CLOCKS_MS` at most.
+        """
 
     def read(self, since_ms: int) -> FoundRows:
         """The rows of this partition that came since the last call; at the first call, since ``since_ms``."""
@@ -130,11 +137,21 @@ class Once:
     """The rows of one partition for one topic.
 
     ``attempt`` is a text that no other attempt has. ``is_retry``: Spark says that another attempt ran just before this
-    one.
+    one. No attempt began before ``since_ms``. ``claim_before``: the key of the first claim for this partition in the
+    epoch before, which had ended when any attempt began.
     """
 
     def __init__(
-        self, topic: Topic, keys: RowKeys, attempt: str, limits: SendLimits, time: Time, *, is_retry: bool = False
+        self,
+        topic: Topic,
+        keys: RowKeys,
+        attempt: str,
+        limits: SendLimits,
+        time: Time,
+        *,
+        is_retry: bool = False,
+        since_ms: int = 0,
+        claim_before: str | None = None,
     ) -> None:
         self._topic = topic
         self._keys = keys
@@ -145,7 +162,9 @@ class Once:
         #: The number of our claim; until a claim is stored, the number of the claim to send.
         self._claim = 0
         self._is_claimed = False
-        self._since_ms = 0
+        #: No claim, and no row, was stored before this time.
+        self._since_ms = since_ms
+        self._claim_before = claim_before
         #: Names of rows that need not be sent.
         self._there: set[str] = set()
         self._has_searched = False
@@ -173,6 +192,11 @@ class Once:
         """Find what other attempts have stored, and wait until none of them sends any more."""
         if self._is_retry:  # the claim of the earlier attempt may be on its way, or not in the index yet
             self._time.sleep_ms(SETTLE_MS)
+        began_ms = int(self._time.now_ms())
+        if (key := self._claim_before) is not None:
+            recent_ms = max(began_ms - RECENT_MS, 0)
+            if before := self._patiently(lambda: self._topic.claims(key, recent_ms)):
+                self._since_ms = max(min(before).stored_ms, self._since_ms)
         # Claims are numbered without gaps: the first number without a claim is free. Rows of claims are stored,
         # whatever else happened.
         while found := self._claims(self._claim):
@@ -183,6 +207,8 @@ class Once:
         if self._claim:
             logger.info("rows of this partition and epoch are in the topic already: only others are sent")
             self._wait_until_quiet()
+        else:
+            self._since_ms = began_ms
 
     def _wait_until_quiet(self) -> None:
         """Read until nothing has come for `quiet_ms`, by the clock of the brokers or by ours."""
@@ -210,8 +236,6 @@ class Once:
         """
         key = self._keys.claim(self._claim)
         claim = row._replace(claim=(key, self._attempt))
-        if self._claim == 0:
-            self._since_ms = int(self._time.now_ms())
         failures, is_stored = 0, False
         while True:
             try:
@@ -249,7 +273,7 @@ class Once:
         deadline = self._time.running_ms() + INDEX_MS
         was_there = False
         while True:
-            found = self._patiently(lambda: self._topic.claims(key))
+            found = self._patiently(lambda: self._topic.claims(key, self._since_ms))
             is_there = any(claim.attempt == self._attempt for claim in found)
             # Our claim must be found before all brokers are asked for other claims. One search asks the brokers one
             # after the other: two attempts might both find only their own claim.
@@ -291,7 +315,7 @@ class Once:
 
     def _claims(self, number: int) -> list[Claim]:
         """The claims with this number."""
-        return self._patiently(lambda: self._topic.claims(self._keys.claim(number)))
+        return self._patiently(lambda: self._topic.claims(self._keys.claim(number), self._since_ms))
 
     def _patiently(self, ask: Callable[[], T]) -> T:
         """The answer to a request, which is repeated while brokers or NameServers are away."""

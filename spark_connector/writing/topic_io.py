@@ -7,6 +7,7 @@ Neighbours: once.py (decides), reading/pulling.py and reading/batch_reader.py (r
 """
 
 import dataclasses
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -31,6 +32,8 @@ from skylark.spark_connector.reading.batch_reader import Consumer, decode_buffer
 from skylark.spark_connector.reading.pulling import joined, pulls, when_back
 from skylark.spark_connector.writing.once import CLOCKS_MS, Claim, FoundRows, Rows
 from skylark.spark_connector.writing.rows import ROW, Place, name_in
+
+logger = logging.getLogger(__name__)
 
 # The queues that producers ask for when a send creates a topic.
 DEFAULT_QUEUES = 4
@@ -140,10 +143,13 @@ class TopicIO:
         keys = [self._scope + name for name in rows.names]
         send_all(self._producer, self._topic, rows.messages, rows.places, keys)
 
-    def claims(self, key: str) -> list[Claim]:
+    def claims(self, key: str, since_ms: int) -> list[Claim]:
         for queue in {queue.broker_name: queue for queue in self._all_queues()}.values():
             self._admin.max_offset(queue)  # a slave, which would answer while its master is away, may be behind
-        return [claim_of(message) for message in self._admin.query_by_unique_key(self._topic, key, strict=True)]
+        found = self._admin.query_by_unique_key(
+            self._topic, key, begin=max(since_ms - CLOCKS_MS, 0), strict=True, on_partial=_warn_of_partial
+        )
+        return [claim_of(message) for message in found]
 
     def read(self, since_ms: int) -> FoundRows:
         found = FoundRows()
@@ -278,6 +284,11 @@ def _add_rows(batch: pa.RecordBatch, scope: str, found: FoundRows) -> None:
     # Null when no row has a store time that can be shown.
     newest = pc.max(ours.column("storeTimestamp").cast(pa.int64())).as_py()
     found.newest_ms = max(found.newest_ms, (newest or 0) // 1000)
+
+
+def _warn_of_partial(why: str) -> None:
+    """Log that a search is not whole: as after a deletion of messages, nothing is lost, and the task goes on."""
+    logger.warning("if this task ran before, its rows may be sent again: not all messages were searched. %s", why)
 
 
 def _ignore(lost: LostRange) -> None:

@@ -7,6 +7,7 @@ Neighbours: rows.py (rows to messages), once.py and topic_io.py (each row once).
 """
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -62,12 +63,17 @@ EXECUTION_ID = "spark.sql.execution.id"
 
 
 class Task(NamedTuple):
-    """A task that is run again has the same query, epoch and partition, and the next ``attempt`` in this run."""
+    """A task that is run again has the same query, epoch and partition, and the next ``attempt`` in this run.
+
+    No attempt of it began before ``since_ms``, nor before ``epoch_before`` had ended; "": no such epoch is known.
+    """
 
     query: str
     epoch: str
     partition: int
     attempt: int = 0
+    epoch_before: str = ""
+    since_ms: int = 0
 
 
 def this_task(options: WriteOptions, *, is_stream: bool) -> Task:
@@ -96,7 +102,8 @@ def task_of(
             "this version of Spark does not tell which query and epoch is written, so that messages cannot be"
             ' recognised; use .option("dedup", "false")'
         )
-    return Task(query or "", epoch or "", partition)
+    before = str(int(epoch) - 1) if is_stream and epoch and epoch.isdecimal() and int(epoch) else ""
+    return Task(query or "", epoch or "", partition, epoch_before=before)
 
 
 class Plain:
@@ -205,7 +212,17 @@ class Deduplicated:
         keys = RowKeys(task.query, task.epoch, task.partition, topic)
         limits = SendLimits(options.send_timeout_ms, options.num_retries, options.broker_wait_ms)
         io = TopicIO(topic, keys.scope, options, self._producer, self._admin, self._consumer)
-        return Once(io, keys, self._attempt, limits, RealTime(), is_retry=task.attempt > 0)
+        before = RowKeys(task.query, task.epoch_before, task.partition, topic).claim(0) if task.epoch_before else None
+        return Once(
+            io,
+            keys,
+            self._attempt,
+            limits,
+            RealTime(),
+            is_retry=task.attempt > 0,
+            since_ms=task.since_ms,
+            claim_before=before,
+        )
 
 
 @dataclass
@@ -225,6 +242,9 @@ class _Writing:
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
+        # A batch without an id of its own is known in this run only. A stream, or a batch with an id, may have begun
+        # before this writer was made.
+        self._since_ms = 0 if self._is_stream or options.query_id else int(time.time() * 1000)
         spec = value_spec(options)
         self._layout = layout_of(schema, options, spec)
         self._bodies = Bodies(spec, schema, self._layout)
@@ -236,7 +256,7 @@ class _Writing:
         """Runs in the task: send all rows."""
         keep_freed_memory()
         with one_line():
-            task = this_task(self._options, is_stream=self._is_stream)
+            task = this_task(self._options, is_stream=self._is_stream)._replace(since_ms=self._since_ms)
             # Rows are counted while they are sent, so that an error can say what stays in the topic.
             kind = Deduplicated if self._options.dedup else Plain
             with kind(self._options, task) as target:

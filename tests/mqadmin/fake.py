@@ -197,7 +197,7 @@ ANSWERS: dict[str, Callable[..., Any]] = {
     "consume_time_spans": lambda world, *_: world.spans,
     "broker_consume_stats": _progress_of_all,
     "query_message_by_key": lambda world, topic, key, *more: _searched(world, "keys", key, more[-1]),
-    "query_by_unique_key": lambda world, topic, key, _, on_partial: _searched(world, "msg_id", key, on_partial),
+    "query_by_unique_key": lambda world, topic, key, *more: _searched(world, "msg_id", key, more[-1]),
     "view_messages": lambda world, found: [one for one in world.messages if one.offset_msg_id == found],
     "query_consume_queue": _entries,
     "consume_message_directly": lambda world, *_: ConsumeMessageDirectlyResult(

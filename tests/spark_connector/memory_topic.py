@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from skylark.mqcommon.errors import ConnectionLost, SendFailed
 from skylark.mqcommon.message.message import Message
-from skylark.spark_connector.writing.once import Claim, FoundRows, Rows
+from skylark.spark_connector.writing.once import CLOCKS_MS, Claim, FoundRows, Rows
 from skylark.spark_connector.writing.rows import name_in
 
 
@@ -65,6 +65,8 @@ class MemoryTopic:
         self.away = 0
         self.index_ms: float = 0
         self.sends = 0
+        #: Since when the messages were searched for each claim that was asked for.
+        self.searched_since: list[int] = []
 
     @property
     def bodies(self) -> list[bytes]:
@@ -106,9 +108,10 @@ class Attempt:
             error.__cause__ = ConnectionLost("broker:1")
             raise error
 
-    def claims(self, key: str) -> list[Claim]:
+    def claims(self, key: str, since_ms: int) -> list[Claim]:
         self._ask()
-        found = [one for one in self._topic.stored if one.key == key]
+        self._topic.searched_since.append(since_ms)
+        found = [one for one in self._topic.stored if one.key == key and one.at_ms >= since_ms - CLOCKS_MS]
         return [
             Claim(int(one.at_ms), one.place, *one.claim.split())
             for one in found

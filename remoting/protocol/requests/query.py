@@ -25,10 +25,14 @@ class QueryMessageRequestHeader(Header):
 
 @lazy_dataclass(slots=True)
 class QueryMessageResponseHeader(Header):
-    """The answer to 12: how far the index is."""
+    """The answer to 12: how far the index is.
+
+    ``next_end_timestamp``, Skylark's own: the search ended early, and the same request with this end goes on with it.
+    """
 
     index_last_update_timestamp: int = required(read_long)
     index_last_update_phyoffset: int = required(read_long)
+    next_end_timestamp: int | None = optional(read_long)
 
 
 @lazy_dataclass(slots=True)

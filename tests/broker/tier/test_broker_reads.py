@@ -10,6 +10,7 @@ from skylark.broker.tier.reads import OlderReads
 from skylark.broker.wiring import tier as tier_module
 from skylark.mqcommon.disk.files import FileSystem
 from skylark.mqcommon.message.message import MessageExt
+from skylark.mqcommon.tier import view as view_module
 from skylark.mqcommon.tier.bucket import BucketAway
 from skylark.remoting.net.client import RemotingClient
 from skylark.remoting.protocol.codes import ResponseCode
@@ -27,6 +28,8 @@ from skylark.remoting.protocol.requests.pops import (
     PopMessageRequestHeader,
 )
 from skylark.remoting.protocol.requests.query import QUERY_MESSAGE, VIEW_MESSAGE_BY_ID
+from skylark.sdk.broker_api import query_messages
+from skylark.sdk.endpoint import Endpoint
 from tests.broker.running import pull_request, running, send_request
 from tests.broker.test_send_pull import messages
 from tests.broker.tier.test_reads import LostBucket
@@ -100,6 +103,31 @@ async def test_clients_and_tools_get_messages_whose_files_have_left(monkeypatch:
             assert answer.code == ResponseCode.SYSTEM_BUSY and "unplugged" in str(answer.remark)
         assert (await client.invoke(addr, send_request("t", b"more"))).code == 0
         assert len(messages(await client.invoke(addr, pull_request("t", COUNT)))) == 1
+
+
+async def test_a_task_of_spark_that_is_run_again_finds_its_claim_behind_many_files(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The key of a claim has no time: it would be searched around the beginning of a month only."""
+    monkeypatch.setattr(view_module, "NEAR_SEGMENTS", 4)
+    bucket, fs, key = LostBucket(), MemoryFiles(), "5ca1ab1edecade00" + "0" * 16
+    async with broker_with(bucket, monkeypatch, fs) as (client, addr):
+        files, claim_in = 14, 7
+        for number in range(2 * files):
+            named = f"UNIQ_KEY\x01{key}\x02" if number == 2 * claim_in else ""
+            body = b"%d" % number + b"x" * 1_700
+            assert (await client.invoke(addr, send_request("t", body, properties=named))).code == 0
+        await until(lambda: first_file(fs) >= (files - 4) * 4 * KIB, "a cleaning")
+        why: list[str] = []
+
+        async def found(key: str) -> list[bytes]:
+            at, times = Endpoint(client, addr), {"begin_ms": 0, "end_ms": 1 << 60}
+            found = await query_messages(at, "t", key, max_num=32, **times, unique=True, on_partial=why.append)
+            return [message.body for message in found]
+
+        assert await found(key) == [b"%d" % (2 * claim_in) + b"x" * 1_700]
+        assert await found("5ca1ab1edecade01" + "0" * 16) == []
+        assert not why
 
 
 async def test_what_a_killed_process_kept_of_the_bucket_goes_also_when_the_tier_is_switched_off() -> None:

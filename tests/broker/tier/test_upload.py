@@ -2,6 +2,7 @@
 
 import mmap
 from collections.abc import Sequence
+from dataclasses import replace
 from zlib import crc32
 
 import pytest
@@ -9,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skylark.broker.tier import upload as upload_module
-from skylark.broker.tier.tasks import DamagedFile, UploadTask
+from skylark.broker.tier.repair import repair
+from skylark.broker.tier.tasks import ChangedFile, DamagedFile, UploadTask
 from skylark.broker.tier.upload import upload
 from skylark.mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, SIZE_MAGIC
-from skylark.mqcommon.tier.bucket import DamagedObject
 from skylark.mqcommon.tier.gather import Gathered
 from tests.support.amounts import amount
 from tests.support.memory_bucket import MemoryBucket
@@ -64,10 +65,8 @@ def test_sums_are_those_of_the_bytes_of_file_and_objects(
         assert raised.value.blocks == damaged
 
 
-def test_bytes_that_change_after_they_were_compared_are_not_left_in_the_bucket(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    data, bucket = file_of([50, 50], 200), MemoryBucket()
+def spoiled_by_gather(data: bytes, monkeypatch: pytest.MonkeyPatch) -> mmap.mmap:
+    """The file ``data``, of which a byte changes as soon as its sums were compared."""
     view = mmap.mmap(-1, len(data))
     view[:] = data
     real = upload_module.gather
@@ -77,6 +76,33 @@ def test_bytes_that_change_after_they_were_compared_are_not_left_in_the_bucket(
         return real(*given, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(upload_module, "gather", gather)
-    with pytest.raises(DamagedObject, match="have changed after they were compared"):
+    return view
+
+
+def test_bytes_that_change_after_they_were_compared_are_not_left_in_the_bucket(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data, bucket = file_of([50, 50], 200), MemoryBucket()
+    view = spoiled_by_gather(data, monkeypatch)
+    with pytest.raises(ChangedFile, match="have changed after they were compared"):
         upload(bucket, view, task_of(view, len(data), [crc32(data)]))
     assert not bucket.objects
+
+
+def test_a_repair_from_a_file_that_changes_while_it_is_sent_leaves_the_bucket_as_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data, bucket = file_of([50, 50], 200), MemoryBucket()
+    task = task_of(data, len(data), [crc32(data)])
+    segment = upload(bucket, data, task)
+    del bucket.objects[segment.index.name]
+    before = dict(bucket.objects)
+    again = replace(task, unique="again")
+    view = spoiled_by_gather(data, monkeypatch)
+    with pytest.raises(ChangedFile):
+        repair(bucket, segment, view, again)
+    assert bucket.objects == before
+    monkeypatch.undo()
+    view[:] = data
+    made = repair(bucket, segment, view, again)
+    assert made is not None and made.crc == segment.crc and bucket.get(made.index.name)

@@ -21,7 +21,7 @@ from skylark.mqcommon.tier.layout import span_name
 from skylark.mqcommon.tier.manifest import Manifest, StoredObject, Tombstone, encode_span, expired, span_of
 from skylark.mqcommon.tier.manifests import ManifestLog
 from skylark.mqcommon.tier.records import records_between, stored_records
-from skylark.mqcommon.tier.view import MAX_SEGMENTS_OF_UNIQUE_KEY, TierView
+from skylark.mqcommon.tier.view import NEAR_SEGMENTS, TierView
 from tests.support.faulty_bucket import FaultyBucket
 from tests.support.memory_bucket import MemoryBucket
 from tests.support.tier_segments import SET, Sent, TierWriter
@@ -210,7 +210,7 @@ def written(segments: int, bucket: Bucket) -> TierWriter:
 def minutes() -> tuple[MemoryBucket, list[str]]:
     """A bucket with a segment a minute, and the unique keys of the segments' records."""
     bucket = MemoryBucket()
-    writer = written(MAX_SEGMENTS_OF_UNIQUE_KEY + 10, bucket)
+    writer = written(NEAR_SEGMENTS + 10, bucket)
     return bucket, [unique_key_of(raw) for raw in writer.records.values()]
 
 
@@ -266,7 +266,7 @@ def test_a_query_by_key_that_ends_early_says_why(
     assert found.cut == f"the time was over; to go on ask for messages stored until {since_ms}"
     # The segments around the time in a unique key are not searched from the newest on.
     found = view.with_key("t", minutes[1][0], 0, 2**62, 1, unique=True, now_ms=START_MS, is_over=lambda: True)
-    assert found == ([], "the time was over; ask again")
+    assert found == ([], "the time was over; ask again", None)
     for name in (view.segment(3).keys.name, view.segment(5).index.name):
         del bucket.objects[name]
     view, _ = opened(bucket)
@@ -276,8 +276,48 @@ def test_a_query_by_key_that_ends_early_says_why(
     monkeypatch.setattr(view_module, "MAX_RECORDS_OF_QUERY", 5)
     found = view.with_key("t", "word", 0, 2**62, 1000)
     assert len(found.records) == 5 and found.cut.startswith("5 messages were read")
-    found = view.with_key("t", "0" * 32, 0, 2**62, 10, unique=True, now_ms=START_MS)
-    assert not found.records and "around the time in the unique key" in found.cut
+
+
+def test_a_search_that_ended_early_goes_on_until_all_segments_were_searched(
+    minutes: tuple[MemoryBucket, list[str]],
+) -> None:
+    view, _ = opened(minutes[0])
+    found: list[int] = []
+    end_ms: int | None = 2**62
+    while end_ms is not None:
+        left = iter(range(9))
+        part = view.with_key("t", "word", 0, end_ms, 1000, is_over=lambda left=left: next(left, None) is None)
+        assert bool(part.cut) == (part.next_end_ms is not None)
+        found += [decode_record(raw).queue_offset for raw in part.records]
+        end_ms = part.next_end_ms
+    # The segment at an end is searched again.
+    assert sorted(set(found), reverse=True) == list(range(len(minutes[1])))[::-1]
+    assert len(found) < 1.2 * len(minutes[1])
+
+
+def test_a_unique_key_is_found_wherever_it_is(
+    minutes: tuple[MemoryBucket, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key does not tell its month, and the keys of Spark's tasks have no time."""
+    monkeypatch.setattr(view_module, "NEAR_SEGMENTS", 3)
+    bucket, unique_keys = minutes
+    view, counted = opened(bucket)
+    day_ms = 24 * 3_600_000
+    # A month later the time in a key is a time after all segments.
+    for now_ms in (START_MS + 40 * day_ms, START_MS + 400 * day_ms):
+        for number in (0, 1, 30, len(unique_keys) - 1):
+            found = view.with_key("t", unique_keys[number], 0, 2**62, 5, unique=True, now_ms=now_ms)
+            assert [decode_record(raw).queue_offset for raw in found.records] == [number] and not found.cut
+    assert view.with_key("t", "0" * 32, 0, 2**62, 5, unique=True, now_ms=START_MS) == ([], "", None)
+    # What is known of the indexes is not read again: a page of keys of each segment, and no more.
+    counted.calls = 0
+    assert not view.with_key("t", "0" * 32, 0, 2**62, 5, unique=True, now_ms=START_MS).records
+    assert counted.calls <= len(unique_keys)
+    # The time of the search limits it.
+    counted.calls = 0
+    late_ms = START_MS + (len(unique_keys) - 5) * 60_000
+    assert not view.with_key("t", unique_keys[0], late_ms, 2**62, 5, unique=True, now_ms=START_MS).records
+    assert counted.calls <= 5
 
 
 def test_a_unique_key_is_looked_for_at_its_time_first(minutes: tuple[MemoryBucket, list[str]]) -> None:
@@ -303,7 +343,7 @@ def test_for_a_unique_key_one_span_is_read_of_many(minutes: tuple[MemoryBucket, 
     view.use(manifest)
     now_ms = START_MS + 200 * 60_000
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(view_module, "MAX_SEGMENTS_OF_UNIQUE_KEY", 3)
+        patch.setattr(view_module, "NEAR_SEGMENTS", 3)
         assert len(view.with_key("t", unique_keys[38], 0, now_ms, 32, unique=True, now_ms=now_ms).records) == 1
     # A span or two, the index, a page of keys, the queue's rows, the stretch.
     assert counted.calls <= 2 + 4

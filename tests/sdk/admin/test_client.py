@@ -435,6 +435,29 @@ async def test_messages_by_unique_key() -> None:
         assert "has the unique key B2" in missing
 
 
+async def test_a_strict_search_by_unique_key_lets_brokers_search_the_rest_of_their_buckets() -> None:
+    async with cluster() as it:
+        hit = record("t", 0, 1, b"hit", UNIQ_KEY="A1")
+        ends: list[int] = []
+
+        def answer(request: Command) -> Command:
+            end = int(ext(request)["endTimestamp"])
+            ends.append(end)
+            if end <= 7:
+                return request.respond(body=hit)
+            index = {"indexLastUpdateTimestamp": 0, "indexLastUpdatePhyoffset": 0}
+            return request.respond(remark="the time was over", ext={**index, "nextEndTimestamp": min(end - 1, 9)})
+
+        it.a.on(12, answer)
+        it.b.on(12, lambda request: request.respond(22))
+        why: list[str] = []
+        found = await it.admin.query_by_unique_key("t", "A1", begin=5, strict=True, on_partial=why.append)
+        assert [message.body for message in found] == [b"hit"] and not why
+        assert ends == [LONG_MAX, 9, 8, 7] and ext(it.a.asked(12)[-1])["beginTimestamp"] == "5"
+        assert await it.admin.query_by_unique_key("t", "A1", on_partial=why.append) == []
+        assert why == ["broker-a: the time was over"]
+
+
 async def test_a_message_by_its_offset_id() -> None:
     async with cluster() as it:
         it.a.on(33, lambda request: request.respond(body=record("t", 0, 1, b"hit")))

@@ -13,6 +13,7 @@ from skylark.spark_connector.writing.once import (
     CLOCKS_MS,
     INDEX_MS,
     LEASE_MS,
+    RECENT_MS,
     SETTLE_MS,
     Claim,
     Once,
@@ -30,10 +31,18 @@ LATE = st.sampled_from([0.0, 1.0, SETTLE_MS / 2])
 
 
 def once(
-    topic: MemoryTopic, name: str, *, epoch: str = "1", is_retry: bool = True, kind: type[Attempt] = Attempt
+    topic: MemoryTopic,
+    name: str,
+    *,
+    epoch: str = "1",
+    is_retry: bool = True,
+    kind: type[Attempt] = Attempt,
+    since_ms: int = 0,
 ) -> Once:
     keys = RowKeys("query", epoch, 0, "t")
-    return Once(kind(topic, keys.scope), keys, name, LIMITS, topic.times, is_retry=is_retry)
+    before = None if since_ms else RowKeys("query", str(int(epoch) - 1), 0, "t").claim(0)
+    io = kind(topic, keys.scope)
+    return Once(io, keys, name, LIMITS, topic.times, is_retry=is_retry, since_ms=since_ms, claim_before=before)
 
 
 def run(attempt: Once, rows: Sequence[bytes], batch: int = 6) -> int:
@@ -79,6 +88,33 @@ def test_another_epoch_is_other_rows() -> None:
     assert run(once(topic, "a"), ROWS) == len(ROWS)
     assert run(once(topic, "b", epoch="2"), ROWS) == len(ROWS)
     assert topic.bodies == sorted(ROWS * 2)
+
+
+def test_a_task_is_searched_from_the_epoch_before_on() -> None:
+    """A search of all that a topic ever had would be dear in each epoch."""
+    times = Times(ms=10 * RECENT_MS)
+    topic = MemoryTopic(times)
+    assert run(once(topic, "a", epoch="5", is_retry=False), ROWS) == len(ROWS)
+    # The epoch before was not seen here, so the first search, and only the first, is one of all messages.
+    assert topic.searched_since[:2] == [9 * RECENT_MS, 0] and min(topic.searched_since[2:]) == 10 * RECENT_MS
+    times.sleep_ms(RECENT_MS / 2)
+    topic.searched_since.clear()
+    assert run(once(topic, "b", epoch="6", is_retry=False), ROWS) == len(ROWS)
+    assert topic.searched_since[1] == 10 * RECENT_MS
+    # A run of the same epoch much later finds its claim all the same.
+    times.sleep_ms(100 * RECENT_MS)
+    topic.searched_since.clear()
+    assert run(once(topic, "c", epoch="6", is_retry=False), ROWS) == 0
+    assert topic.searched_since[1] == 0
+
+
+def test_a_batch_is_searched_from_its_beginning_on() -> None:
+    times = Times(ms=10 * RECENT_MS)
+    topic = MemoryTopic(times)
+    for name, sent in (("a", len(ROWS)), ("b", 0)):
+        assert run(once(topic, name, is_retry=False, since_ms=10 * RECENT_MS), ROWS) == sent
+        times.sleep_ms(100 * RECENT_MS)
+    assert min(topic.searched_since) == 10 * RECENT_MS
 
 
 def test_no_rows_ask_nobody() -> None:
@@ -212,15 +248,15 @@ def test_a_claim_that_comes_in_the_midst_of_a_look_at_the_brokers_is_found_by_th
     looks: list[int] = []
 
     class Looking(Attempt):
-        def claims(self, key: str) -> list[Claim]:
-            found = super().claims(key)
+        def claims(self, key: str, since_ms: int) -> list[Claim]:
+            found = super().claims(key, since_ms)
             looks.append(len(found))
             if len(topic.stored) == 1:
                 # Its broker was asked before it came, and ours after that.
                 Attempt(topic, self._scope).send(Rows([b"x"], ["x"], {}, claim=(key, "b")))
             return found
 
-    attempt = once(topic, "a", is_retry=False, kind=Looking)
+    attempt = once(topic, "a", is_retry=False, kind=Looking, since_ms=1)
     assert attempt.send(ROWS[:1], {}) == 1
     assert looks == [0, 1, 2]
     assert times.ms >= 1_000_000 + LIMITS.quiet_ms, "the other attempt may send"
@@ -304,7 +340,7 @@ def test_servers_may_be_away_when_a_task_begins_or_asks_again(is_retry: bool) ->
 
 def test_a_refused_question_is_not_asked_again() -> None:
     class Refusing(Attempt):
-        def claims(self, key: str) -> list[Claim]:
+        def claims(self, key: str, since_ms: int) -> list[Claim]:
             asked.append(key)
             raise BrokerError(16, "no permission", "b:1")
 

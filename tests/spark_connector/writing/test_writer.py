@@ -1,6 +1,7 @@
 import importlib.util
 import logging
 import pickle
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from skylark.spark_connector.writing.writer import (
     QUERY_ID,
     Plain,
     RocketMQBatchWriter,
+    RocketMQStreamWriter,
     Task,
     Written,
     arrow_batches,
@@ -208,8 +210,31 @@ NAMED = WriteOptions(topic="t", query_id="mine")
 
 
 def test_a_stream_is_known_by_its_query_and_epoch() -> None:
-    assert task_of(STREAM.get, 2, PLAIN, is_stream=True) == Task("q", "7", 2)
-    assert task_of(STREAM.get, 2, NAMED, is_stream=True) == Task("mine", "7", 2)
+    assert task_of(STREAM.get, 2, PLAIN, is_stream=True) == Task("q", "7", 2, epoch_before="6")
+    assert task_of(STREAM.get, 2, NAMED, is_stream=True) == Task("mine", "7", 2, epoch_before="6")
+
+
+def test_a_first_epoch_has_no_epoch_before() -> None:
+    assert task_of({**STREAM, EPOCH: "0"}.get, 2, PLAIN, is_stream=True) == Task("q", "0", 2)
+
+
+def test_only_a_batch_without_an_id_cannot_have_begun_before_its_writer_was_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[int] = []
+
+    class Target(MemoryTarget):
+        def __init__(self, options: WriteOptions, task: Task) -> None:
+            super().__init__()
+            seen.append(task.since_ms)
+
+    monkeypatch.setattr(writer, "Deduplicated", Target)
+    monkeypatch.setattr(writer, "this_task", lambda options, *, is_stream: Task("q", "7", 0))
+    monkeypatch.setattr(writer, "keep_freed_memory", lambda: None)
+    monkeypatch.setattr(writer, "time", SimpleNamespace(time=lambda: 5.0))
+    for kind, options in ((RocketMQBatchWriter, PLAIN), (RocketMQBatchWriter, NAMED), (RocketMQStreamWriter, PLAIN)):
+        pickle.loads(pickle.dumps(kind(options, SCHEMA))).write(iter(batches(1)))
+    assert seen == [5_000, 0, 0]
 
 
 def test_a_batch_is_known_by_its_run_or_by_the_users_id() -> None:
