@@ -294,11 +294,10 @@ class _Reader:
         found: Ints = self._by_type[">i4"][starts].astype(np.int64)
         return found
 
-    def _shifted(self, heads: NDArray[Any], name: str, starts: Ints, shift: Ints) -> Ints:
+    def _shifted(self, heads: NDArray[Any], name: str, starts: Ints, shift: Ints | None) -> Ints:
         """The number in the field ``name``; ``shift``: how much longer the hosts before it are than IPv4 hosts."""
         found: Ints = heads[name].astype(np.int64)
-        rows = np.flatnonzero(shift)
-        if len(rows):
+        if shift is not None and len(rows := np.flatnonzero(shift)):
             column = self._by_type[heads[name].dtype.str]
             found[rows] = column[starts[rows] + HEAD_V4.starts[name] + shift[rows]]
         return found
@@ -309,21 +308,27 @@ class _Reader:
         sizes, flags = heads["size"].astype(np.int64), heads["sys_flag"].astype(np.int64)
         ends = starts + sizes
         layouts = flags >> BORN_HOST_V6.bit_length() - 1 & 3
-        head_bytes = _HEAD_BYTES[layouts]
+        # Mostly all hosts are IPv4, all magics are one, and all rows are sound: then some passes are left out.
+        is_v4 = not layouts.any()
+        head_bytes = np.full(len(starts), HEAD_V4.size) if is_v4 else _HEAD_BYTES[layouts]
         sound = starts + head_bytes + TAIL_BYTES_V1 <= ends
-        head_bytes = np.where(sound, head_bytes, HEAD_V4.size)
-        body_bytes = self._shifted(heads, "body_length", starts, head_bytes - HEAD_V4.size)
+        head_bytes = _or_else(sound, head_bytes, HEAD_V4.size)
+        body_bytes = self._shifted(heads, "body_length", starts, None if is_v4 else head_bytes - HEAD_V4.size)
         bodies = starts + head_bytes
         sound &= (body_bytes >= 0) & (bodies + body_bytes + TAIL_BYTES_V1 <= ends)
         # From here on a row that is not sound has places within its record that mean nothing.
-        topics = np.where(sound, bodies + body_bytes, starts)
-        is_v1 = heads["magic"] == MAGIC_V1
-        sound &= is_v1 | (heads["magic"] == MAGIC_V2)
+        topics = _or_else(sound, bodies + body_bytes, starts)
+        is_v2 = heads["magic"] == MAGIC_V2
         topic_bytes = self._by_type[">u2"][topics].astype(np.int64)
-        topic_bytes = np.where(is_v1, topic_bytes >> 8, topic_bytes)
-        topics += np.where(is_v1, 1, 2)
+        if is_v2.all():
+            topics += 2
+        else:
+            is_v1 = heads["magic"] == MAGIC_V1
+            sound &= is_v1 | is_v2
+            topic_bytes = np.where(is_v1, topic_bytes >> 8, topic_bytes)
+            topics += np.where(is_v1, 1, 2)
         sound &= (topic_bytes > 0) & (topic_bytes <= _MAX_TOPIC_BYTES) & (topics + topic_bytes + 2 <= ends)
-        properties = np.where(sound, topics + topic_bytes, starts)
+        properties = _or_else(sound, topics + topic_bytes, starts)
         property_bytes = self._by_type[">i2"][properties].astype(np.int64)
         properties += 2
         sound &= (property_bytes >= 0) & (properties + property_bytes == ends)
@@ -332,7 +337,8 @@ class _Reader:
         self._check_bodies(heads["body_crc"], starts, ends, bodies, body_bytes, sound)
         codes = self._check_topics(topics, topic_bytes, sound)
         # The times of rows that are not sound mean nothing.
-        stored_ms = self._shifted(heads, "store_timestamp", starts, np.where(sound, _BORN_BYTES[layouts], 0))
+        shift = None if is_v4 else np.where(sound, _BORN_BYTES[layouts], 0)
+        stored_ms = self._shifted(heads, "store_timestamp", starts, shift)
         return _Places(
             sound, starts, sizes, ends, flags, queue_ids, offsets, stored_ms, topics, topic_bytes, codes, properties
         )
@@ -383,7 +389,7 @@ class _Reader:
         texts = found.view(np.uint8).reshape(-1, width)
         for row in np.flatnonzero(starts > last).tolist():
             texts[row, : lengths[row]] = self._bytes[starts[row] : starts[row] + lengths[row]]
-        texts *= np.tri(width, dtype=np.uint8)[lengths - 1]
+        texts *= np.tri(width, dtype=np.uint8).take(lengths - 1, axis=0)
         column = pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), len(texts), [None, pa.py_buffer(texts)])
         encoded = column.dictionary_encode()
         names = [text[1 : text[0] + 1] for text in encoded.dictionary.to_pylist()]
@@ -512,6 +518,11 @@ class _Reader:
     def _topic(self, places: "_Places", row: int) -> str:
         at = int(places.topics[row])
         return self._view[at : at + int(places.topic_bytes[row])].decode()
+
+
+def _or_else(chosen: NDArray[np.bool_], values: Ints, others: Ints | int) -> Ints:
+    """Of each row the one of ``values`` if it is ``chosen``, else the one of ``others``."""
+    return values if chosen.all() else np.where(chosen, values, others)
 
 
 class _Columns(NamedTuple):

@@ -97,7 +97,7 @@ def gather(
     ranks = rank[rows.queue]
     order = np.argsort(ranks, kind="stable")  # rows are in the order of the log
     bounds = [0, *np.cumsum(np.bincount(ranks, minlength=len(in_order))).tolist()]
-    offsets, ends = rows.offsets[order], (rows.offsets + rows.counts)[order]
+    offsets, ends = rows.offsets.take(order), (rows.offsets + rows.counts).take(order)
     goes_back = np.flatnonzero(offsets[1:] < ends[:-1]) + 1
     queues: list[QueueRecords] = []
     for number, first, end in zip(in_order, bounds[:-1], bounds[1:], strict=True):
@@ -105,7 +105,8 @@ def gather(
         queues += _queue_records(of_queue, by_class[of_queue.topic], first, end, goes_back, offsets, ends)
     if any(queue.hidden for queue in queues):
         order, queues = _hidden_last(order, queues)
-    sizes = rows.sizes[order]
+        offsets = rows.offsets.take(order)
+    sizes = rows.sizes.take(order)
     positions = np.cumsum(sizes) - sizes
     for queue, before in zip(queues[1:], queues, strict=False):
         if queue.retention_class != before.retention_class:
@@ -115,7 +116,8 @@ def gather(
     for queue in queues:
         kinds[order[queue.first : queue.end]] = -1 if queue.hidden else queue.retention_class
     positions_of[order] = positions
-    key_classes, key_positions, key_hashes = kinds[rows.key_rows], positions_of[rows.key_rows], rows.key_hashes
+    key_classes, key_positions = kinds.take(rows.key_rows), positions_of.take(rows.key_rows)
+    key_hashes = rows.key_hashes
     if any(queue.hidden for queue in queues):
         is_shown = key_classes >= 0
         key_classes, key_positions, key_hashes = key_classes[is_shown], key_positions[is_shown], key_hashes[is_shown]
@@ -123,10 +125,10 @@ def gather(
     return Gathered(
         start,
         start + len(view),
-        rows.starts[order] + start,
+        rows.starts.take(order) + start,
         sizes,
-        rows.offsets[order],
-        rows.stored_ms[order],
+        offsets,
+        rows.stored_ms.take(order),
         positions,
         tuple(queues),
         key_hashes,
@@ -135,7 +137,7 @@ def gather(
         rows.rest,
         large_crc32(view) if crc is None else crc,
         texts,
-        numbers[order],
+        numbers.take(order),
     )
 
 

@@ -9,8 +9,6 @@ its end. A task cannot know whether it is the first. So it asks the topic:
 2. Where there are claims, another attempt sent rows. Its requests may still be on their way, and it may even run. So
    the topic is read, from the first claim on, until nothing has come from it for `quiet_ms`. The missing rows are
    sent, the first of them as the next claim.
-   So a claim must be found wherever it is, also in a bucket with years of messages. A search of a whole bucket is dear:
-   it begins where the task's first attempt can have begun. For a stream that is the claim of the epoch before.
 3. An attempt that has not sent for `lease_ms` looks for a later claim before it goes on, and ends when there is one.
 4. Sends are not repeated blindly: when it is not known whether a send has stored its messages, the topic is read, too.
 
@@ -192,6 +190,8 @@ class Once:
         """Find what other attempts have stored, and wait until none of them sends any more."""
         if self._is_retry:  # the claim of the earlier attempt may be on its way, or not in the index yet
             self._time.sleep_ms(SETTLE_MS)
+        # A claim must be found wherever it is, also in a bucket with years of messages. A search of a whole bucket is
+        # dear, so it begins where the first attempt can have begun: of a stream, after the epoch before.
         began_ms = int(self._time.now_ms())
         if (key := self._claim_before) is not None:
             recent_ms = max(began_ms - RECENT_MS, 0)
