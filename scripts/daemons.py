@@ -39,6 +39,9 @@ class ReservedPort:
         self._holder.close()
 
 
+_kept: list[tuple[ReservedPort, ReservedPort]] = []
+
+
 def reserve() -> ReservedPort:
     """A port on which nothing listens."""
     while True:
@@ -55,8 +58,9 @@ def reserve_pair() -> tuple[ReservedPort, ReservedPort]:
 
 
 def free_port() -> int:
-    """A port on which nothing listens now, nor on the next one; they are not reserved."""
-    return reserve_pair()[0].number
+    """As `reserve_pair`, the first port; both are reserved until this process ends."""
+    _kept.append(reserve_pair())
+    return _kept[-1][0].number
 
 
 def reserve_if_free(wanted: int) -> tuple[int, ReservedPort | None]:

@@ -23,7 +23,7 @@ def first_of_two() -> int:
     while True:
         port = free_port()
         with suppress(OSError):
-            _ = [ReservedPort(port + shift + more) for shift in (0, STRIDE) for more in (0, 1)]
+            _ = [ReservedPort(port + STRIDE + more) for more in (0, 1)]
             return port
 
 

@@ -26,7 +26,15 @@ def test_a_daemon_can_listen_on_its_reserved_port() -> None:
 
 
 def test_a_port_that_is_no_longer_kept_is_free() -> None:
-    assert ReservedPort(free_port())
+    number = reserve().number
+    assert ReservedPort(number)
+
+
+def test_a_free_port_is_this_processs_until_its_end() -> None:
+    number = free_port()
+    for each in (number, number + 1):
+        with pytest.raises(OSError, match="in use"):
+            ReservedPort(each)
 
 
 def test_a_daemon_keeps_its_port_while_it_is_down(tmp_path: Path) -> None:
