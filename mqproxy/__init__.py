@@ -3,7 +3,7 @@
 server.py      the port, limits, start and stop; daemon.py: with health and metrics; certificates.py: which certificate
 service.py     the calls; methods.py: the steps around each call: the caller, the request, the answer
 sending.py, receiving.py, routes.py, names.py, statuses.py   contents of calls, checked and translated (pure)
-stored.py, answers.py, ack_request.py   what is encoded and read without the objects of wire/; parsing.py (pure)
+stored.py, answers.py, ack_request.py   what is encoded and read without the objects of wire/ (pure)
 brokers.py     requests to brokers for receiving; receipt handles; polls.py, popping.py: receive calls; renewals.py
 pulling.py     pulls and offsets, for clients that choose queues themselves
 registrations.py  the clients that brokers list, and requests of tools to these clients

@@ -6,7 +6,7 @@ entries are cut out of the request, without an object of protobuf for each.
 
 from typing import Final, NamedTuple
 
-from skylark.mqproxy.parsing import parsed
+from skylark.mqproxy.statuses import parsed
 from skylark.mqproxy.wire import messaging_pb2 as wire
 from skylark.mqproxy.wire.fields import encoded, tag, text
 
@@ -72,7 +72,7 @@ def _alike(data: bytes) -> _Entries | None:
     count, rest = divmod(end - at, row_bytes)
     if rest or handle_at + handle_bytes != at + row_bytes:
         return None
-    # All tags and sizes are those of the first entry.
+    # Each entry must have the tags and the sizes of the first entry.
     for place in (*range(at, id_at), *range(between_at, handle_at)):
         if data[place::row_bytes] != data[place : place + 1] * count:
             return None

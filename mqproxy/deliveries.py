@@ -255,7 +255,7 @@ def _in_order(data: bytes, header: PopMessageResponseHeader, topic: str, group: 
     given_up: list[Receipt] = []
     for number, message in enumerate(damaged):
         lease, offset, _ = message
-        # Only of the first one the offset is certain: it may have the size of several records.
+        # Only the offset of the first damaged message is certain: that message may seem to be as long as several.
         if number == 0 and _earlier(lease.queue_id, offset, counts):
             given_up.append(Receipt.of(lease.handle(offset), 0))
             message.log(_GIVEN_UP)

@@ -15,9 +15,8 @@ from skylark.mqcommon.addresses import limited_network
 from skylark.mqcommon.errors import SkylarkError
 from skylark.mqproxy.metrics import Meters
 from skylark.mqproxy.options import ProxyOptions
-from skylark.mqproxy.parsing import parsed
 from skylark.mqproxy.sessions import Session, Sessions
-from skylark.mqproxy.statuses import Refused, status_of
+from skylark.mqproxy.statuses import Refused, parsed, status_of
 from skylark.mqproxy.wire import messaging_pb2 as wire
 from skylark.remoting.grpc.call import Call, Result, Unary
 from skylark.remoting.grpc.statuses import GrpcError, StatusCode

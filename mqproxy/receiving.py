@@ -5,8 +5,7 @@ from typing import NamedTuple
 from skylark.mqcommon.bounded_cache import BoundedCache
 from skylark.mqproxy.names import group_of, topic_of
 from skylark.mqproxy.options import ProxyOptions
-from skylark.mqproxy.parsing import parsed
-from skylark.mqproxy.statuses import Refused
+from skylark.mqproxy.statuses import Refused, parsed
 from skylark.mqproxy.wire import messaging_pb2 as wire
 from skylark.remoting.protocol.requests.clients import SQL92, TAG, parse_subscription
 from skylark.remoting.protocol.requests.pops import MAX_POP_COUNT

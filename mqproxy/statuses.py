@@ -1,6 +1,10 @@
-"""Which status a client gets for which error. Pure."""
+"""Which status a client gets for which error, also of a request that cannot be read. Pure."""
 
 from collections.abc import Sequence
+from typing import TypeVar
+
+from google.protobuf.message import DecodeError
+from google.protobuf.message import Message as ProtoMessage
 
 from skylark.mqcommon.errors import (
     BrokerError,
@@ -15,6 +19,8 @@ from skylark.mqproxy.wire import messaging_pb2 as wire
 from skylark.remoting.protocol.codes import ResponseCode
 
 OK = wire.Status(code=wire.OK, message="OK")
+
+A = TypeVar("A", bound=ProtoMessage)
 
 # The statuses of RocketMQ's proxy for a broker's codes. Other codes are INTERNAL_SERVER_ERROR.
 _OF_BROKER: dict[int, wire.Code] = {
@@ -35,6 +41,14 @@ class Refused(Exception):
         super().__init__(code, text)
         self.code = code
         self.text = text
+
+
+def parsed(kind: type[A], data: bytes) -> A:
+    """The request of a call as an object of protobuf. Refused when the request cannot be read."""
+    try:
+        return kind.FromString(data)
+    except DecodeError as error:
+        raise Refused(wire.BAD_REQUEST, f"the request cannot be read: {error}") from None
 
 
 def status_of(error: Refused | SkylarkError) -> wire.Status:

@@ -29,7 +29,7 @@ TIMED = (b"TIMER_DELAY_SEC", b"TIMER_DELAY_MS", b"TIMER_DELIVER_MS", b"__STARTDE
 _ABSOLUTE = TIMED[2:]
 # Properties that the broker sets itself. A consumed message that is sent again already has them all.
 _BROKERS_OWN = (b"MSG_REGION", b"CLUSTER", b"TRACE_ON")
-# The handle of a popped message names another message than the one that is sent again. RocketMQ drops it, too.
+# A popped message that is sent again has the handle of the popped message, not its own. RocketMQ drops the handle, too.
 _HANDLE = POP_HANDLE.encode()
 _NOT_SENDERS = (*_BROKERS_OWN, _HANDLE)
 _PRIORITY = PRIORITY.encode()
@@ -186,7 +186,10 @@ def _is_later(value: bytes, than_ms: int) -> bool:
 
 
 def _senders_own(properties: bytes) -> bytes:
-    """``properties`` without those of brokers: of duplicate properties some clients read the first, some the last."""
+    """``properties`` without the properties that brokers set.
+
+    Of two properties with one name some clients read the first, some the last.
+    """
     pairs = properties.split(b"\x02")
     return b"\x02".join([pair for pair in pairs if pair.partition(b"\x01")[0] not in _NOT_SENDERS])
 

@@ -28,8 +28,8 @@ M = TypeVar("M", bound=MessageExt)
 def log_left_out(mq: MessageQueue, offset: int, reason: str, what_next: str) -> None:
     """Log, once, that the message at ``offset`` of ``mq`` is left out for ``reason``."""
     logger.warning(
-        "message %d of queue %d of topic %s at broker %s is damaged and left out, %s: %s. To examine the store of the"
-        " broker, stop it and run: broker verifyStore",
+        "message %d of queue %d of topic %s at broker %s is damaged and left out, %s: %s. To examine its store,"
+        " stop that broker and run: broker verifyStore",
         offset,
         mq.queue_id,
         mq.topic,
@@ -50,7 +50,7 @@ def is_damaged(message: MessageExt, mq: MessageQueue) -> bool:
 
 
 def undamaged(messages: Iterable[M], mq: MessageQueue) -> list[M]:
-    """Those of ``messages``, which were pulled from ``mq``, that can be read; the others are logged."""
+    """The readable messages of ``messages``, which were pulled from ``mq``; damaged messages are logged."""
     return [message for message in messages if not is_damaged(message, mq)]
 
 

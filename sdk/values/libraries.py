@@ -25,7 +25,7 @@ CONTENT_TYPES = {JSON: "application/json", CBOR: "application/cbor", BYTES: "app
 _CBOR: Final = cbor2.CBOREncoder
 # cbor2 asks of most values whether they are mappings. Python code answers, and cbor2 drops what that code raises: also
 # the KeyboardInterrupt of a Ctrl-C, in the main thread of a program without trio, which could hold the Ctrl-C back.
-# cbor2 asks nothing of values of a type for which it is given a function, here the one that it would choose itself.
+# cbor2 asks nothing about a value whose type has a function in this table. Each function is what cbor2 itself chooses.
 _ENCODERS: Final[Mapping[type, Callable[[cbor2.CBOREncoder, Any], None]]] = {
     list: _CBOR.encode_array,
     tuple: _CBOR.encode_array,

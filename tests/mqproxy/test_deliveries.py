@@ -331,7 +331,7 @@ def test_a_damaged_message_is_left_out_of_a_pop_and_logged_once(name: str, caplo
     assert [offsets(popped(records, starts, places)) for _ in range(2)] == [left, left]
     (line,) = caplog.messages
     assert line.startswith("message 101 of queue 3 of topic ") and "body does not match its CRC" in line
-    assert line.endswith("To examine the store of the broker, stop it and run: broker verifyStore")
+    assert line.endswith("To examine its store, stop that broker and run: broker verifyStore")
 
 
 # (at which byte the second of three messages is damaged, how often they were delivered before: what is delivered, and
@@ -341,7 +341,7 @@ IN_ORDER = [
     (HEAD_V4.size, "0 3 0", [100], []),
     (HEAD_V4.size, "0 3 1", [100, 102], [101]),
     (HEAD_V4.size, "0 qo3%101 2;0 3 0", [100, 102], [101]),
-    # Where the next record begins is not known: it comes again, and then alone.
+    # Where the next record begins is not known: the messages after the damaged message come again.
     (HEAD_V4.places("magic")[0], "0 3 0", [100], []),
     (HEAD_V4.places("magic")[0], "0 3 1", [100], [101]),
     (HEAD_V4.places("size")[-1], "0 3 1", [100], [101]),

@@ -30,7 +30,7 @@ def test_a_port_that_is_no_longer_kept_is_free() -> None:
     assert ReservedPort(number)
 
 
-def test_a_free_port_is_this_processs_until_its_end() -> None:
+def test_a_free_port_belongs_to_this_process_until_its_end() -> None:
     number = free_port()
     for each in (number, number + 1):
         with pytest.raises(OSError, match="in use"):

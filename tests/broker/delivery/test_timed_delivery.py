@@ -362,7 +362,7 @@ def test_copies_after_a_damaged_record_are_found(place: int, bits: int, end: int
     origins, cut = array("q"), 3 * size + end
     at = min(read_origins(bytes(data[:cut]), origins, start), len(data))
     read_origins(bytes(data[at:]), origins, start + at)
-    # The record that says another size is one, and hides those over which it seems to go.
+    # A record with a wrong size hides the records over which the wrong size goes.
     hidden = {102} if place in HEAD_V4.places("magic") else {102, 103, 104, 105, 106, 107}
     assert {*range(100, 108)} - hidden <= set(origins) <= {*range(100, 108)}
 

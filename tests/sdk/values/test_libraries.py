@@ -1,4 +1,4 @@
-"""Values as CBOR: the bytes are those of cbor2, which asks nothing about the values."""
+"""Values become the bytes that cbor2 makes of them, and cbor2 runs no Python code meanwhile."""
 
 import sys
 from collections import namedtuple
