@@ -10,9 +10,9 @@ import select
 import struct
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -42,6 +42,7 @@ PURGE: Final = "purge"
 REPAIR: Final = "repair"
 # The broker's own work comes first.
 _NICE = 10
+_KERNEL_TRIES, _KERNEL_PAUSE_S = 10, 0.15
 
 
 def main() -> None:
@@ -64,8 +65,15 @@ def main() -> None:
 
 def _tell_kernel(name: str, value: str) -> None:
     """Write a file of this process in /proc, where the kernel has it."""
-    with suppress(OSError):
-        Path("/proc/self", name).write_text(value)
+    for _ in range(_KERNEL_TRIES):
+        try:
+            Path("/proc/self", name).write_text(value)
+        except BlockingIOError:  # an autogroup was changed in the last 0.1 s, and this process is without CAP_SYS_ADMIN
+            time.sleep(_KERNEL_PAUSE_S)
+        except OSError:
+            return
+        else:
+            return
 
 
 def _end_with_broker() -> None:
