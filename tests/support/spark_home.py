@@ -7,6 +7,7 @@ installation is there; scripts/venv.sh calls both. Tests with Spark run without 
 """
 
 import os
+import signal
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -134,5 +135,7 @@ def _is_made() -> bool:
 if __name__ == "__main__":
     if sys.argv[1:] == ["--is-made"]:
         sys.exit(not _is_made())
+    # A set-up that is ended leaves no process: the one with the JVM is killed by `subprocess.run`.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with TemporaryDirectory() as scratch:
         make_archive(Path(scratch))

@@ -49,6 +49,18 @@ def test_a_step_tells_its_time_and_hides_its_output() -> None:
     assert "noise" not in run.stdout
 
 
+def test_commands_at_once_run_side_by_side_and_one_failure_is_the_failure_of_all(tmp_path: Path) -> None:
+    there, back = tmp_path / "there", tmp_path / "back"
+    for each in (there, back):
+        os.mkfifo(each)
+    # Each of the two waits for the other.
+    asks, answers = f"asks() {{ echo >{there}; read -r <{back}; }}", f"answers() {{ read -r <{there}; echo >{back}; }}"
+    run = bash(f'{asks}; {answers}; at_once asks answers; echo made; at_once false "step again echo" || echo $?')
+    lines = run.stdout.splitlines()
+    assert (run.returncode, lines[0], lines[-1]) == (0, "made", "1")
+    assert lines[1] == "again ..."
+
+
 def test_a_step_fits_the_terminal(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 30, 0, 0))
