@@ -49,10 +49,11 @@ async def test_when_it_is_due_and_not_before(autojump_clock: MockClock) -> None:
         assert [queue.entry(offset)[2] for offset in range(3)] == [java_hash("a")] * 3
 
 
-@pytest.mark.parametrize(("waiting", "delay"), [(Delays(), 1), (Timers(), 1_000)], ids=["level", "time"])
+@pytest.mark.parametrize(("kind", "delay"), [(Delays, 1), (Timers, 1_000)], ids=["level", "time"])
 async def test_messages_for_a_topic_that_was_deleted_since_are_dropped(
-    waiting: Delays | Timers, delay: int, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+    kind: type[Delays | Timers], delay: int, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
+    waiting = kind()
     async with waiting.running():
         waiting.send(b"old", delay)
         waiting.send(b"older", delay)
