@@ -36,6 +36,7 @@ from tests.support.buckets import S3Server, moto_server, seaweedfs_server
 from tests.support.checked import Checked
 from tests.support.clock import jumping_clock
 from tests.support.forked_processes import ForkedProcesses
+from tests.support.repeats import TIMEOUT_S, Repeats
 from tests.support.requirements import Requirements, java_identity
 from tests.support.spark_home import IMPORTED, SPARK_PYTHON, use_quick_spark
 from tests.support.warm_daemons import PROGRAMS, PYTHON, WarmDaemons
@@ -148,6 +149,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--known-seeds", action="store_true", help="all known seeds of random histories, as CI")
     parser.addoption("--until", type=float, metavar="TIME", help="only random tests, and none begins after this second")
     parser.addoption("--rounds", metavar="FOLDER", help="write what tests with faults counted to rounds.md and .json")
+    parser.addoption("--repeat", type=int, default=1, metavar="N", help="with -n: run each file of tests N times")
+    parser.addoption("--busy", type=int, default=0, metavar="K", help="with --repeat: K loops compete with the tests")
     parser.addoption("--check", action="store_true", help="no test begins unless scripts/check passes")
     parser.addoption("--fast", action="store_true", help="only tests that start no process and take no seconds")
 
@@ -160,8 +163,15 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault(NIGHTLY_SEED, str(Random().randrange(1 << 32)))
     if config.getoption("processes"):
         begin = _refuse_processes if config.getoption("--fast") else None
-        processes = ForkedProcesses(config.getoption("processes"), _group_of, begin)
+        turns = config.getoption("--repeat")
+        timeout_s = TIMEOUT_S if turns > 1 else None
+        processes = ForkedProcesses(config.getoption("processes"), _group_of, begin, turns=turns, timeout_s=timeout_s)
         config.pluginmanager.register(processes, "forked-processes")
+    if config.getoption("--repeat") > 1:
+        if not config.getoption("processes"):
+            raise pytest.UsageError("--repeat needs -n: each turn of a file has a process of its own")
+        repeats = Repeats(config.getoption("--repeat"), config.getoption("--busy"))
+        config.pluginmanager.register(repeats, "repeats")
     if config.getoption("--check"):
         config.pluginmanager.register(Checked([str(ROOT / "scripts/check")]), "checked")
     config.pluginmanager.register(Requirements(java_identity()), "requirements")

@@ -9,12 +9,14 @@ import random
 import signal
 import sys
 import tempfile
+import time
 import traceback
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from math import inf
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import Any, NoReturn, cast
@@ -37,19 +39,33 @@ class Process:
     connection: "Connection[Any, Any]"
     # Tests that the process has and that have not ended; the first one runs.
     positions: deque[int] = field(default_factory=deque)
+    has_group: bool = False
+    # Since when the first test runs, by the monotonic clock.
+    since_s: float = field(default_factory=time.monotonic)
 
 
 class ForkedProcesses:
     """A plugin of pytest: ``count`` processes run the tests, a group at a time, in the order in which groups begin.
 
     Tests with the same ``group_of`` their node id are a group. A forked process calls ``begin`` before all tests. A
-    process that ends while it runs a test has failed this test, and another one takes its place.
+    process that ends while it runs a test has failed this test, and another one takes its place. With several ``turns``
+    each group runs so often, each time in a new process, and a test that takes ``timeout_s`` has failed, too.
     """
 
-    def __init__(self, count: int, group_of: Callable[[str], str], begin: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        count: int,
+        group_of: Callable[[str], str],
+        begin: Callable[[], None] | None = None,
+        *,
+        turns: int = 1,
+        timeout_s: float | None = None,
+    ) -> None:
         self._count = count
         self._group_of = group_of
         self._begin = begin
+        self._turns = turns
+        self._timeout_s = timeout_s
         self._processes: list[Process] = []
         self._waiting: deque[Group] = deque()
         self._stops = False
@@ -62,7 +78,9 @@ class ForkedProcesses:
         if options.basetemp is not None:
             # Emptied once, not by each process.
             session.config._tmp_path_factory.getbasetemp()
-        self._waiting.extend(grouped(self._group_of(item.nodeid) for item in session.items))
+        for group in grouped(self._group_of(item.nodeid) for item in session.items):
+            self._waiting.extend([group] * self._turns)
+        session.testscollected *= self._turns
         try:
             for _ in range(min(self._count, len(self._waiting))):
                 self._fork(session)
@@ -114,8 +132,12 @@ class ForkedProcesses:
 
     def _attend(self, session: pytest.Session) -> None:
         """Wait for something that a process says, or for the end of one."""
-        ready = wait([each for process in self._processes for each in (process.connection, process.handle)])
+        connections = [each for process in self._processes for each in (process.connection, process.handle)]
+        ready = wait(connections, None if self._timeout_s is None else 1.0)
         for process in list(self._processes):
+            if self._timeout_s is not None and time.monotonic() - process.since_s > self._timeout_s:
+                os.kill(process.pid, signal.SIGABRT)  # pytest's faulthandler says where each thread stands
+                process.since_s = inf
             if process.connection in ready or process.handle in ready:
                 try:
                     # What a process has said before its end counts.
@@ -130,12 +152,15 @@ class ForkedProcesses:
 
     def _hear(self, session: pytest.Session, process: Process, said: Told | str | None) -> None:
         if said is None:
-            group = self._waiting.popleft() if self._waiting else ()
+            is_over = self._turns > 1 and process.has_group
+            group = self._waiting.popleft() if self._waiting and not is_over else ()
+            process.has_group = True
             process.positions.extend(group)
             process.connection.send(group)
         elif isinstance(said, str):
             sys.stderr.write(said)
         else:
+            process.since_s = time.monotonic()
             self._show(session, process.positions.popleft(), *said)
 
     def _stop(self) -> None:
@@ -166,6 +191,8 @@ class ForkedProcesses:
 
     def _has_ended(self, session: pytest.Session, process: Process, exit_code: int) -> None:
         if exit_code == 0 and (self._stops or not process.positions):
+            if self._waiting:
+                self._fork(session)
             return
         how = f"signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"
         if not process.positions:

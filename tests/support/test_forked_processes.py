@@ -22,6 +22,12 @@ def shared():
     with open(os.environ["ENDS"], "a") as ends:
         ends.write(f"{os.getpid()}\\n")
 """
+TURNS = """
+from tests.support.forked_processes import ForkedProcesses
+
+def pytest_configure(config):
+    config.pluginmanager.register(ForkedProcesses(2, lambda nodeid: nodeid, turns={}, timeout_s={}))
+"""
 CHECKED = """
 from tests.support.checked import Checked
 
@@ -53,7 +59,14 @@ def run(folder: Path, *arguments: str) -> tuple[int, list[str]]:
     """Run the tests of ``folder``; the exit code and the lines that were printed."""
     command = [sys.executable, "-m", "pytest", "-p", "no:hypothesispytest", "-p", "no:cacheprovider", *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "ENDS": str(folder / "ends")}
-    done = subprocess.run([*command, str(folder)], cwd=folder, env=environment, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(
+        [*command, str(folder)],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     return done.returncode, done.stdout.splitlines()
 
 
@@ -97,6 +110,28 @@ def test_no_test_runs_when_the_check_before_it_fails(tmp_path: Path) -> None:
     assert exit_code == 1
     assert "false has failed, so no test has run" in printed[-1]
     assert "passed" not in "".join(printed)
+
+
+def test_each_turn_of_a_group_has_a_process_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(TURNS.format(3, None))
+    pids = tmp_path / "pids"
+    test = f"import os\ndef test_it():\n    print(os.getpid(), file=open({str(pids)!r}, 'a'))\n    assert {{}}\n"
+    for name, is_right in (("a", True), ("b", False)):
+        (tmp_path / f"test_{name}.py").write_text(test.format(is_right))
+    exit_code, printed = run(tmp_path)
+    assert exit_code == 1
+    assert "3 failed, 3 passed" in printed[-1]
+    assert len(set(pids.read_text().split())) == 6
+
+
+def test_a_test_that_hangs_fails_and_its_threads_are_shown(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(TURNS.format(1, 0.1))
+    (tmp_path / "test_it.py").write_text("import select\ndef test_hangs():\n    select.select([], [], [])\n")
+    exit_code, printed = run(tmp_path)
+    assert exit_code == 1
+    assert "1 failed" in printed[-1]
+    assert "the process of tests ended while it ran this test: signal 6" in printed
+    assert any("in test_hangs" in line for line in printed)
 
 
 def test_groups_begin_in_the_order_of_their_first_tests() -> None:
