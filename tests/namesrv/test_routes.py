@@ -4,7 +4,7 @@ import pytest
 
 from skylark.namesrv import routes
 from skylark.namesrv.registration import RegistrationPart
-from skylark.namesrv.routes import Outcome, CONTEST_MS, MAX_PLACES, Rivals, RouteTable
+from skylark.namesrv.routes import CONTEST_MS, MAX_PLACES, Outcome, Rivals, RouteTable
 from skylark.remoting.net.steps import finish
 from skylark.remoting.protocol.requests.routes import BrokerData, QueueData
 from tests.namesrv.registrations import all_topics, registration
