@@ -3,7 +3,6 @@
 Tasks stand in for the processes.
 """
 
-import logging
 import os
 import signal
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -87,6 +86,7 @@ async def test_a_child_that_ends_before_it_serves_ends_all_and_is_named(
     supervised: Callable[..., Supervised], caplog: pytest.LogCaptureFixture
 ) -> None:
     async def wrong(port: int, serves: Serves, stopping: trio.Event) -> int:
+        await trio.testing.wait_all_tasks_blocked()  # the others have begun
         return 3
 
     async def dies_at_the_end(port: int, serves: Serves, stopping: trio.Event) -> int:
