@@ -235,3 +235,13 @@ def test_the_constructor_is_generated_although_two_calls_are_counted_at_once() -
     for _ in range(FIRST_CALLS):
         cls("a")
     assert cls.__init__ is not first
+
+
+def test_a_class_with_slots_of_its_own_is_refused() -> None:
+    with pytest.raises(TypeError, match="already specifies __slots__"):
+        lazy_dataclass(slots=True)(type("Wrong", (), {"__slots__": ("name",), "__annotations__": {"name": str}}))
+
+
+@pytest.mark.parametrize("decorate", [dataclass, lazy_dataclass])
+def test_an_object_has_no_signature(decorate: Any) -> None:
+    assert not hasattr(make(decorate)("a"), "__signature__")

@@ -93,6 +93,11 @@ def test_registration_users_that_cannot_be_read_are_refused_without_showing_them
     assert "hidden" not in repr(NamesrvOptions(registration_users='[{"accessKey":"a","secretKey":"hidden"}]'))
 
 
+def test_a_registration_user_stands_there_once() -> None:
+    with pytest.raises(ConfigError, match="registrationUsers: a is there twice"):
+        NamesrvOptions(registration_users='[{"accessKey":"a","secretKey":"b"},{"accessKey":"a","secretKey":"c"}]')
+
+
 @pytest.mark.parametrize(
     ("plain", "served"),
     [

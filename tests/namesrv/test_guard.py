@@ -119,6 +119,8 @@ async def test_the_file_is_read_again_and_a_broken_one_keeps_the_accounts(
     guard = guarded.namesrv._guard
     assert guard is not None
     caplog.set_level(logging.INFO)
+    await guard.reload()
+    assert "accounts read" not in caplog.text, "the file is as it was"
     async with Admin(guarded.address, credentials=ADMIN) as admin:
         for broken, why in (("accounts: [", "not YAML"), (FILE, "its mode 0644 lets others use it")):
             put(file, broken, 0o644 if broken == FILE else 0o600)

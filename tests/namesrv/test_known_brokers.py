@@ -183,3 +183,21 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     ]  # fmt: skip
     known.add_names(CLUSTER, ("b5", "b6"))
     assert len(known.names(CLUSTER)) == 3
+
+
+def test_a_broker_with_more_topics_than_are_kept_may_have_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known_brokers, "MAX_TOPICS", 3)
+    known = KnownBrokers()
+    known.put_whole("b1", CLUSTER)
+    known.put_away("b1", CLUSTER, ("t1", "t2", "t3", "t4"), LOST)
+    for topic in ("t1", "t5"):
+        assert known.missing_in(topic, (), (CLUSTER,)) == lost("b1", LOST, has_topic=False)
+
+
+def test_the_names_that_were_forgotten_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known_brokers, "MAX_BROKERS", 2)
+    known = KnownBrokers()
+    for name in ("b1", "b2", "b3"):
+        known.put_whole(name, CLUSTER)
+        assert known.forget(name)
+    assert known.gone(CLUSTER) == ["b2", "b3"]

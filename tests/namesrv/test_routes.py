@@ -4,7 +4,7 @@ import pytest
 
 from skylark.namesrv import routes
 from skylark.namesrv.registration import RegistrationPart
-from skylark.namesrv.routes import CONTEST_MS, MAX_PLACES, Rivals, RouteTable
+from skylark.namesrv.routes import CONTEST_MS, MAX_PLACES, Outcome, Rivals, RouteTable
 from skylark.remoting.net.steps import finish
 from skylark.remoting.protocol.requests.routes import BrokerData, QueueData
 from tests.namesrv.registrations import all_topics, registration
@@ -240,3 +240,12 @@ def test_no_more_than_so_many_are_remembered() -> None:
         rivals.add("a", number, "one", 0)
     (places,) = rivals.contested(0).values()
     assert sorted(places) == list(range(5, MAX_PLACES + 5))
+
+
+def test_a_master_of_an_older_epoch_neither_gets_its_place_back_nor_keeps_another(table: RouteTable[object]) -> None:
+    table.register(registration(addr="old:1", broker_id=1, state_version=1), "c1", 0)
+    table.register(registration(addr="new:1", state_version=2), "c2", 0)
+    assert addrs(table, "broker-a") == {0: "new:1", 1: "old:1"}
+    told = table.register(registration(addr="old:1", state_version=1), "c1", 0)
+    assert (told.outcome, told.rival_addr) == (Outcome.STALE, "new:1")
+    assert addrs(table, "broker-a") == {0: "new:1"}

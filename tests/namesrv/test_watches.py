@@ -220,3 +220,34 @@ async def test_a_stopped_broker_of_ours_leaves_the_routes_in_ten_seconds(
     await wait_all_tasks_blocked()
     assert await java.topics() == ["j", "j2", "l", "l2"]
     nursery.cancel_scope.cancel()
+
+
+async def test_a_watch_for_which_there_is_no_room_is_answered_at_once(nursery: trio.Nursery, tmp_path: Path) -> None:
+    _, address = await serve(nursery, tmp_path)
+    async with open_client() as client:
+        at = Endpoint(client, address, 5_000)
+        version = (await watch_routes(at, ["t1"], "")).version
+        with patch.object(watches, "MOST_WATCHED", 0):
+            news = await watch_routes(at, ["t1"], version)
+        assert (news.topics, news.is_held) == ([], False)
+
+
+async def test_after_more_changes_than_are_remembered_all_watches_are_answered(
+    nursery: trio.Nursery, tmp_path: Path
+) -> None:
+    namesrv, address = await serve(nursery, tmp_path)
+    news: list[RouteNews] = []
+    async with open_client() as client, trio.open_nursery() as waiting:
+        at = Endpoint(client, address, 5_000)
+        version = (await watch_routes(at, ["missing"], "")).version
+
+        async def watch() -> None:
+            news.append(await watch_routes(at, ["missing"], version))
+
+        waiting.start_soon(watch)
+        await until(lambda: len(namesrv._watches) == 1, "a watch is held")
+        with patch.object(watches, "MOST_TOPICS", 0):
+            broker = Peer(await trio.open_tcp_stream("127.0.0.1", int(address.rpartition(":")[2])))
+            await broker.register()
+    assert [one.topics for one in news] == [["missing"]]
+    await broker.stream.aclose()

@@ -1,8 +1,11 @@
 """Memory that is free goes back to the kernel."""
 
+import ctypes
 from pathlib import Path
 
-from skylark.mqcommon.daemons.malloc import give_back_freed_memory
+import pytest
+
+from skylark.mqcommon.daemons.malloc import give_back_freed_memory, keep_freed_memory
 
 PIECE = 100_000  # smaller than what the C library takes from the kernel by itself
 COUNT = 1_000
@@ -20,3 +23,9 @@ def test_free_pages_between_used_blocks_are_given_back() -> None:
     give_back_freed_memory()
     assert full - resident_pages() > COUNT * PIECE // 2 // 4096
     assert len(kept) == COUNT // 10
+
+
+def test_a_c_library_other_than_glibc_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
+    keep_freed_memory()
+    give_back_freed_memory()

@@ -207,3 +207,11 @@ def test_new_files_and_directories_are_for_their_owner_only(tmp_path: Path, open
     assert mode(store) == mode(store.parent) == 0o700
     for file in (*files, lock):
         file.close()
+
+
+def test_leftovers_that_cannot_be_removed_are_told(tmp_path: Path) -> None:
+    leave(tmp_path)
+    path = tmp_path / "kv.json"
+    (tmp_path / "kv.json.lock").mkdir()
+    assert remove_leftovers(FS, str(path)).startswith(f"temporary files of {path} stay: ")
+    assert "kv.json.tmp" in names(tmp_path)

@@ -1,6 +1,7 @@
 """OsFiles on a real disk: maps, appends, locks, and what a full disk does."""
 
 import errno
+import fcntl
 import mmap
 import os
 import resource
@@ -501,3 +502,62 @@ def test_dropped_bytes_leave_memory_although_they_are_mapped(fs: OsFiles, tmp_pa
     assert [file.resident(page * PAGE, 1) for page in range(4)] == [True, False, False, True]
     assert file.view[PAGE + 5] == ord("x")
     file.close()
+
+
+def test_a_directory_that_another_process_makes_meanwhile_is_taken(
+    fs: OsFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = os.mkdir
+
+    def rival(path: str, mode: int) -> None:
+        make(path, mode)
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+
+    monkeypatch.setattr(os, "mkdir", rival)
+    fs.mkdirs(str(tmp_path / "x" / "y"))
+    assert fs.is_dir(str(tmp_path / "x" / "y"))
+
+
+def test_a_lock_on_a_file_that_its_holder_has_removed_is_none(
+    fs: OsFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "lock"
+
+    def lock_late(fd: int, operation: int) -> None:
+        path.unlink()
+
+    with monkeypatch.context() as patch, pytest.raises(StoreLocked):
+        patch.setattr(fcntl, "lockf", lock_late)
+        fs.lock(str(path))
+    fs.lock(str(path)).close()
+
+
+def test_direct_reads_at_once_have_buffers_of_their_own(
+    fs: OsFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, data, read, real = tmp_path / "segment", os.urandom(20 * PAGE), list[bytes](), os.preadv
+
+    def read_more_meanwhile(fd: int, buffers: Any, at: int) -> int:
+        got = real(fd, buffers, at)
+        if at < 19 * PAGE:
+            read.append(fs.read_direct(str(path), at + PAGE, 8))
+        return got
+
+    path.write_bytes(data)
+    monkeypatch.setattr(os, "preadv", read_more_meanwhile)
+    assert fs.read_direct(str(path), 0, 8) == data[:8]
+    assert read == [data[at : at + 8] for at in range(19 * PAGE, 0, -PAGE)]
+
+
+def test_a_read_that_gets_less_than_it_asked_for_goes_on(
+    fs: OsFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(fd: int, buffers: Any, at: int) -> int:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    real = os.pread
+    (tmp_path / "segment").write_bytes(b"abcdefg")
+    monkeypatch.setattr(os, "preadv", refuse)
+    monkeypatch.setattr(os, "pread", lambda fd, size, at: real(fd, min(size, 2), at))
+    assert fs.read_direct(str(tmp_path / "segment"), 1, 5) == b"bcdef"
+    assert fs.read_direct(str(tmp_path / "segment"), 1, 99) == b"bcdefg"

@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -67,3 +68,12 @@ def test_a_damaged_batch_is_refused_or_read(
             data[at] = value
     with suppress(ProtocolError):
         decode_batch(bytes(data[: end or None]))
+
+
+@pytest.mark.parametrize("more", [-1, 1])
+def test_a_first_message_whose_properties_have_another_length_than_it_says_is_refused(more: int) -> None:
+    size = len(encode_batch([(7, b"body", b"p")]))
+    raw = bytearray(encode_batch([(7, b"body", b"p")] * MIN_RUN))
+    raw[size - 2] += more
+    with pytest.raises(ProtocolError):
+        decode_batch(bytes(raw))

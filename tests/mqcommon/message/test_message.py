@@ -1,5 +1,6 @@
 """A message and a queue refuse what cannot be sent when they are made."""
 
+from enum import StrEnum
 from typing import Any
 
 import pytest
@@ -123,3 +124,11 @@ def test_a_queue_is_a_tuple() -> None:
     assert queue == ("t", "b", 1) and queue._replace(queue_id=2) == MessageQueue("t", "b", 2)
     assert repr(queue) == "MessageQueue(topic='t', broker_name='b', queue_id=1)"
     assert sorted([queue, MessageQueue("t", "a", 3)])[0].broker_name == "a"
+
+
+class Keys(StrEnum):
+    ORDER = "order-5"
+
+
+def test_a_key_may_be_of_a_class_of_texts() -> None:
+    assert Message("t", b"", keys=Keys.ORDER).properties == Message("t", b"", keys="order-5").properties

@@ -109,3 +109,10 @@ def test_compression_that_is_not_known_is_said() -> None:
     new = encode_record(*topic_field("t"), 0, 0, 0, b"x", b"", 0, COMPRESSED | 0x400, 0, bytes(8), 0, bytes(8), 0, 0)
     with pytest.raises(ProtocolError, match="compressed in a way that is not known"):
         _ = MessageExt(new, 0, "").body
+
+
+def test_a_record_is_read_within_a_buffer_that_is_not_bytes() -> None:
+    data = bytearray(b"before" + GOLDEN + b"after")
+    record = decode_record(memoryview(data), len(b"before"))
+    data[:] = bytes(len(data))
+    assert record == decode_record(GOLDEN), "it has no part of the buffer, which may change"

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from skylark.mqcommon.disk.files import OsFiles
 from skylark.mqcommon.errors import ConfigError
+from skylark.mqcommon.options.command_line import markdown_table
 from skylark.mqcommon.options.conf_file import (
     edit,
     entries,
@@ -394,3 +395,28 @@ def test_a_file_with_a_secret_stays_its_owners(tmp_path: Path) -> None:
         assert {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()} == {
             "broker.conf": 0o600, "broker.conf.bak": 0o600
         }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Bounds:
+    most: int = option(1, "most", maximum=9)
+    least: int = option(1, "least", minimum=1)
+    both: int = option(1, "both", minimum=1, maximum=9)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "remedy"),
+    [
+        ("most", "10", "give a number up to 9"),
+        ("least", "0", "give a number from 1 up"),
+        ("both", "0", "give a number from 1 to 9"),
+    ],
+)
+def test_a_number_out_of_bounds_is_refused_with_the_bounds_that_there_are(key: str, value: str, remedy: str) -> None:
+    with pytest.raises(ConfigError, match=remedy):
+        load_conf(Bounds, None, {key: value}, environ={})
+
+
+def test_the_table_of_options_has_the_bounds_that_there_are() -> None:
+    table = markdown_table(Bounds)
+    assert all(text in table for text in ("at most 9", "at least 1", "1 to 9"))

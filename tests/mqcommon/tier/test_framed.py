@@ -1,5 +1,9 @@
 """A frame gives back what was put into it, and nothing else."""
 
+import struct
+import zlib
+from zlib import crc32
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,3 +46,18 @@ def test_objects_of_another_kind_or_of_a_newer_format_are_refused() -> None:
         unframed(b"TEST", 1, framed(b"ELSE", 1, 1), "a test")
     with pytest.raises(DamagedObject, match="newer Skylark"):
         unframed(b"TEST", 1, framed(b"TEST", 2, 1), "a test")
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (zlib.compress(b"\0")[:-1], "does not end where it should"),
+        (zlib.compress(b"\0") + b"\0", "does not end where it should"),
+        (b"not compressed", "a test is damaged"),
+        (zlib.compress(b"\x82\0"), "a test is damaged"),
+    ],
+)
+def test_a_body_that_is_not_one_compressed_value_is_refused(body: bytes, text: str) -> None:
+    head = struct.pack(">4sHHI", b"TEST", 1, 0, len(body))
+    with pytest.raises(DamagedObject, match=text):
+        unframed(b"TEST", 1, head + struct.pack(">I", crc32(head + body)) + body, "a test")

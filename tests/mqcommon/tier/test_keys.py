@@ -150,3 +150,8 @@ def test_the_order_of_keys_is_ascending_however_few_bits_are_left_for_their_plac
     order = keys_module._ascending(wanted, pages)
     assert sorted(order.tolist()) == list(range(len(numbers)))
     assert (np.diff(wanted[order].astype(np.int64)) >= 0).all()
+
+
+def test_keys_that_are_too_short_for_a_directory_are_refused() -> None:
+    with pytest.raises(DamagedObject, match="no directory"):
+        Directory(3, b"end")

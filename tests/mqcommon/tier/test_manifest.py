@@ -243,3 +243,25 @@ def test_changed_segments_end_where_the_others_did() -> None:
     for wrong in ((), three.segments[:2]):
         with pytest.raises(ValueError, match="must end"):
             three.with_segments_changed(wrong)
+
+
+def test_a_set_whose_segments_are_all_in_spans_ends_with_the_last_span() -> None:
+    one = manifest(2)
+    whole = one.with_span(span_of(one.segments, StoredObject("set/spans/0", 1, 2)))
+    assert (whole.segments, whole.start, whole.end) == ((), 0, 2 * MIB)
+    assert whole.with_segment(segment(2)).end == 3 * MIB
+
+
+def test_a_segment_has_bytes_and_leaves_no_gap_before_the_tail_after_it() -> None:
+    with pytest.raises(ValueError, match="ends at 0, and begins at 0"):
+        manifest().with_segment(replace(segment(0), end=0))
+    tailed = manifest().with_tail(tail(0, 100)).with_tail(tail(100, 300))
+    with pytest.raises(ValueError, match="the tail after it begins at 100"):
+        tailed.with_segment(replace(segment(0), end=50))
+
+
+def test_tails_of_a_log_that_was_cut_become_leftovers() -> None:
+    tailed = manifest(1).with_tail(tail(MIB, MIB + 100)).with_tail(tail(MIB + 100, MIB + 300))
+    cut = tailed.without_tails()
+    assert cut.tails == () and cut.end == MIB
+    assert [each.name for each in cut.leftovers] == [each.stored.name for each in tailed.tails]

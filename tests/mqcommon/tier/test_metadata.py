@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skylark.mqcommon.tier.bucket import DamagedObject
+from skylark.mqcommon.tier.framed import framed
 from skylark.mqcommon.tier.metadata import MetadataCopy, decode_metadata, encode_metadata
 
 copies = st.builds(
@@ -38,3 +39,8 @@ def test_a_part_of_a_copy_is_refused(copy: MetadataCopy, data: st.DataObject) ->
     raw = encode_metadata(copy)
     with pytest.raises(DamagedObject):
         decode_metadata(raw[: data.draw(st.integers(0, len(raw) - 1))])
+
+
+def test_a_copy_with_other_fields_is_refused() -> None:
+    with pytest.raises(DamagedObject, match="not what this Skylark writes"):
+        decode_metadata(framed(b"SKTD", 1, ["broker", "cluster"]))

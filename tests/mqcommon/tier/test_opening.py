@@ -131,3 +131,13 @@ def test_the_probe_never_refuses_a_good_store_that_is_busy(seeds: Sequence[str])
             probe(bucket)
         except BucketAway:
             continue
+
+
+def test_the_probe_refuses_a_store_between_which_and_the_broker_large_objects_change() -> None:
+    class Changing(MemoryBucket):
+        def get(self, name: str) -> bytes:
+            data = super().get(name)
+            return data if len(data) < 1_000 else data[::-1]
+
+    with pytest.raises(BucketRefused, match="gives other bytes than it got"):
+        probe(Changing())

@@ -145,3 +145,12 @@ def test_a_segment_with_another_rest_is_refused() -> None:
     segment = uploaded(bucket, one + b"junk", {0: [one]}, 1)
     with pytest.raises(DamagedObject, match="not the one that was uploaded"):
         restored(bucket, segment, [(START + len(one), b"jink")])
+
+
+@pytest.mark.parametrize("physical", [START - 100, START + 100])
+def test_a_record_of_another_segment_is_refused(physical: int) -> None:
+    bucket = MemoryBucket()
+    one = record("a", physical, b"one")
+    segment = uploaded(bucket, one, {0: [one]}, 1)
+    with pytest.raises(DamagedObject, match="no record of this segment at byte 0"):
+        restored(bucket, segment, [])

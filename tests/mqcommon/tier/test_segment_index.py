@@ -1,14 +1,17 @@
 """An index says where each queue's records are; bytes that were not written so are refused."""
 
+import struct
+import zlib
 from dataclasses import dataclass
 from zlib import crc32
 
+import cbor2
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skylark.mqcommon.tier.bucket import DamagedObject
+from skylark.mqcommon.tier.bucket import DamagedObject, NewerFormat
 from skylark.mqcommon.tier.index_builder import DisorderedQueue, IndexBuilder, QueueRecords, SortedRecords
 from skylark.mqcommon.tier.segment_index import (
     HEAD_BYTES,
@@ -19,6 +22,7 @@ from skylark.mqcommon.tier.segment_index import (
     QueueTable,
     SegmentIndex,
     class_places,
+    decode_rest,
 )
 
 NONE = np.empty(0, np.int64)
@@ -288,3 +292,53 @@ def test_queues_are_found_by_places_of_keys() -> None:
 
 def test_places_count_the_bytes_of_the_classes_before() -> None:
     assert class_places([(0, 100), (24, 50), (72, 10)]) == {0: 0, 24: 100, 72: 150}
+
+
+def with_rest(index: bytes, rest: bytes) -> bytes:
+    """The index with these bytes as its compressed rest, whose CRC is right."""
+    head = IndexHead.decode(index)
+    changed = head._replace(rest_bytes=len(rest), rest_crc=crc32(rest))
+    return changed.encode() + index[HEAD_BYTES : head.stretches_end] + rest
+
+
+PACKED = zlib.compress(cbor2.dumps([]))
+
+
+@pytest.mark.parametrize(
+    ("rest", "text"),
+    [
+        (zlib.compress(cbor2.dumps(5)), "cannot be read"),
+        (zlib.compress(b"\x82\0"), "cannot be read"),
+        (b"not compressed", "cannot be decompressed"),
+        (PACKED[:-1], "does not end where it should"),
+        (PACKED + b"\0", "does not end where it should"),
+    ],
+)
+def test_a_rest_that_no_skylark_writes_is_refused(rest: bytes, text: str) -> None:
+    index, _ = built([Queue("a", 0, 0, [(0, 100, 1)])])
+    assert decode_rest(with_rest(index, PACKED)) == []
+    with pytest.raises(DamagedObject, match=text):
+        decode_rest(with_rest(index, rest))
+
+
+def test_a_damaged_rest_is_refused_and_the_queues_are_read_all_the_same() -> None:
+    index, _ = built([Queue("a", 0, 0, [(0, 100, 1)])], rest=((1, b"rest"),))
+    damaged, head = index[:-1] + bytes([index[-1] ^ 1]), IndexHead.decode(index)
+    with pytest.raises(DamagedObject, match="the rest in an index is damaged"):
+        decode_rest(damaged)
+    assert QueueTable.decode(head, damaged[HEAD_BYTES : head.queues_end]).queues() == table_of(index).queues()
+
+
+@pytest.mark.parametrize(("version", "codec"), [(2, 1), (1, 2)])
+def test_an_index_of_a_newer_format_is_told_from_a_damaged_one(version: int, codec: int) -> None:
+    head = IndexHead.decode(built([])[0]).encode()
+    newer = head[:4] + struct.pack("<HH", version, codec) + head[8:-4]
+    with pytest.raises(NewerFormat, match=f"format {version} and codec {codec}: use a newer Skylark"):
+        IndexHead.decode(newer + struct.pack("<I", crc32(newer)))
+
+
+def test_queues_of_another_size_than_the_head_says_are_refused() -> None:
+    index, _ = built([Queue("a", 0, 0, [(0, 100, 1)])])
+    head = IndexHead.decode(index)
+    with pytest.raises(DamagedObject, match="another size than its head says"):
+        QueueTable.decode(head._replace(classes=head.classes + 1), index[HEAD_BYTES : head.queues_end])

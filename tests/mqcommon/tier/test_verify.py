@@ -128,3 +128,14 @@ def test_a_bucket_that_goes_away_gives_no_verdict() -> None:
     bucket.head = head  # type: ignore[method-assign]
     with pytest.raises(BucketAway):
         verified(bucket)
+
+
+def test_bytes_between_two_tails_are_a_gap() -> None:
+    writer = written(2)
+    (tail,) = writer.manifest.tails
+    other = Tail(tail.end + 1, tail.end + 5, writer.store(f"{SET}/tail/1-1-r", b"more"))
+    writer.change(replace(writer.manifest.successor(3_000), tails=(tail, other)))
+    (gap,) = verified(writer.bucket).gaps
+    assert (
+        gap == f"{other.stored.name} begins at {other.start:,} of the log, and what is before it ends at {tail.end:,}"
+    )

@@ -16,12 +16,12 @@ from skylark.mqcommon.message.ids import UniqueKeys
 from skylark.mqcommon.message.properties import find_property
 from skylark.mqcommon.message.record import decode_record
 from skylark.mqcommon.tier import view as view_module
-from skylark.mqcommon.tier.bucket import Bucket, BucketAway, DamagedObject
+from skylark.mqcommon.tier.bucket import Bucket, BucketAway, DamagedObject, NoSuchObject
 from skylark.mqcommon.tier.layout import span_name
 from skylark.mqcommon.tier.manifest import Manifest, StoredObject, Tombstone, encode_span, expired, span_of
 from skylark.mqcommon.tier.manifests import ManifestLog
 from skylark.mqcommon.tier.records import records_between, stored_records
-from skylark.mqcommon.tier.view import NEAR_SEGMENTS, TierView
+from skylark.mqcommon.tier.view import NEAR_SEGMENTS, TierView, class_object
 from tests.support.faulty_bucket import FaultyBucket
 from tests.support.memory_bucket import MemoryBucket
 from tests.support.tier_segments import SET, Sent, TierWriter
@@ -489,3 +489,13 @@ def test_a_set_without_segments_has_nothing() -> None:
     assert (
         view.record_at(0) is None and view.with_key("t", "k", 0, 2**62, 1).records == [] and view.segment_at(0) is None
     )
+
+
+def test_records_of_a_class_that_retention_has_removed_are_no_longer_there(
+    minutes: tuple[MemoryBucket, list[str]],
+) -> None:
+    view, _ = opened(minutes[0])
+    located = view.locate("t", 0, 0)
+    assert located is not None and class_object(located).startswith(located.segment.folder)
+    with pytest.raises(NoSuchObject, match=r"the records of t in .* are no longer there"):
+        class_object(located._replace(segment=replace(located.segment, classes=())))

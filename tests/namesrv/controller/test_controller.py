@@ -13,13 +13,18 @@ from skylark.remoting.net.call import call
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.requests.controller import (
     CLEAN_BROKER_DATA,
+    CONTROLLER_APPLY_BROKER_ID,
     CONTROLLER_GET_METADATA_INFO,
+    CONTROLLER_GET_REPLICA_INFO,
     CONTROLLER_GET_SYNC_STATE_DATA,
     GET_CONTROLLER_CONFIG,
     UPDATE_CONTROLLER_CONFIG,
+    ApplyBrokerIdRequestHeader,
     CleanBrokerDataRequestHeader,
+    GetReplicaInfoRequestHeader,
 )
 from skylark.remoting.protocol.requests.raft import RAFT_MEMBERS, RaftMembersRequestHeader
+from skylark.remoting.protocol.requests.registrations import BROKER_HEARTBEAT, BrokerHeartbeatRequestHeader
 from tests.namesrv.controller.controllers import LONG_MS, NAME, StandIn, code_of, open_controllers, open_stand_in
 from tests.support.waiting import until
 
@@ -197,6 +202,43 @@ async def test_administrators_see_and_change_it() -> None:
         assert (members.leader, members.voters, members.learners) == ("n0", {"n0": at}, {})
         for action, node in (("remove", "n0"), ("transfer", "n7"), ("dance", "n0"), ("add", None)):
             assert await code_of(call(remote, RAFT_MEMBERS, RaftMembersRequestHeader(action, node))) != 0
+
+
+CANNOT: list[tuple[Any, Any, bytes, int, str]] = [
+    (
+        CLEAN_BROKER_DATA, CleanBrokerDataRequestHeader(NAME, broker_controller_ids_to_clean="1,2"), b"",
+        ResponseCode.CONTROLLER_INVALID_CLEAN_BROKER_METADATA, "according to the format 1;2;3, not 1,2",
+    ),
+    (
+        CLEAN_BROKER_DATA, CleanBrokerDataRequestHeader(NAME, "other"), b"",
+        ResponseCode.CONTROLLER_INVALID_CLEAN_BROKER_METADATA, "broker-a belongs to cluster DefaultCluster, not other",
+    ),
+    (CONTROLLER_GET_SYNC_STATE_DATA, None, b"[", ResponseCode.SYSTEM_ERROR, "the body cannot be read"),
+    (CONTROLLER_GET_SYNC_STATE_DATA, None, b'{"a":"b"}', ResponseCode.SYSTEM_ERROR, "not an array of broker names"),
+    (CONTROLLER_GET_SYNC_STATE_DATA, None, b"[1]", ResponseCode.SYSTEM_ERROR, "not an array of broker names"),
+    (
+        CONTROLLER_GET_REPLICA_INFO, GetReplicaInfoRequestHeader("unknown"), b"",
+        ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST, "Broker metadata is not existed",
+    ),
+    (
+        BROKER_HEARTBEAT, BrokerHeartbeatRequestHeader("DefaultCluster", "127.0.0.1:1", NAME), b"",
+        ResponseCode.SYSTEM_ERROR, "needs the field brokerId",
+    ),
+    (
+        CONTROLLER_APPLY_BROKER_ID, ApplyBrokerIdRequestHeader("DefaultCluster", "n" * 256, 1, "code"), b"",
+        ResponseCode.CONTROLLER_BROKER_ID_INVALID, "names of brokers have 1 to 255 characters",
+    ),
+]  # fmt: skip
+
+
+async def test_requests_that_cannot_be_carried_out_are_refused_with_the_reason() -> None:
+    async with open_controllers("n0") as controllers, open_stand_in() as broker:
+        at = await controllers.leader_addr()
+        await broker.join(at)
+        for kind, header, body, code, text in CANNOT:
+            with pytest.raises(BrokerError, match=text) as refused:
+                await call(broker.at(at), kind, header, body)
+            assert refused.value.code == code
 
 
 async def test_only_brokers_that_have_an_id_are_heard() -> None:

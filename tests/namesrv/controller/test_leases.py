@@ -1,7 +1,9 @@
 """Answers to heartbeats: they name the master, and no master is told that it leads while another is being elected."""
 
+import pytest
 import trio
 
+from skylark.namesrv.controller import leases
 from skylark.remoting.net.call import call
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.requests.controller import MasterHeader
@@ -59,3 +61,13 @@ async def test_a_designated_master_is_elected_when_the_old_one_may_not_take_itse
         assert refusals
         assert (elected[0].master_broker_id, elected[0].master_epoch) == (2, 2)
         assert (await beat(first, at)).master_broker_id == 2
+
+
+async def test_more_heartbeats_than_can_wait_are_told_to_try_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with open_controllers("n0") as controllers, open_stand_in() as first:
+        at = await controllers.leader_addr()
+        await first.join(at)
+        with monkeypatch.context() as patch:
+            patch.setattr(leases, "MAX_WAITING", 0)
+            assert await code_of(beat(first, at)) == ResponseCode.SYSTEM_BUSY
+        assert await code_of(beat(first, at)) == ResponseCode.SUCCESS

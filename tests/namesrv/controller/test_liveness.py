@@ -73,3 +73,11 @@ def test_who_is_elected(
     # An unclean election has the same result wherever a clean one has any.
     unclean = elect(candidates, in_sync, old, designated, unclean=True)
     assert unclean == found if found is not None else (unclean is None or unclean in by_id.keys() - able)
+
+
+def test_brokers_of_one_connection_are_known_by_it_until_each_has_gone() -> None:
+    liveness = Liveness[str]()
+    for number in (1, 2):
+        liveness.hear(LiveReplica(("b", number), "shared", 0, 100, Candidate(number)))
+    liveness.forget(("b", 1))
+    assert liveness.closed("shared") == [("b", 2)] and liveness.closed("shared") == []

@@ -1,10 +1,14 @@
 """The state of the Controllers: what brokers may change, whatever they ask in whatever order."""
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from skylark.mqcommon.errors import ProtocolError
+from skylark.namesrv.controller import replicas as replicas_module
 from skylark.namesrv.controller.commands import (
+    VERSION,
     AlterSyncStateSet,
     ApplyBrokerId,
     Candidate,
@@ -17,6 +21,7 @@ from skylark.namesrv.controller.commands import (
 )
 from skylark.namesrv.controller.replicas import BrokerSet, ChangeOutcome, Replicas
 from skylark.remoting.protocol.codes import ResponseCode
+from skylark.remoting.protocol.strict_cbor import dumps
 
 NAME = "broker-a"
 IDS = st.integers(1, 4)
@@ -140,3 +145,58 @@ class Sets(RuleBasedStateMachine):
 
 TestSets = Sets.TestCase
 TestSets.settings = settings(stateful_step_count=30)
+
+
+@pytest.fixture
+def replicas() -> Replicas:
+    """A set of two replicas, the first of which leads with both in the SyncStateSet."""
+    found = Replicas()
+    for change in (
+        ApplyBrokerId("c", NAME, 1, "a1"),
+        RegisterBroker(NAME, 1, "ip:1"),
+        ApplyBrokerId("c", NAME, 2, "a2"),
+        RegisterBroker(NAME, 2, "ip:2"),
+        ElectMaster(NAME, 1, False, (Candidate(1),), False),
+        AlterSyncStateSet(NAME, 1, 1, (1, 2), 1, (1, 2)),
+    ):
+        assert found.change(change).code == ResponseCode.SUCCESS
+    return found
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "text"),
+    [
+        (ApplyBrokerId("other", NAME, 3, "a3"), ResponseCode.CONTROLLER_BROKER_ID_INVALID, "belongs to cluster c"),
+        (ApplyBrokerId("c", NAME, 3, "a3"), ResponseCode.CONTROLLER_BROKER_ID_INVALID, "sets of 2 replicas"),
+        (
+            AlterSyncStateSet(NAME, 2, 1, (2,), 2, (1, 2)),
+            ResponseCode.CONTROLLER_INVALID_MASTER, "the current leader is:{1}, not {2}",
+        ),
+        (
+            AlterSyncStateSet(NAME, 1, 0, (1,), 2, (1, 2)),
+            ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH, "master epoch is:{1}, not {0}",
+        ),
+        (
+            AlterSyncStateSet(NAME, 1, 1, (1,), 1, (1, 2)),
+            ResponseCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH, "syncStateSet epoch is:{2}, not {1}",
+        ),
+        (
+            AlterSyncStateSet(NAME, 1, 1, (2,), 2, (1, 2)),
+            ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED, "don't contains origin leader {1}",
+        ),
+    ],
+)  # fmt: skip
+def test_a_change_that_the_set_does_not_allow_is_refused_with_the_reason(
+    replicas: Replicas, change: Change, code: int, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replicas_module, "MAX_REPLICAS", 2)
+    before = replicas.sets[NAME]
+    outcome = replicas.change(change)
+    assert outcome.code == code and text in (outcome.remark or "")
+    assert replicas.sets[NAME] == outcome.broker_set == before
+
+
+@pytest.mark.parametrize(("version", "kind"), [(VERSION + 1, 0), (VERSION, 99)])
+def test_an_entry_of_a_later_version_is_refused_with_what_to_do(version: int, kind: int) -> None:
+    with pytest.raises(ProtocolError, match="run the newer Skylark on all Controllers"):
+        decode_change(dumps([version, kind, "c", NAME, 1, "a1"]))

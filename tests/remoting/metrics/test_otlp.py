@@ -104,3 +104,11 @@ def test_a_collector_that_refuses_is_reported() -> None:
         push = Push(collector.url, {}, 5, COMMON, in_delta=False)
         assert not push.send([column(LAG, [(("T",), 7)])])
         push.close()
+
+
+def test_without_values_there_is_no_request() -> None:
+    with collecting() as collector:
+        push = Push(collector.url, {}, 5, COMMON, in_delta=False)
+        assert push.send([]) and push.send([column(LAG, [])])
+        push.close()
+    assert collector.requests == []

@@ -8,7 +8,7 @@ from skylark.remoting.metrics.rpc import RpcTimes
 from skylark.remoting.net.channel import Channel
 from skylark.remoting.net.server import RunInTask
 from skylark.remoting.protocol.codes import ResponseCode
-from skylark.remoting.protocol.command import Command
+from skylark.remoting.protocol.command import FLAG_ONEWAY, Command
 from skylark.remoting.protocol.requests.pulls import PULL_MESSAGE
 from skylark.remoting.protocol.requests.sends import SEND_MESSAGE_V2
 from tests.support.memory_transport import memory_pair
@@ -92,6 +92,7 @@ async def test_slow_requests_are_measured_one_by_one() -> None:
 
     handler = times.rpc.measured_slow({PULL: handle})[PULL]
     await handler(times.channel, Command(PULL))
+    assert await handler(times.channel, Command(PULL, flag=FLAG_ONEWAY)) is None
     with pytest.raises(RequestRefused):
         await handler(times.channel, Command(PULL, {"a": "b"}))
     assert times.counted() == {

@@ -8,7 +8,8 @@ import pytest
 import trio
 import trio.testing
 
-from skylark.mqcommon.errors import ConnectionLost, RemotingError
+from skylark.mqcommon.errors import ConnectionLost, RemotingError, TooManyRequests
+from skylark.remoting.net import channel as channel_module
 from skylark.remoting.net.channel import Channel
 from skylark.remoting.net.in_process import Direction
 from skylark.remoting.net.transport import Transport
@@ -16,7 +17,7 @@ from skylark.remoting.protocol.command import Command
 from skylark.remoting.protocol.frame import MAX_FRAME_BYTES, encode
 from tests.remoting.net.served import reset
 from tests.remoting.net.test_server import BIG, ECHO, serving
-from tests.support.memory_transport import MemoryTransport
+from tests.support.memory_transport import MemoryTransport, memory_pair
 from tests.support.waiting import until
 
 
@@ -110,3 +111,16 @@ async def test_answers_that_came_before_the_end_count_though_a_write_fails_first
             nursery.start_soon(theirs.aclose)
             channel.submit(second, 60_000, ended.append)
         assert [type(each) for each in ended] == [Command, ConnectionLost]
+
+
+async def test_requests_are_refused_at_the_limit_and_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel_module, "MAX_IN_FLIGHT", 2)
+    channel, ended = Channel(memory_pair()[0], max_frame_bytes=MAX_FRAME_BYTES), list[Command | RemotingError]()
+    for _ in range(2):
+        channel.submit(Command(ECHO), 1_000, ended.append)
+    with pytest.raises(TooManyRequests):
+        channel.submit(Command(ECHO), 1_000, ended.append)
+    assert ended == []
+    channel.close("the test is over")
+    with pytest.raises(ConnectionLost, match="the test is over"):
+        channel.submit(Command(ECHO), 1_000, ended.append)

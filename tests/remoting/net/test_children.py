@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -230,3 +231,30 @@ def test_a_daemon_whose_stderr_nobody_reads_ends_with_its_exit_code() -> None:
     finally:
         os.close(reader)
         os.close(writer)
+
+
+async def copied(*pieces: bytes, in_json: bool = False) -> list[bytes]:
+    """What is copied of the output of a child, which comes in these pieces."""
+    found: list[bytes] = []
+    send, receive = trio.testing.memory_stream_one_way_pair()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(children._copy_lines, receive, "a", found.append, in_json=in_json))
+        for piece in pieces:
+            await send.send_all(piece)
+            await trio.testing.wait_all_tasks_blocked()
+        await send.aclose()
+    return found
+
+
+async def test_lines_are_copied_when_they_are_whole_and_the_last_one_at_the_end() -> None:
+    assert await copied(b"one\ntw", b"o", b" more\nth", b"ree") == [b"a one\n", b"a two more\n", b"a three\n"]
+
+
+async def test_a_line_without_an_end_is_copied_in_parts() -> None:
+    size = children._LINE_BYTES
+    assert await copied(b"x" * size, b"y" * 10, b"z\n") == [b"a " + b"x" * size + b"y" * 10 + b"\n", b"a z\n"]
+
+
+async def test_lines_in_json_have_the_name_of_the_child_as_a_field() -> None:
+    lines = await copied(b'{"level": "INFO"}\nTraceback\n', in_json=True)
+    assert lines == [b'{"instance": "a", "level": "INFO"}\na Traceback\n']

@@ -122,3 +122,9 @@ async def test_a_damaged_first_answer_is_a_lost_connection(said: bytes, reason: 
         with pytest.raises(ConnectionLost, match=reason):
             await client.invoke(addr, Command(1))
         nursery.cancel_scope.cancel()
+
+
+async def test_a_request_without_a_connection_is_not_submitted() -> None:
+    async with open_client() as client:
+        with pytest.raises(ConnectFailed, match="not connected"):
+            client.submit("127.0.0.1:10911", Command(105), 1_000, lambda result: None)

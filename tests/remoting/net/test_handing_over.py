@@ -115,6 +115,8 @@ async def test_the_answer_to_a_request_that_was_withdrawn_is_dropped() -> None:
         peer.reply(request, request.respond())
         await trio.testing.wait_all_tasks_blocked()
         assert not found and not channel.withdraw(command)
+        at.client.withdraw(ADDR, command, channel)  # once more, which does nothing
+        assert channel.idle
 
 
 async def test_an_awaited_request_lets_other_tasks_run() -> None:

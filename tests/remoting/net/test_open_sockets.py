@@ -1,5 +1,8 @@
 """Sockets that are cut as the end of a process would cut them, and ports that stay with their server."""
 
+import errno
+import os
+
 import pytest
 import trio
 import trio.testing
@@ -72,3 +75,33 @@ async def test_a_shared_port_is_served_by_several_listeners_and_by_no_other_serv
         assert (await listeners[1].accept()).remote == client.local
     await listeners[1].aclose()
     held.release()
+
+
+async def test_a_port_of_v6_can_be_held() -> None:
+    try:
+        held = HeldPort("::1")
+    except (OSError, UserError):
+        pytest.skip("this machine has no IPv6")
+    (listener,) = await listen("::1", held.port)
+    with pytest.raises(UserError, match="in use"):
+        HeldPort("::1", held.port)
+    assert (await connect("::1", held.port)).remote == listener.address == f"[::1]:{held.port}"
+    await listener.aclose()
+    held.release()
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+async def test_an_address_of_another_machine_is_refused_with_a_remedy(is_shared: bool) -> None:
+    with pytest.raises(UserError, match=r"cannot listen on 192\.0\.2\.1:0: .*; check bindAddress and listenPort"):
+        await listen("192.0.2.1", 0, is_shared=is_shared)
+
+
+async def test_a_port_that_the_user_may_not_have_is_refused_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(port: int, *, host: str | None) -> None:
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(trio, "open_tcp_listeners", refuse)
+    with pytest.raises(
+        UserError, match=r"port 127\.0\.0\.1:80 may not be opened by this user; choose a healthPort above"
+    ):
+        await listen(HOST, 80, "healthPort")

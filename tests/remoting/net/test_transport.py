@@ -278,6 +278,16 @@ async def test_two_tasks_do_not_send_at_once(pair: Pair) -> None:
         nursery.cancel_scope.cancel()
 
 
+async def test_two_tasks_do_not_receive_at_once(pair: Pair) -> None:
+    ours, _ = pair
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ours.receive, 1)
+        await trio.testing.wait_all_tasks_blocked()
+        with pytest.raises(trio.BusyResourceError):
+            await ours.receive(1)
+        nursery.cancel_scope.cancel()
+
+
 async def test_half_of_a_frame_waits_for_the_other_half(pair: Pair) -> None:
     ours, theirs = pair
     channel = Channel(theirs, max_frame_bytes=MAX_FRAME_BYTES)

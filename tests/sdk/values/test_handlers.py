@@ -38,7 +38,7 @@ def of_either(message: MessageExt | StreamMessage) -> None: ...
     "handler",
     [
         *(unannotated, of_messages, of_a_name, of_names, of_anything, of_anything_text, of_either),
-        *(print, [].append, lambda message: None, 5, None),
+        *(print, [].append, max, lambda message: None, 5, None),
     ],
 )
 def test_a_handler_of_messages_stays_as_it_is(handler: Any) -> None:

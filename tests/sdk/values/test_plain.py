@@ -176,3 +176,29 @@ def test_all_of_the_standard_library_that_is_supported() -> None:
         assert plain(value, has_bytes=False) == data
         assert reader_of(kind)(data, "") == value
     assert plain({Kind.TEA: bytearray(b"x")}, has_bytes=True) == {"tea": b"x"}
+
+
+class Text(str):
+    __slots__ = ()
+
+
+@dataclass
+class Counted:
+    name: str
+    calls: int = field(default=0, init=False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "data"),
+    [
+        (tuple, (1, "a"), [1, "a"]),
+        (tuple[int, ...], (1, 2), [1, 2]),
+        (list, [1, "a"], [1, "a"]),
+        (str, Text("a"), "a"),
+        (Annotated[int, ["doc"]], 5, 5),
+        (Counted, Counted("a"), {"name": "a"}),
+    ],
+)
+def test_less_common_types_come_back(kind: Any, value: Any, data: Any) -> None:
+    assert plain(value, has_bytes=False) == data
+    assert reader_of(kind)(data, "") == value

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 import cbor2
 import msgspec
@@ -161,6 +161,7 @@ class Box:
         (dict[str, Any], {"a": [1, None]}),
         (str, "text"),
         (int, 5),
+        (Annotated[int, ["a list cannot be hashed"]], 5),
     ],
 )
 def test_types_may_be_made_of_others(kind: Any, value: Any) -> None:

@@ -3,6 +3,7 @@
 import datetime
 import logging
 import shutil
+import ssl
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,9 +19,11 @@ from skylark.remoting.net.channel import Channel
 from skylark.remoting.net.client import open_client
 from skylark.remoting.net.server import Server
 from skylark.remoting.net.tls.client import tls_connect
+from skylark.remoting.net.tls.contexts import client_context
 from skylark.remoting.net.tls.options import DaemonTls
 from skylark.remoting.net.tls.server import HANDSHAKE_TIMEOUT_S, INTERVAL_S, LOG_S, TlsListener, TlsServer
 from skylark.remoting.net.tls.settings import ENFORCING, OPTIONAL, PERMISSIVE, REQUIRE, ServerTls, Tls
+from skylark.remoting.net.transport import Transport
 from skylark.remoting.protocol.command import Command
 from tests.support.certificates import FROM, Authority
 from tests.support.memory_transport import MemoryNetwork
@@ -253,3 +256,44 @@ async def test_clients_that_do_not_get_through_are_logged_seldom(
             await trio.sleep(LOG_S)
     assert tls.failures == 10
     assert len([row for row in caplog.records if "has no connection" in row.message]) == 2
+
+
+@asynccontextmanager
+async def accepted(authority: Authority) -> AsyncIterator[tuple[Transport, Transport]]:
+    """A client that speaks no TLS yet, and the server's end of its connection."""
+    network = MemoryNetwork()
+    listener = TlsListener(network.listen(), of_server(authority))
+    client = await network.connect("127.0.0.1", 10911)
+    async with client, await listener.accept() as server:
+        yield client, server
+
+
+async def test_what_a_client_without_tls_sent_first_is_read_into_buffers_of_any_size(authority: Authority) -> None:
+    async with accepted(authority) as (client, server):
+        await client.send_all(b"first bytes")
+        found = b""
+        while len(found) < len(b"first bytes, and more"):
+            buffer = bytearray(6)
+            size = await server.receive_into(memoryview(buffer))
+            found += buffer[:size]
+            if found == b"first bytes":
+                await client.send_all(b", and more")
+        assert found == b"first bytes, and more"
+
+
+async def test_an_answer_to_a_client_that_never_spoke_is_a_broken_connection(authority: Authority) -> None:
+    async with accepted(authority) as (_, server), trio.open_nursery() as nursery:
+        nursery.start_soon(server.aclose)
+        with pytest.raises(trio.BrokenResourceError, match="did not get through"):
+            await server.send_all(b"hello")
+
+
+def test_a_client_verifies_servers_by_the_cas_of_its_system_or_of_a_file(tmp_path: Path) -> None:
+    for settings in (Tls(), Tls(Authority(tmp_path).ca_file)):
+        context = client_context(settings)
+        assert context.verify_mode == ssl.CERT_REQUIRED and context.check_hostname
+    (tmp_path / "empty.pem").write_text("")
+    for file, why in (("empty.pem", "no CA certificates"), ("absent.pem", "No such file")):
+        with pytest.raises(UserError, match=why) as caught:
+            client_context(Tls(str(tmp_path / file)))
+        assert str(tmp_path / file) in str(caught.value)
