@@ -182,7 +182,7 @@ async def turns() -> None:
 
 
 def expire(handlers: AsyncioHandlers, job: Job) -> None:
-    job.is_over = True
+    job.give_up()
     handlers.cancel(job)
 
 

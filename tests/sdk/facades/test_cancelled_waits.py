@@ -162,6 +162,7 @@ def test_messages_that_were_closed_are_at_their_end() -> None:
     loop = ClientLoop(reader.open)
     loop.open()
     messages = blocking_consumer.messages_of(loop, Reader.streaming)
+    assert isinstance(messages, blocking_consumer.Messages)
     assert next(messages).queue_offset == 0
     messages.close()
     assert list(messages) == [], "the rest of the batch is not returned either"

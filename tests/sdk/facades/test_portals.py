@@ -97,7 +97,8 @@ async def test_calls_run_in_the_thread_and_closing_joins_it(api: Facades) -> Non
 
 @in_asyncio
 async def test_a_client_that_is_not_open_yet_can_be_closed_and_then_opened(api: Facades) -> None:
-    client, posted = Client(), []
+    client = Client()
+    posted: list[Client] = []
     portal = api.portal(client.open)
     portal.post(posted.append)
     await portal.close()

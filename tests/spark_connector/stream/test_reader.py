@@ -207,8 +207,8 @@ def test_a_checkpoint_is_compared_with_the_cluster_when_it_can_say_its_name(clus
             raise answer
         return answer
 
-    topics, _, *others = query.reader._driver_args
-    query.reader._driver_args = (topics, list_clusters, *others)
+    topics, _, now, idle_s = query.reader._driver_args
+    query.reader._driver_args = (topics, list_clusters, now, idle_s)
     cluster.grow(A0, 1)
     assert query.trigger(), "a broker that is away for a moment holds no stream"
     with pytest.raises(UserError, match="another"):

@@ -158,9 +158,9 @@ def test_a_job_for_an_unknown_topic_is_refused_on_the_driver() -> None:
 # --- what tasks ask of topics, in memory
 
 
-def topic_io(cluster: MemoryCluster, admin: Any = None) -> TopicIO:
+def topic_io(cluster: Any) -> TopicIO:
     options = WriteOptions.parse({"nameserver": "127.0.0.1:9", "topic": "t"})
-    return TopicIO("t", "scope", options, cast(Any, None), admin or cluster, cast(Any, cluster))
+    return TopicIO("t", "scope", options, cast(Any, None), cluster, cluster)
 
 
 def test_the_rows_of_a_topic_have_one_claim(monkeypatch: pytest.MonkeyPatch) -> None:
