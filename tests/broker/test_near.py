@@ -12,7 +12,7 @@ import trio.testing
 from skylark import Admin, Message, Producer
 from skylark.broker.broker import Broker
 from skylark.broker.options import BrokerOptions
-from skylark.mqcommon.errors import BrokerError
+from skylark.mqcommon.errors import BrokerError, RouteNotFound
 from skylark.remoting.net.transport import Connect, Transport
 from skylark.remoting.protocol.requests.topics import TopicConfig
 from skylark.remoting.protocol.signature import Credentials
@@ -60,6 +60,12 @@ async def test_a_topic_is_made_through_the_broker_as_its_own_nameserver() -> Non
         assert [one.ok for one in put.results] == [True]
         assert await admin.get_kv("ORDER_TOPIC_CONFIG", "orders") is None
         assert (await admin.topic_route("orders")).queue_datas[0].broker_name == "broker-a"
+
+
+async def test_a_broker_that_is_its_own_nameserver_knows_its_own_topics_only() -> None:
+    async with served() as (_, addr), Admin(addr) as admin:
+        with pytest.raises(RouteNotFound, match="nowhere"):
+            await admin.topic_route("nowhere")
 
 
 async def test_other_servers_are_reached_over_the_network() -> None:

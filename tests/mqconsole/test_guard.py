@@ -15,14 +15,14 @@ import trio
 import trio.testing
 
 from skylark import Admin, Credentials
-from skylark.mqcommon.errors import ConfigError, UserError
+from skylark.mqcommon.errors import BrokerError, ConfigError, UserError
 from skylark.mqcommon.message.ids import encode_host, offset_msg_id
 from skylark.mqconsole.options import ConsoleOptions
 from skylark.mqconsole.people import people as people_module
 from skylark.mqconsole.people.people import IDLE_S, MOST_SESSIONS, MOST_SESSIONS_OF_ONE, LoginFailed, People, Visit
 from skylark.mqconsole.people.person import Cluster as Where
 from skylark.mqconsole.people.person import Person
-from skylark.mqconsole.people.roles import Role
+from skylark.mqconsole.people.roles import Role, role_of
 from skylark.mqconsole.people.tokens import (
     FAILURES_COUNT_S,
     MOST_FAILURES,
@@ -35,6 +35,7 @@ from skylark.mqconsole.watching.snapshot import Snapshot
 from skylark.mqconsole.web.login import _next
 from skylark.mqconsole.web.messages import messages_at_known_brokers
 from skylark.mqconsole.web.site import Route
+from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from skylark.remoting.protocol.requests.routes import BrokerData, ClusterInfo
 from skylark.sdk.testing import Cluster
@@ -316,6 +317,9 @@ async def test_wrong_secrets_are_refused_and_counted(address: str, caplog: pytes
 async def test_what_can_be_no_name_is_asked_of_no_broker() -> None:
     """The console would sign the visitor's text, which a fake broker could use as the body of another request."""
     people = People(Where("127.0.0.1:9", 1_000), None, login=True, session_s=60, secret=b"s", snapshot=Snapshot)
+    for name, secret in (("", "a-secret"), ("stranger1", "")):
+        with pytest.raises(LoginFailed, match="give a name and a secret"):
+            await people.enter(name, secret, "127.0.0.1")
     for name in ('stranger1{"password":"x"}', '{"userType":"Super"}', "a b", "a" * 256):
         with pytest.raises(LoginFailed, match="do not accept this name"):
             await people.enter(name, "a-secret", "127.0.0.1")
@@ -423,6 +427,92 @@ async def test_a_session_ends_when_it_is_not_used(autojump_clock: trio.testing.M
     people._visits["busy"] = Visit(person, trio.current_time() + IDLE_S / 2, trio.Event(), trio.current_time())
     await trio.sleep(IDLE_S / 2)
     assert people.find("busy") is None
+
+
+@pytest.mark.parametrize(
+    ("outcome", "log"),
+    [
+        (LoginFailed("no"), "brokers do not accept owner any more: the session ends"),
+        (UserError("no master answers the console"), "whether owner may still log in is not known: no master"),
+        (trio.TooSlowError("slow"), "whether owner may still log in is not known: slow"),
+        (Role.READER, ""),
+    ],
+)
+async def test_a_session_ends_only_when_a_broker_refuses_its_user(
+    outcome: Exception | Role, log: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    people = People(Where("127.0.0.1:9", 1_000), None, login=True, session_s=60, secret=b"s", snapshot=Snapshot)
+    person: Any = SimpleNamespace(name="owner", role=Role.ADMIN)
+    visit = people._visits["an-id"] = Visit(person, trio.current_time() + 60, trio.Event(), trio.current_time())
+
+    async def checked(credentials: Credentials) -> Role:
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    monkeypatch.setattr(people, "_checked", checked)
+    await people._check_again("an-id", person, Credentials("owner", SECRET))
+    is_refused = isinstance(outcome, LoginFailed)
+    assert visit.ended.is_set() is is_refused and people.find("an-id") is (None if is_refused else person)
+    assert person.role is (outcome if isinstance(outcome, Role) else Role.ADMIN)
+    assert (log in caplog.text) if log else not caplog.messages
+
+
+MAY_SEND = AclInfo(policies=[PolicyInfo(entries=[PolicyEntryInfo("*", ["Pub"], decision="Allow")])])
+NOT_SUPPORTED, NO_PERMISSION = int(ResponseCode.REQUEST_CODE_NOT_SUPPORTED), int(ResponseCode.NO_PERMISSION)
+
+
+class Asked:
+    """What a broker says of a user: its type and its right to the topic, or the codes of its refusals."""
+
+    def __init__(self, user_type: str | int | None, is_allowed: bool | int, acl: AclInfo | None = None) -> None:
+        self._user_type, self._is_allowed, self._acl = user_type, is_allowed, acl
+
+    async def get_user(self, addr: str, name: str) -> Any:
+        if isinstance(self._user_type, int):
+            raise BrokerError(self._user_type, "no", addr)
+        return None if self._user_type is None else SimpleNamespace(user_type=self._user_type)
+
+    async def explain_access(self, addr: str, name: str, host: str, code: int, *, topic: str) -> Any:
+        if type(self._is_allowed) is int:
+            raise BrokerError(self._is_allowed, "no", addr)
+        return SimpleNamespace(allowed=bool(topic) and self._is_allowed)
+
+    async def get_acl(self, addr: str, subject: str) -> AclInfo | None:
+        return self._acl
+
+
+@pytest.mark.parametrize(
+    ("asked", "role"),
+    [
+        (Asked("Super", NO_PERMISSION), Role.ADMIN),
+        (Asked("Normal", True), Role.OPERATOR),
+        (Asked("Normal", False), Role.READER),
+        (Asked(None, False), Role.READER),
+        (Asked(NOT_SUPPORTED, NOT_SUPPORTED), Role.READER),
+        (Asked("Normal", NOT_SUPPORTED), Role.READER),
+        (Asked("Normal", NOT_SUPPORTED, MAY_SEND), Role.OPERATOR),
+        (Asked(NO_PERMISSION, True), None),
+        (Asked("Normal", NO_PERMISSION), None),
+    ],
+)
+async def test_a_role_is_what_the_broker_can_say_and_a_refusal_is_none(asked: Any, role: Role | None) -> None:
+    if role is None:
+        with pytest.raises(BrokerError):
+            await role_of(asked, "b:1", "u", "127.0.0.1")
+    else:
+        assert await role_of(asked, "b:1", "u", "127.0.0.1") is role
+
+
+def test_the_networks_of_logins_are_bounded() -> None:
+    attempts = Attempts()
+    for number in range(MOST_REMEMBERED + 1):
+        attempts.succeeded(f"network {number}", "owner")
+    for number in range(MOST_FAILURES_OF_ALL):
+        attempts.failed(f"bad {number}", "owner", 100.0)
+    assert attempts.must_wait("network 0", "owner", 100.0), "forgotten: others have logged in since"
+    assert not attempts.must_wait("network 1", "owner", 100.0)
 
 
 async def test_accounts_in_files_log_in_too(tmp_path: Path) -> None:

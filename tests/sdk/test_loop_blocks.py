@@ -72,3 +72,28 @@ def test_handlers_that_are_closed_twice_are_one_user_of_the_watch() -> None:
         return WATCHES.of(asyncio.get_running_loop()).users
 
     assert asyncio.run(use()) == 0
+
+
+def test_a_loop_that_does_not_run_is_not_taken_for_blocked(caplog: pytest.LogCaptureFixture) -> None:
+    jumped_s = 0.0
+
+    async def use(handlers: AsyncioHandlers) -> None:
+        loop = asyncio.get_running_loop()
+        loop.time = lambda: time.monotonic() + jumped_s  # type: ignore[method-assign]
+        handlers.bind()
+
+    async def look(handlers: AsyncioHandlers) -> None:
+        handlers.look_at_loop()
+
+    with asyncio.Runner() as runner:
+        handlers = AsyncioHandlers(lambda _: None)
+        runner.run(use(handlers))
+        jumped_s = BLOCKED_S + LOG_S
+        handlers.look_at_loop()
+        assert lines(caplog) == []
+        runner.run(look(handlers))
+        assert len(lines(caplog)) == 1
+        runner.run(handlers.close())
+        jumped_s += BLOCKED_S + LOG_S
+        runner.run(look(handlers))
+        assert len(lines(caplog)) == 1, "closed: no handler waits for this loop"

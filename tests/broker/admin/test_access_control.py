@@ -137,6 +137,7 @@ async def test_a_user_is_created_changed_and_deleted_and_on_disk_when_answered()
         (AUTH_CREATE_USER.code, "x" * 256, user("x"), 16, "255 are the most"),
         (AUTH_CREATE_USER.code, "x", UserInfo(), 16, "password can not be blank"),
         (AUTH_CREATE_USER.code, "x", UserInfo(password=" "), 16, "password can not be blank"),
+        (AUTH_CREATE_USER.code, "x", UserInfo(password="p" * 256), 16, "The password has 256 characters; 255 are"),
         (AUTH_CREATE_USER.code, "x", user("x", "King"), 16, "The user type 'King' is unknown: give Super or Normal"),
         (AUTH_CREATE_USER.code, "x", user("x", status="on"), 16, "The user status 'on' is unknown"),
         (AUTH_CREATE_USER.code, "anna", user("x"), 16, "The user is existed"),

@@ -90,6 +90,15 @@ def test_a_heartbeat_without_subscriptions_keeps_those_of_before() -> None:
     assert clients.subscription("g", "T") is not None
 
 
+def test_only_members_leave_a_group() -> None:
+    clients = Clients()
+    consume(clients, ONE, subscription("T"))
+    assert not clients.leave_consumer_group(TWO, "g")
+    assert not clients.leave_consumer_group(ONE, "another")
+    assert clients.leave_consumer_group(ONE, "g")
+    assert not clients.leave_consumer_group(ONE, "g")
+
+
 def test_members_with_different_subscriptions_are_noticed_until_they_are_equal_again() -> None:
     clients = Clients()
     consume(clients, ONE, subscription("T", "red"))

@@ -1,9 +1,22 @@
 """The reader of journal bytes: never raises, and tells a torn tail from rot."""
 
+import struct
+from zlib import crc32
+
+import cbor2
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skylark.broker.meta.journal_format import HEADER_BYTES, encode_header, encode_record, scan
+from skylark.broker.meta.journal_format import (
+    HEADER_BYTES,
+    MARK,
+    MAX_RECORD_BYTES,
+    RECORD_HEAD_BYTES,
+    encode_header,
+    encode_record,
+    scan,
+)
 
 RECORDS = [("topic", {"topicName": "T", "perm": 6}), ("offsets", {"T@g": {0: 7}}), ("topic-delete", "T")]
 
@@ -76,3 +89,29 @@ def test_damage_behind_the_known_durable_length_is_a_torn_tail(place: int, chang
 def test_any_bytes_are_read_without_an_error(data: bytes, with_header: bool) -> None:
     found = scan(encode_header(0, 0) + data if with_header else data, 0)
     assert found.good_bytes <= len(data) + HEADER_BYTES
+
+
+def record(body: bytes, *, length: int | None = None) -> bytes:
+    """A record whose checksum is right."""
+    head = struct.pack(">4sII", MARK, len(body) if length is None else length, crc32(body, crc32(bytes(8))))
+    return head + bytes(8) + body
+
+
+@pytest.mark.parametrize(
+    ("damaged", "reason"),
+    [
+        (record(b"x", length=MAX_RECORD_BYTES + 1), f"a record of {MAX_RECORD_BYTES + 1} bytes"),
+        (record(b"\xff"), "the content is not what Skylark writes"),
+        (record(cbor2.dumps([1])), "the content is not what Skylark writes"),
+        (record(cbor2.dumps(7)), "the content is not what Skylark writes"),
+        (record(cbor2.dumps([1, "payload"])), "the content is not what Skylark writes"),
+        (record(b"x", length=2), "the file ends inside a record"),
+        (b"x" * RECORD_HEAD_BYTES, "no record starts here"),
+    ],
+)
+def test_a_record_that_cannot_be_read_ends_the_reading_and_says_why(damaged: bytes, reason: str) -> None:
+    whole = journal(0, 0, 0)
+    found = scan(whole + damaged, 3)
+    assert [one[1:] for one in found.records] == RECORDS
+    assert (found.good_bytes, found.damage) == (len(whole), reason)
+    assert [one[1:] for one in scan(whole + record(cbor2.dumps(["kind", 1])), 3).records[3:]] == [("kind", 1)]

@@ -120,8 +120,15 @@ def test_a_claimed_length_allocates_nothing() -> None:
     assert connection.pending_bytes <= 2 * PREFIX.size
 
 
-def test_a_large_frame_in_many_chunks() -> None:
-    command = Command(310, {"a": "g"}, bytes(range(256)) * 8192)
+@pytest.mark.parametrize("bodies", [(b"", b"x", b""), (b"x", b"", b"y")])
+def test_frames_without_a_body_stand_between_others(bodies: tuple[bytes, ...]) -> None:
+    sent = [Command(310, {"a": "g"}, body) for body in bodies]
+    assert Connection().receive_data(b"".join(map(encode, sent))) == sent
+
+
+@pytest.mark.parametrize("body", [bytes(range(256)) * 8192, b""])
+def test_a_large_frame_in_many_chunks(body: bytes) -> None:
+    command = Command(310, {"a": "g" * 5_000}, body)
     frame = encode(command) + encode(Command(34))
     connection = Connection()
     found: list[Command] = []

@@ -15,7 +15,7 @@ from skylark import ConsumeFrom, Message, MessageQueue, aio
 from skylark.mqcommon.errors import SendFailed, SkylarkError
 from skylark.sdk.testing import Cluster
 from tests.sdk.facades.adapter import Facades, in_asyncio
-from tests.support.waiting import DEADLINE_S
+from tests.support.waiting import DEADLINE_S, until_true
 
 Fill = Callable[..., MessageQueue]
 Consumers = Callable[..., Any]
@@ -78,6 +78,26 @@ async def test_a_deadline_of_asyncio_cancels_a_send(cluster: Cluster, topic: str
         with pytest.raises(SendFailed):
             await producer.send(Message(topic, b"x"), timeout_ms=50)
         broker.thaw()
+
+
+@in_asyncio
+async def test_the_answer_of_a_cancelled_send_is_ignored(cluster: Cluster, topic: str, fill: Fill) -> None:
+    fill()
+    problems: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, problem: problems.append(problem))
+    async with aio.Producer(cluster.nameserver, send_timeout_ms=60_000) as producer:
+        await producer.send(Message(topic, b"first"))
+        sends = producer._sends
+        assert sends is not None
+        sending = asyncio.create_task(producer.send(Message(topic, b"second")))
+        await asyncio.sleep(0)
+        # This blocks the loop: the answer has come, and its task cannot learn of it before it is cancelled.
+        until_true(lambda: sends._for_asyncio._items)
+        sending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+        assert (await producer.send(Message(topic, b"third"))).queue_offset == 2
+    assert problems == [] and not sends._waiting
 
 
 @in_asyncio

@@ -5,6 +5,7 @@ import contextvars
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, cast
 
 import pytest
@@ -161,9 +162,14 @@ def job_of(what: str, ended: "list[Job]") -> Job:
     return Job(None, 0, 1, [what], ended.append, set())
 
 
-async def begun(handler: Any) -> AsyncioHandlers:
-    """One task, as the trio side starts it."""
+def batch_of(count: int) -> Any:
+    return Window(MessageQueue("t", "b", 0), 0).add(cast(Any, [None] * count), count, 1)
+
+
+async def begun(handler: Any, concurrency: int = 1) -> AsyncioHandlers:
+    """Tasks, as the trio side starts them."""
     handlers = AsyncioHandlers(handler)
+    handlers.concurrency = concurrency
     handlers.bind()
     handlers._start()
     await turns()
@@ -176,7 +182,7 @@ async def turns() -> None:
 
 
 def expire(handlers: AsyncioHandlers, job: Job) -> None:
-    job.is_over = True
+    job.give_up()
     handlers.cancel(job)
 
 
@@ -243,9 +249,10 @@ async def test_what_nobody_waits_for_any_longer_is_not_called() -> None:
 
 
 def test_jobs_come_back_uncalled_when_the_loop_was_closed() -> None:
-    batch: Any = Window(MessageQueue("t", "b", 0), 0).add(cast(Any, [None] * 3), 3, 1)
+    batch = batch_of(3)
     ended: list[Job] = []
-    jobs = [Job(batch, number, number + 1, ["x"], ended.append, set()) for number in range(3)]
+    # The last call is awaited by a caller, which cancels it when the consumer ends.
+    jobs = [*(Job(batch, number, number + 1, ["x"], ended.append, set()) for number in range(3)), job_of("x", ended)]
 
     async def handle(what: str) -> None:
         await asyncio.get_running_loop().create_future()
@@ -258,4 +265,93 @@ def test_jobs_come_back_uncalled_when_the_loop_was_closed() -> None:
 
     handlers = asyncio.run(leave_open())
     handlers.begin(jobs[2:])
-    assert ended == jobs and not any(job.was_called for job in jobs)
+    assert ended == jobs[:3] and not any(job.was_called for job in jobs)
+
+
+@in_asyncio
+async def test_a_stop_in_the_middle_of_a_job_gives_back_the_calls_that_are_left() -> None:
+    called: list[int] = []
+
+    def handle(what: int) -> None:
+        called.append(what)
+        if what == 1:
+            handlers.stop()
+
+    ended: list[Job] = []
+    handlers = await begun(handle)
+    handlers.begin([Job(batch_of(4), 0, 4, [0, 1, 2, 3], ended.append, set())])
+    await turns()
+    assert called == [0, 1]
+    assert [(job.start, job.end, job.was_called) for job in ended] == [(0, 2, True), (2, 4, False)]
+    await handlers.close()
+
+
+@in_asyncio
+async def test_the_last_call_of_a_job_may_wait_or_return_a_value() -> None:
+    async def handle(what: int) -> str:
+        if what == 2:
+            await asyncio.sleep(0)
+        return f"result {what}"
+
+    def plain(what: int) -> "str | None":
+        return None if what < 2 else f"result {what}"
+
+    for handler in (handle, plain):
+        ended: list[Job] = []
+        handlers = await begun(handler)
+        handlers.begin([Job(batch_of(3), 0, 3, [0, 1, 2], ended.append, set())])
+        await turns()
+        assert sum(job.end - job.start for job in ended) == 3 and all(job.was_called for job in ended)
+        assert (ended[-1].start, ended[-1].result) == (2, "result 2")
+        await handlers.close()
+
+
+@in_asyncio
+async def test_a_cancellation_after_the_end_of_its_call_reaches_no_other_call() -> None:
+    async def handle(what: str) -> str:
+        await asyncio.sleep(0)
+        return what
+
+    ended: list[Job] = []
+    handlers, first, second = await begun(handle), job_of("first", ended), job_of("second", ended)
+    handlers.begin([first])
+    await turns()
+    assert ended == [first]
+    handlers.begin([second])
+    expire(handlers, first)
+    await turns()
+    assert [(job.result, job.error) for job in ended] == [("first", None), ("second", None)]
+    await handlers.close()
+
+
+@in_asyncio
+async def test_a_job_wakes_a_task_that_lives() -> None:
+    ended: list[Job] = []
+    handlers = await begun(lambda what: None, concurrency=2)
+    handlers._tasks[1].cancel()
+    await turns()
+    handlers.begin([job_of("x", ended)])
+    await turns()
+    assert [job.was_called for job in ended] == [True]
+    await handlers.close()
+
+
+@in_asyncio
+async def test_a_close_ends_a_task_whose_handler_swallows_the_cancellation() -> None:
+    called: list[str] = []
+
+    async def handle(what: str) -> None:
+        called.append(what)
+        with suppress(asyncio.CancelledError):
+            await asyncio.get_running_loop().create_future()
+
+    ended: list[Job] = []
+    handlers, first = await begun(handle), job_of("first", ended)
+    handlers.begin([first])
+    await turns()
+    closing = asyncio.create_task(handlers.close())
+    await turns()
+    assert closing.done() and ended == [first]
+    handlers.begin([job_of("late", ended)])
+    await turns()
+    assert called == ["first"]

@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 import trio
 
+from skylark.mqcommon.errors import SkylarkError
 from skylark.sdk.aio import portal
 from skylark.sdk.aio.portal import Portal
 from tests.sdk.facades.adapter import in_asyncio
@@ -184,6 +185,31 @@ def test_a_client_is_closed_when_its_asyncio_loop_ended_without_closing_it(
         assert left._open is not None and left._open._ended.wait(DEADLINE_S)
     assert client.closed == guest.closed == 1
     assert "an asyncio loop was closed before a client" in caplog.text
+
+
+@in_asyncio
+async def test_a_call_that_ends_the_thread_has_an_end_itself() -> None:
+    async def leave(it: Client) -> None:
+        raise SystemExit
+
+    async with opened(Client()) as portal:
+        with pytest.raises(SkylarkError, match="the client was closed"):
+            await portal.call(leave)
+        portal.opened().join()
+        with pytest.raises(SkylarkError, match="the client was closed"):
+            await portal.call(lambda it: it.double(1))
+    assert not skylark_threads()
+
+
+@in_asyncio
+async def test_a_call_that_reaches_a_loop_that_is_ending_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise RuntimeError("Nursery is closed to new arrivals")
+
+    async with opened(Client()) as portal:
+        monkeypatch.setattr(trio.lowlevel, "spawn_system_task", refuse)
+        with pytest.raises(SkylarkError, match="the client was closed"):
+            await portal.call(lambda it: it.double(1))
 
 
 @in_asyncio

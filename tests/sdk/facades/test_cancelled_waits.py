@@ -5,13 +5,16 @@ import threading
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 import trio
 
-from skylark import aio, blocking
+from skylark import Message, aio, blocking
+from skylark.mqcommon.errors import SendFailed
 from skylark.mqcommon.message.message import MessageExt
+from skylark.sdk.aio import consumer as aio_consumer
 from skylark.sdk.aio.consumer import batches_of, messages_of
 from skylark.sdk.aio.portal import Portal
 from skylark.sdk.blocking import consumer as blocking_consumer
@@ -24,7 +27,7 @@ from skylark.sdk.position import Position
 from skylark.sdk.runtime import SendsFailed
 from skylark.sdk.testing import Cluster
 from tests.sdk.consumer.test_stream import BACKOFF, Source
-from tests.sdk.facades.adapter import in_asyncio
+from tests.sdk.facades.adapter import Facades, in_asyncio
 from tests.sdk.facades.test_tickets import lose
 from tests.support.waiting import DEADLINE_S
 
@@ -134,6 +137,38 @@ class InterruptedOnce(OpenClient[Any]):
         return result
 
 
+@pytest.mark.parametrize("of_thread", [False, True])
+async def test_a_batch_that_waits_for_its_reader_is_not_followed_by_another_pull(
+    nursery: trio.Nursery, of_thread: bool
+) -> None:
+    source = Source(size=2, step=1)
+    stream = MessageStream(source.pull, nursery, Position(0), 2, BACKOFF)
+    client: Any = SimpleNamespace(post=lambda work: None, opened=lambda: None)
+    batches: Any = (blocking_consumer if of_thread else aio_consumer).BatchStream(client, stream)
+    for offset in (0, 1):
+        # The caller is interrupted after the batch has come, and calls again.
+        for _ in range(2):
+            await batches._take(None)
+        batch = next(batches) if of_thread else await anext(batches)
+        assert offsets(batch) == [offset] and batches.next_offset == offset + 1
+    for _ in range(2):
+        await batches._take(None)
+    with pytest.raises(StopIteration if of_thread else StopAsyncIteration):
+        assert next(batches) if of_thread else await anext(batches)
+
+
+def test_messages_that_were_closed_are_at_their_end() -> None:
+    reader = Reader()
+    loop = ClientLoop(reader.open)
+    loop.open()
+    messages = blocking_consumer.messages_of(loop, Reader.streaming)
+    assert isinstance(messages, blocking_consumer.Messages)
+    assert next(messages).queue_offset == 0
+    messages.close()
+    assert list(messages) == [], "the rest of the batch is not returned either"
+    loop.close()
+
+
 @pytest.fixture
 def interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("skylark.sdk.blocking.loop.OpenClient", InterruptedOnce)
@@ -187,6 +222,21 @@ async def test_a_cancelled_flush_leaves_the_errors_to_the_next(cluster: Cluster)
             await producer.flush()
 
 
+@pytest.mark.parametrize("name", ["aio", "blocking"])
+@in_asyncio
+async def test_a_send_that_ends_before_its_waiter_is_noted_keeps_nobody_waiting(cluster: Cluster, name: str) -> None:
+    api = Facades(name)
+    async with api.Producer(cluster.nameserver) as producer:
+        ticket = lose(producer)
+        ticket.watch((ended := threading.Event()).set)
+        assert await asyncio.to_thread(ended.wait, DEADLINE_S)
+        # As when the send ends between the question and the wait.
+        async with asyncio.timeout(DEADLINE_S):
+            await (ticket._wait() if api.is_aio else asyncio.to_thread(ticket._wait, DEADLINE_S))
+        with pytest.raises(SendFailed):
+            ticket.result()
+
+
 @pytest.mark.usefixtures("interrupted")
 def test_an_interrupted_flush_leaves_the_errors_to_the_next(cluster: Cluster) -> None:
     with blocking.Producer(cluster.nameserver) as producer:
@@ -196,6 +246,44 @@ def test_an_interrupted_flush_leaves_the_errors_to_the_next(cluster: Cluster) ->
             producer.flush()
         with pytest.raises(SendsFailed):
             producer.flush()
+
+
+@in_asyncio
+async def test_an_error_that_a_cancelled_task_waited_for_is_left_to_flush(cluster: Cluster) -> None:
+    failed = threading.Event()
+    async with aio.Producer(cluster.nameserver) as producer:
+        ticket = lose(producer)
+        ticket.watch(failed.set)
+        waiting = asyncio.create_task(ticket._wait())
+        await asyncio.sleep(0)
+        # This blocks the loop: the send fails, and its task cannot learn of it before it is cancelled.
+        assert failed.wait(DEADLINE_S)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        with pytest.raises(SendsFailed) as raised:
+            await producer.flush()
+    assert raised.value.exceptions == (ticket.error,)
+
+
+def test_a_send_goes_on_whose_thread_was_interrupted(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            raise KeyboardInterrupt
+
+    (broker,) = cluster.brokers
+    cluster.create_topic("interrupted-send")
+    with blocking.Producer(cluster.nameserver, send_timeout_ms=60_000) as producer:
+        queue = producer.queues("interrupted-send")[0]
+        broker.freeze()
+        ticket = producer.send_nowait(Message("interrupted-send", b"x"), queue=queue)
+        with monkeypatch.context() as patched:
+            patched.setattr("skylark.sdk.blocking.producer.Event", Interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                ticket.result()
+        broker.thaw()
+        assert ticket.result().queue_offset == 0
+        producer.flush()
 
 
 def test_an_error_that_an_interrupted_thread_waited_for_is_left_to_flush(

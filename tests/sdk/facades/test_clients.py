@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from importlib import import_module
 
 import pytest
 
@@ -84,3 +85,5 @@ async def test_use_before_it_is_open_is_told(api: Facades) -> None:
         await api.Producer("127.0.0.1:1").send(Message("t", b"x"))
     with pytest.raises(AttributeError, match=rf"module 'skylark\.{api.name}' has no attribute 'Consumer'"):
         _ = api.Consumer
+    with pytest.raises(AttributeError, match=rf"module 'skylark\.{api.name}' has no attribute 'Consumer'"):
+        _ = import_module(f"skylark.sdk.{api.name}").Consumer

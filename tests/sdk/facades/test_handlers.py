@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from skylark import MessageExt, MessageQueue, blocking
+from skylark import MessageExt, MessageQueue, RetryPolicy, blocking
 from skylark.sdk.consumer.outcome import ConsumeResult, Later
 from skylark.sdk.testing import Cluster
 from tests.sdk.facades.adapter import Facades, in_asyncio
@@ -137,6 +137,21 @@ async def test_a_close_finishes_what_runs_and_begins_nothing(
     # Between the start of the stop and the moment when the handlers' side hears of it some more may have begun.
     assert handled == [b"%d" % number for number in range(len(handled))] and handled
     assert committed() == len(handled)
+
+
+@in_asyncio
+async def test_what_the_policy_drops_is_counted(fill: Fill, consumer_of: Consumers) -> None:
+    fill(3)
+
+    async def handle(message: MessageExt) -> None:
+        if message.body != b"1":
+            raise KeyError
+
+    async with consumer_of(handler=handle, retry=RetryPolicy(drop_on=KeyError)) as consumer:
+        # What is waited for happens in the client's thread.
+        while (consumer.consumed, consumer.dropped) != (1, 2):  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        assert (consumer.failed, consumer.traces_dropped) == (0, 0)
 
 
 @in_asyncio

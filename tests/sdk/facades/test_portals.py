@@ -96,6 +96,19 @@ async def test_calls_run_in_the_thread_and_closing_joins_it(api: Facades) -> Non
 
 
 @in_asyncio
+async def test_a_client_that_is_not_open_yet_can_be_closed_and_then_opened(api: Facades) -> None:
+    client = Client()
+    posted: list[Client] = []
+    portal = api.portal(client.open)
+    portal.post(posted.append)
+    await portal.close()
+    await portal.open()
+    assert portal.call_sync(lambda it: it.opened) == 1
+    await portal.close()
+    assert client.closed == 1 and posted == []
+
+
+@in_asyncio
 async def test_errors_of_opening_are_the_callers(api: Facades) -> None:
     def bad_option() -> Any:
         raise UserError("bad option")

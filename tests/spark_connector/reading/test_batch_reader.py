@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from operator import itemgetter
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
 from pyspark.sql.datasource import InputPartition
@@ -19,8 +20,14 @@ from skylark.mqcommon.message.queue import MessageQueue
 from skylark.sdk.arrow import decode
 from skylark.spark_connector.offsets import DataLost, OffsetRange
 from skylark.spark_connector.options.read import ReadOptions
-from skylark.spark_connector.reading.batch_reader import RocketMQBatchReader, open_consumer
-from skylark.spark_connector.reading.pulling import ReadFailed
+from skylark.spark_connector.reading.batch_reader import (
+    Piece,
+    RocketMQBatchReader,
+    decode_together,
+    open_consumer,
+    together,
+)
+from skylark.spark_connector.reading.pulling import JOIN_BYTES, Buffer, ReadFailed
 from skylark.spark_connector.schema import spark_schema
 from skylark.spark_connector.tasks import ReadTask
 from tests.sdk.arrow.records import Stored
@@ -418,3 +425,36 @@ def test_damage_names_the_batch() -> None:
     cluster.batches[3] = inner_batch(rows_of(30, 11), 11, queue_id=3)
     with pytest.raises(ReadFailed, match="queue offset 11 follows 11"):
         batch_rows(cluster)
+
+
+def piece(queue_id: int, data: bytes, end: int = 1) -> Piece:
+    return Piece(OffsetRange(MessageQueue("t", "b", queue_id), 0, end), Buffer(0, data))
+
+
+def test_pieces_are_gathered_up_to_a_size_in_bytes() -> None:
+    small, large = piece(0, b"x"), piece(1, b"x" * JOIN_BYTES)
+    found = [[one.wanted.queue.queue_id for one in some] for some in together([small, large, small, small], 1_000)]
+    assert found == [[0, 1], [0, 0]]
+
+
+def test_records_that_do_not_begin_where_their_pieces_do_are_decoded_one_by_one() -> None:
+    options, schema = ReadOptions.parse({"topic": "t"}), pa.schema([pa.field("queueOffset", pa.int64())])
+    record = Stored(topic="t").encode()
+    for first, second in ((record[:-4], record[-4:]), (record, b""), (record + record[:8], record[8:])):
+        assert decode_together([piece(0, first), piece(1, second)], schema, options) is None
+    batch = decode_together([piece(0, record), piece(1, record)], schema, options)
+    assert batch is not None and batch.num_rows == 2
+
+
+@pytest.mark.parametrize("check", ["true", "false"])
+def test_a_body_that_was_changed_is_found_where_that_is_wanted(check: str) -> None:
+    cluster = MemoryCluster()
+    records = [Stored(topic="t", queue_offset=at, body=b"body-%d" % at).encode() for at in range(3)]
+    cluster.logs[QUEUE] = Log(records=[one.replace(b"body-1", b"body-X") for one in records])
+    source = reader(cluster, checkCrc=check)
+    (partition,) = source.partitions()
+    if check == "true":
+        with pytest.raises(ReadFailed, match=r"the message at offset 1 .* cannot be decoded"):
+            rows(source, partition)
+    else:
+        assert [row["body"] for row in rows(source, partition)] == [b"body-0", b"body-X", b"body-2"]

@@ -19,9 +19,11 @@ from skylark.spark_connector.parallelism import VARIABLE
 from skylark.spark_connector.reading import pulling
 from skylark.spark_connector.reading.planning import (
     SAMPLE_QUEUES,
+    NextMessages,
     check_partition_numbers,
     chosen,
     matching,
+    next_messages,
     plan,
     sampled,
     tasks_of,
@@ -425,3 +427,12 @@ def test_a_refusal_ends_planning_at_once(cluster: MemoryCluster) -> None:
     with pytest.raises(BrokerError, match="no permission"):
         plan(refusing, options(brokerWaitMs="600000"))
     assert refusing.asked == 1
+
+
+def test_a_damaged_sample_has_a_size_and_no_time() -> None:
+    cluster = MemoryCluster()
+    cluster.add(A0, 2)
+    assert next_messages(cluster, A0, 0).oldest_ms == 0
+    whole = cluster.logs[A0].records
+    cluster.logs[A0].records = [one[:4] + b"\0\0\0\0" + one[8:] for one in whole]
+    assert next_messages(cluster, A0, 0) == NextMessages(sum(map(len, whole)) / 2, None)

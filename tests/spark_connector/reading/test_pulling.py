@@ -300,3 +300,16 @@ def test_questions_are_asked_again_while_servers_are_away(
         assert wait_ms <= sum(slept) * 1000 <= wait_ms + 1_000
     else:
         assert len(slept) - 1 == pauses
+
+
+def test_a_slave_that_has_another_topic_of_the_name_is_no_answer() -> None:
+    cluster = SlaveOnly()
+    cluster.make_again(QUEUE, 5, created_ms=1_000)
+    wanted = OffsetRange(QUEUE, 0, 5, created_ms=2_000)
+    with pytest.raises(ReadFailed, match="the slave with id 1 has another topic of this name"):
+        offsets(pulls(cluster, wanted, OPTIONS, refuse, sleep=lambda seconds: None))
+
+    def come_back(seconds: float) -> None:
+        cluster.make_again(QUEUE, 5, created_ms=2_000)
+
+    assert offsets(pulls(cluster, wanted, OPTIONS, refuse, sleep=come_back)) == [0, 1, 2, 3, 4]

@@ -3,6 +3,7 @@
 import json
 import pickle
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,8 +14,10 @@ from skylark.mqcommon.errors import ConnectFailed, RouteNotFound, SendFailed, Us
 from skylark.mqcommon.message.message import Message, WithOwnKeys
 from skylark.mqcommon.message.properties import encode_properties
 from skylark.mqcommon.message.queue import MessageQueue
+from skylark.sdk.routes import TopicQueues
 from skylark.spark_connector.options.read import ReadOptions
 from skylark.spark_connector.reading.batch_reader import RocketMQBatchReader
+from skylark.spark_connector.reading.dead_letters import check_dead_letter_topics
 from skylark.spark_connector.reading.read_columns import BadBody, ReadColumns, default_columns
 from skylark.spark_connector.source import RocketMQDataSource
 from tests.sdk.arrow.records import Stored
@@ -133,6 +136,23 @@ def test_the_topic_of_dead_letters_must_exist_before_anything_is_read() -> None:
         RouteNotFound, match=r"no route for topic t-bad-rows: badRows=deadLetter needs it: create it with"
     ):
         reader(cluster, badRows="deadLetter").partitions()
+
+
+def test_a_nameserver_that_cannot_say_whether_the_topic_of_dead_letters_exists_is_no_missing_topic() -> None:
+    class Starting(MemoryCluster):
+        def topic_queues(self, topic: str) -> TopicQueues:
+            raise RouteNotFound(topic, "servers are starting", is_passing=True)
+
+    options = ReadOptions.parse({"topic": "t", "valueFormat": "json", "badRows": "deadLetter", "brokerWaitMs": "0"})
+    with pytest.raises(RouteNotFound, match="servers are starting") as raised:
+        check_dead_letter_topics(options, Starting())
+    assert raised.value.is_passing
+
+
+def test_columns_of_values_need_their_fields() -> None:
+    options = replace(ReadOptions.parse({"topic": "t", "valueFormat": "json"}), value_schema=" ")
+    with pytest.raises(UserError, match="needs the fields of the column value, as in"):
+        default_columns(options)
 
 
 def test_bodies_that_no_query_wants_are_not_decoded() -> None:

@@ -170,6 +170,52 @@ def test_new_topics_of_a_pattern_are_found_after_a_while(cluster: MemoryCluster)
     assert query.sizes == [30, 3]
 
 
+def test_topics_that_are_known_are_read_while_no_list_of_topics_comes(
+    cluster: MemoryCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    query = Query(cluster, topic="", topicPattern="t.*", onBrokerAway="continue")
+    answers: list[list[str] | Exception] = [["t"]]
+
+    def list_topics(_: ReadOptions) -> list[str]:
+        if isinstance(answers[-1], Exception):
+            raise answers[-1]
+        return answers[-1]
+
+    query.reader._driver_args = (list_topics, *query.reader._driver_args[1:])
+    query.trigger()
+    answers.append(ConnectFailed("n:1", "refused"))
+    cluster.grow(A0, 1)
+    query.trigger()
+    assert query.sizes == [30, 1]
+    assert "the list of topics is away" in caplog.text and "refused" in caplog.text
+    answers.append(BrokerError(16, "no permission", "n:1"))
+    with pytest.raises(BrokerError, match="no permission"):
+        query.trigger()
+
+
+def test_a_checkpoint_is_compared_with_the_cluster_when_it_can_say_its_name(cluster: MemoryCluster) -> None:
+    query = Query(cluster)
+    query.trigger()
+    query.start()
+    # A trigger asks when it plans, and again when it reads.
+    away = ConnectFailed("n:1", "refused")
+    answers: list[list[str] | Exception] = [away, away, ["another"]]
+
+    def list_clusters(_: ReadOptions) -> list[str]:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    topics, _, now, idle_s = query.reader._driver_args
+    query.reader._driver_args = (topics, list_clusters, now, idle_s)
+    cluster.grow(A0, 1)
+    assert query.trigger(), "a broker that is away for a moment holds no stream"
+    with pytest.raises(UserError, match="another"):
+        query.trigger()
+    assert answers == []
+
+
 def test_a_broker_that_is_away_is_said_once_and_read_later(
     cluster: MemoryCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -587,6 +633,15 @@ def test_what_waits_is_reported(cluster: MemoryCluster) -> None:
     while query.trigger():
         pass
     assert query.reader.reportLatestOffset() == query.log[-1]
+
+
+def test_a_damaged_message_that_waits_is_left_out_of_the_report(cluster: MemoryCluster) -> None:
+    query = Query(cluster, maxOffsetsPerTrigger="6")
+    query.trigger()
+    log = cluster.logs[A0]
+    log.records = [one[:4] + b"\0\0\0\0" + one[8:] for one in log.records]
+    reported = query.reader.reportLatestOffset()
+    assert reported is not None and reported["report"]["oldestMs"]["t"] > 100_000, "of the other queue"
 
 
 # --- many queues, and none with messages

@@ -348,3 +348,21 @@ def test_a_refused_question_is_not_asked_again() -> None:
     with pytest.raises(BrokerError, match="no permission"):
         run(once(MemoryTopic(Times()), "a", kind=Refusing), ROWS)
     assert len(asked) == 1
+
+
+def test_an_attempt_whose_claim_is_not_found_ends_when_another_is() -> None:
+    topic = MemoryTopic(Times())
+
+    class Hidden(Attempt):
+        """The index of the broker that stored our claim is behind for ever."""
+
+        def claims(self, key: str, since_ms: int) -> list[Claim]:
+            found = super().claims(key, since_ms)
+            if len(topic.stored) == 1:
+                Attempt(topic, self._scope).send(Rows([b"x"], ["x"], {}, claim=(key, "b")))
+            return [claim for claim in found if claim.attempt != "a"]
+
+    with pytest.raises(Superseded, match="another attempt of this task began"):
+        once(topic, "a", is_retry=False, kind=Hidden, since_ms=1).send(ROWS, {})
+    assert topic.times.ms >= 1_000_000 + INDEX_MS
+    assert len(topic.stored) == 2, "no row but the claims"

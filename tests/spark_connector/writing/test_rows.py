@@ -111,6 +111,13 @@ def test_queues_and_times() -> None:
     assert not lot.places
 
 
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()])
+def test_a_body_may_be_text_or_bytes_of_either_size(kind: pa.DataType) -> None:
+    for text in ("a", ""):
+        (lot,) = lots_of(*one(body=(text if kind in (pa.string(), pa.large_string()) else text.encode(), kind)), "t")
+        assert lot.messages == [text.encode()]
+
+
 def test_keys_may_be_a_list() -> None:
     (lot,) = lots_of(*one(body=(b"x", pa.binary()), keys=(["a", None, "b"], pa.list_(pa.string()))), "t")
     (message,) = lot.messages

@@ -1,21 +1,28 @@
 """Topics that do not exist when rows are written to them, at real brokers."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NoReturn, cast
 
 import pytest
 
+from skylark import TopicConfig
 from skylark.mqcommon.errors import RouteNotFound, SendFailed
 from skylark.mqcommon.message.message import Message, OwnKeyMessage, WithOwnKeys
 from skylark.mqcommon.message.queue import MessageQueue
+from skylark.mqcommon.names import PERM_INHERIT
+from skylark.remoting.protocol.requests.routes import BrokerData, QueueData, TopicRouteData
 from skylark.sdk.blocking import PullConsumer
 from skylark.sdk.testing import Cluster, cluster_fixture
 from skylark.spark_connector.options.write import WriteOptions
+from skylark.spark_connector.writing import topic_io as topic_io_module
+from skylark.spark_connector.writing.once import FoundRows
 from skylark.spark_connector.writing.rows import Lot, Place
-from skylark.spark_connector.writing.topic_io import check_topic_exists, send_all
+from skylark.spark_connector.writing.topic_io import TopicIO, check_topic_exists, create_missing, send_all
 from skylark.spark_connector.writing.writer import Deduplicated, Task
+from tests.spark_connector.cluster import MemoryCluster
 
 pair = cluster_fixture(brokers=2, scope="module")
 
@@ -146,3 +153,101 @@ def test_a_job_for_an_unknown_topic_is_refused_on_the_driver() -> None:
             check_topic_exists(WriteOptions.parse(given))
     with Cluster(options={"autoCreateTopicEnable": False}) as cluster, pytest.raises(RouteNotFound):
         check_topic_exists(WriteOptions.parse({**given, "nameserver": cluster.nameserver, "dedup": "false"}))
+
+
+# --- what tasks ask of topics, in memory
+
+
+def topic_io(cluster: Any) -> TopicIO:
+    options = WriteOptions.parse({"nameserver": "127.0.0.1:9", "topic": "t"})
+    return TopicIO("t", "scope", options, cast(Any, None), cluster, cluster)
+
+
+def test_the_rows_of_a_topic_have_one_claim(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[str] = []
+
+    def begin(self: Deduplicated, topic: str) -> Any:
+        begun.append(topic)
+        return SimpleNamespace(send=lambda messages, places: len(messages))
+
+    monkeypatch.setattr(Deduplicated, "_once", begin)
+    target = Deduplicated(WriteOptions.parse({"nameserver": "127.0.0.1:9"}), Task("query", "0", 0))
+    assert [target.send(Lot(topic, [b"x"] * 2)) for topic in ("t", "u", "t")] == [2, 2, 2]
+    assert begun == ["t", "u"]
+
+
+def test_messages_of_others_are_no_rows_of_a_task() -> None:
+    cluster = MemoryCluster()
+    cluster.add(QUEUES[0], 3)
+    assert topic_io(cluster).read(0) == FoundRows()
+
+
+def test_a_task_waits_for_a_broker_that_may_have_its_rows() -> None:
+    cluster = MemoryCluster()
+    cluster.add(QUEUES[0], 1)
+    cluster.add(MessageQueue("t", "c", 0), 1)
+    io = topic_io(cluster)
+    io.read(0)
+    cluster.away = {"c"}
+    with pytest.raises(RouteNotFound, match="no NameServer knows its queues of c any more") as raised:
+        io.read(0)
+    assert raised.value.is_passing
+    cluster.away = set()
+    io.read(0)
+
+
+class Unknown(MemoryCluster):
+    """NameServers that know no topic of ``t``; ``is_passing``: as they are starting."""
+
+    def __init__(self, *, is_passing: bool) -> None:
+        super().__init__()
+        self._is_passing = is_passing
+        self.created: list[tuple[str, TopicConfig]] = []
+
+    def topic_queues(self, topic: str) -> NoReturn:
+        raise RouteNotFound(topic, "no route", is_passing=self._is_passing)
+
+    def topic_route(self, topic: str) -> TopicRouteData:
+        """Broker b has a master, broker c only a slave."""
+        brokers = [BrokerData("cluster", "b", {0: "b:1"}), BrokerData("cluster", "c", {1: "c:1"})]
+        queues = [QueueData(name, 8, 8, PERM_INHERIT | 6) for name in ("b", "c")]
+        return TopicRouteData(queue_datas=queues, broker_datas=brokers)
+
+    def create_topic(self, addr: str, config: TopicConfig) -> None:
+        self.created.append((addr, config))
+
+
+@pytest.mark.parametrize("is_passing", [True, False])
+def test_a_topic_without_a_route_is_unknown_only_when_nameservers_can_say_so(is_passing: bool) -> None:
+    with pytest.raises(RouteNotFound) as raised:
+        topic_io(Unknown(is_passing=is_passing)).read(0)
+    assert raised.value.is_passing is is_passing
+    assert ("createTopic" in str(raised.value)) is not is_passing
+
+
+def test_a_topic_is_not_created_while_nameservers_are_starting() -> None:
+    cluster = Unknown(is_passing=True)
+    with pytest.raises(RouteNotFound, match="no route"):
+        create_missing("t", cast(Any, cluster), cast(Any, cluster), 1_000)
+    assert cluster.created == []
+
+
+def test_a_topic_is_created_at_masters_and_must_be_known_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_io_module, "REGISTERING_S", 0)
+    cluster = Unknown(is_passing=False)
+    with pytest.raises(RouteNotFound, match="it was created, but no NameServer knows that after 0 ms"):
+        create_missing("t", cast(Any, cluster), cast(Any, cluster), 0)
+    assert cluster.created == [("b:1", TopicConfig("t", 4, 4, 6))]
+
+
+def test_a_search_that_is_not_whole_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    class Partial(MemoryCluster):
+        def query_by_unique_key(self, *_: str, on_partial: Callable[[str], None], **more: Any) -> list[Any]:
+            on_partial("broker b has deleted some")
+            return []
+
+    cluster = Partial()
+    cluster.add(QUEUES[0], 1)
+    assert topic_io(cluster).claims("key", 0) == []
+    (line,) = caplog.messages
+    assert "its rows may be sent again" in line and "broker b has deleted some" in line

@@ -13,6 +13,7 @@ from skylark.remoting.net.steps import finish
 from skylark.remoting.protocol.body import DataVersion
 from skylark.remoting.protocol.dialect import decode_body, dumps, encode_body, loads
 from skylark.remoting.protocol.requests import registrations
+from skylark.remoting.protocol.requests.auth import AclInfos, UserInfos
 from skylark.remoting.protocol.requests.registrations import (
     PIECE_BYTES,
     STEP_TOPICS,
@@ -222,3 +223,17 @@ def test_absent_members_are_read_as_everywhere(wire: dict[str, object]) -> None:
     data = dumps(wire)
     assert finish(read_registration(loads(data))) == decode_body(RegisterBrokerBody, data)
     assert finish(decode_json(data)) == decode_body(RegisterBrokerBody, data)
+
+
+@pytest.mark.parametrize("text", [b"\xff 1 1 6 SINGLE_TAG", b"T one 1 6 SINGLE_TAG", b"T 1 1 6 MANY_TAGS"])
+def test_a_topic_that_cannot_be_read_is_refused(text: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        read_compressed(topics_of([b"U 1 1 6 SINGLE_TAG", text], 2), NEW)
+
+
+@pytest.mark.parametrize("kind", [UserInfos, AclInfos])
+@pytest.mark.parametrize("wire", [{}, None, 1, "x"])
+def test_lists_of_users_and_policies_are_arrays(kind: type[UserInfos | AclInfos], wire: object) -> None:
+    assert kind.from_wire([]) == kind([])
+    with pytest.raises(ProtocolError, match="it is not an array"):
+        kind.from_wire(wire)
