@@ -453,3 +453,47 @@ def test_batches_whose_tag_nobody_wants_are_passed_over() -> None:
     store, _ = batch_queue()
     result = read(store, "b", 4, 5, WANTED["tag"])
     assert (result.status, result.next_offset) == (GetStatus.NO_MATCHED_MESSAGE, 21)
+
+
+@pytest.mark.parametrize(
+    ("entry", "field", "value"),
+    [
+        (1, "physical", 1 << 40),
+        (1, "physical", 1),
+        (2, "size", 1 << 20),
+        (1, "base", 0),
+        (2, "base", 1000),
+        (1, "messages", 2),
+        (6, "messages", 4),
+    ],
+)
+def test_a_batch_entry_that_changes_after_its_block_was_compared(entry: int, field: str, value: int) -> None:
+    _, bodies = with_batches()
+    for first in (0, 3, 4, 6):
+        store, queue = batch_queue()
+        assert bodies_of(store, "b", 100) == bodies
+        sound, segment = queue.at(entry), queue.chain.at(entry * BATCH_ENTRY_BYTES)
+        assert segment is not None
+        wrong = BATCH_ENTRY.pack(*sound._replace(**{field: value}))
+        segment.file.pwrite(entry * BATCH_ENTRY_BYTES - segment.base, memoryview(wrong))
+        result = read(store, "b", first, 100)
+        found = [decode_record(result.records, at).body for at in record_starts(result.records)]
+        assert found == bodies[first:][: len(found)], first
+        assert bodies_of(store, "b", 100) == bodies
+
+
+@pytest.mark.parametrize("wanted", WANTED)
+@pytest.mark.parametrize("physical", [1 << 40, -1, 1])
+def test_an_entry_that_changes_after_its_block_was_compared(physical: int, wanted: str) -> None:
+    fs, bodies = stopped()
+    store = open_store(fs)
+    assert bodies_of(store, "t", 300, WANTED[wanted]) == bodies
+    queue = store.queues.find("t", 0)
+    assert queue is not None
+    segment = queue.chain.at(0)
+    assert segment is not None
+    for entry in (0, 5):
+        sound = queue.entry(entry)
+        segment.file.pwrite(entry * ENTRY_BYTES, memoryview(ENTRY.pack(physical, *sound[1:])))
+        assert bodies_of(store, "t", 300, WANTED[wanted]) == bodies
+        assert queue.entry(entry) == sound
