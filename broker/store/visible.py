@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from skylark.broker.store.log.commitlog import CommitLog
 from skylark.broker.store.log.segment import SegmentChain
-from skylark.broker.store.queue.bounds_search import BoundsSearch, first_from_end
+from skylark.broker.store.queue.bounds_search import first_from_end
 from skylark.broker.store.queue.consumequeue import ConsumeQueue
 from skylark.broker.store.queue.entry import BLANK_SIZE
 
@@ -23,10 +23,6 @@ class VisiblePart:
         self.next_offset = end
 
     @property
-    def topic(self) -> str:
-        return self._queue.topic
-
-    @property
     def chain(self) -> SegmentChain:
         """The files."""
         return self._queue.chain
@@ -38,10 +34,6 @@ class VisiblePart:
     @min_offset.setter
     def min_offset(self, offset: int) -> None:
         self._queue.min_offset = offset
-
-    def bounds_search(self) -> BoundsSearch:
-        """As `ConsumeQueue.bounds_search`."""
-        return self._queue.bounds_search()
 
     def entries(self, offset: int, count: int) -> Iterator[tuple[int, int, int]]:
         """As `ConsumeQueue.entries`, up to where this part ends."""

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from skylark.broker.store import query
 from skylark.broker.store.index.index_file import IndexFile
-from skylark.broker.store.query import first_at_least
+from skylark.broker.store.log.residency import NotResident, resident_only, warm
+from skylark.broker.store.older import OlderFound, OlderQuery
+from skylark.broker.store.query import KeyQuery, QueryResult, WantedKey, first_at_least
 from skylark.broker.store.queue.entry import BLANK_SIZE, ENTRY, ENTRY_BYTES
 from skylark.broker.store.store import MessageStore
 from skylark.mqcommon.message.layout import HEAD_V4
@@ -302,3 +304,88 @@ def test_a_frequent_key_is_searched_in_small_steps_and_not_for_ever(monkeypatch:
     assert max(looked for _, looked, _ in looks) <= 10
     assert sum(looked for _, looked, _ in looks) <= 100
     assert search.result.cut == "only the newest 100 entries of the index were searched"
+
+
+@pytest.mark.parametrize("high", [3, 64, 130, 1000])
+@pytest.mark.parametrize("length", [1, 2, 20])
+@pytest.mark.parametrize("at", [0, 1, 30, 700])
+def test_a_peak_of_times_hides_no_message(high: int, length: int, at: int) -> None:
+    """A clock that was ahead for ``length`` messages; each probe of the search may fall into the peak or beside it."""
+    times = [10 * n + (5000 if at <= n < at + length else 0) for n in range(high)]
+    for wanted in {0, 1, 10 * high - 10, 10 * high, *times[at : at + length]}:
+        found = first_at_least(times.__getitem__, 0, high, wanted)
+        assert found == high if found == high else times[found] >= wanted
+        if length * 64 >= high:
+            assert found == next((n for n, time in enumerate(times) if time >= wanted), high), wanted
+
+
+class Bucket:
+    """Answers each search for a key with ``found``."""
+
+    def __init__(self, found: OlderFound) -> None:
+        self.found = found
+
+    def with_key(self, query: OlderQuery) -> OlderFound:
+        return self.found
+
+
+def searched(store: MessageStore, found: OlderFound, max_num: int = 32) -> QueryResult:
+    """The result of a search whose messages before the log are in a bucket that answers with ``found``."""
+    store.log.older = Bucket(found)  # type: ignore[assignment]
+    wanted = WantedKey("t", "k", max_num, 0, 1 << 62, 1 << 20, False)
+    query, got = KeyQuery(store.log, store.index, lambda most: 0, wanted), None
+    for _ in range(100):
+        try:
+            with resident_only(got):
+                if not query.step():
+                    return query.result
+        except NotResident as missing:
+            got = warm(missing)
+    raise AssertionError("it never ends")
+
+
+def cleaned_store() -> tuple[MessageStore, list[bytes]]:
+    """A store whose first messages were removed, and the records of these messages, which a bucket may have."""
+    fs = MemoryFiles()
+    store = open_store(fs)
+    for number in range(60):
+        keyed(store, b"%02d" % number, "KEYS\x01k\x02")
+    queue = store.queues.get("t", 0)
+    records = [store.log.record_at(queue.entry(offset)[0]) for offset in range(10)]
+    store.build_index(1000)
+    assert clean(fs, store, 1) == 1 and store.min_offset("t", 0) > 10
+    return store, [bytes(record) for record in records if record is not None]
+
+
+def test_a_search_in_the_bucket_that_ended_early_says_so_and_how_to_go_on() -> None:
+    store, older = cleaned_store()
+    result = searched(store, OlderFound(older[:2], "it took 5 s", 77), 99)
+    assert (result.cut, result.next_end_ms) == ("the search in the bucket ended early: it took 5 s", 77)
+    assert result.records[-2:] == older[:2]
+
+
+def test_a_bucket_that_finds_more_than_was_asked_for() -> None:
+    store, older = cleaned_store()
+    here = len(searched(store, OlderFound([]), 99).records)
+    assert 0 < here < 60
+    assert searched(store, OlderFound(older), here + 3).records[here:] == older[:3]
+
+
+def test_what_a_bucket_has_beside_wanted_messages_is_left_out() -> None:
+    store, older = cleaned_store()
+    broken = older[0][:28] + b"\0\0\0\1" + older[0][32:40]
+    result = searched(store, OlderFound([broken, older[1], older[2][:60]]), 99)
+    assert not result.cut and result.records[-1] == older[1]
+    assert broken not in result.records and older[2][:60] not in result.records
+
+
+def test_an_index_file_that_is_removed_during_a_search_ends_it_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(query, "ENTRIES", 1)
+    store, _ = cleaned_store()
+    search = KeyQuery(store.log, store.index, lambda most: 0, WantedKey("t", "k", 99, 0, 1 << 62, 1 << 20, False))
+    while not search.result.records:
+        assert search.step()
+    store.index.files.clear()
+    while search.step():
+        pass
+    assert len(search.result.records) == 1 and not search.result.cut

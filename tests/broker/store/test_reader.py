@@ -7,6 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from skylark.broker.store import reader
+from skylark.broker.store.expanded import expanded
 from skylark.broker.store.filter import ALL, Filter
 from skylark.broker.store.log.residency import NotResident, resident_only, warm
 from skylark.broker.store.queue.entry import BLANK_SIZE, ENTRY, MIXED_TAGS, shared_tag, uniform_rows
@@ -409,3 +410,31 @@ def test_a_batch_that_cannot_be_taken_apart_is_read_as_it_is() -> None:
     assert (record.body, result.next_offset) == (b"no batch", 3)
     with pytest.raises(ProtocolError):
         inner_records(record)
+
+
+@pytest.mark.parametrize(
+    ("skipped", "body"),
+    [
+        (1, encode_batch([(0, b"a", b"")])),
+        (2, encode_batch([(0, b"a", b"")]) + b"\0\0\0\3" + bytes(30)),
+        (2, encode_batch([(0, b"a", b"")]) + b"\0\0"),
+        (1, b"\xff\xff\xff\xff" + bytes(30)),
+        (1, b""),
+    ],
+    ids=["it has fewer messages", "too small a size", "a part of a size", "a negative size", "empty"],
+)
+def test_a_batch_whose_sizes_are_wrong_is_read_as_it_is(skipped: int, body: bytes) -> None:
+    store = batch_store()
+    store.put_inner("b", 0, body, 3, b"INNER_NUM\x013\x02", born_timestamp=1, born_host=bytes(8))
+    raw = store.log.record_at(store.queues.get("b", 0).entry(0)[0])
+    assert raw is not None
+    assert list(expanded(raw, skipped, ALL)) == [(0, raw)]
+
+
+@pytest.mark.parametrize(("tag", "count"), [("red", 1), ("blue", 0)])
+def test_a_single_message_of_a_batch_queue_is_filtered_by_its_tag(tag: str, count: int) -> None:
+    store = batch_store()
+    put(store, "b", 0, b"x", RED)
+    raw = store.log.record_at(store.queues.get("b", 0).entry(0)[0])
+    assert raw is not None
+    assert list(expanded(raw, 0, Filter(frozenset([java_hash(tag)])))) == [(0, raw)] * count

@@ -165,3 +165,43 @@ def test_few_entries_are_looked_at_when_few_are_hidden() -> None:
     queue = Entries([10 * (number + 1) for number in range(100_000)], 0)
     assert visible_end(queue, queue, queue.end - 20) == 99_998  # type: ignore[arg-type]
     assert queue.looked <= 10
+
+
+@pytest.mark.parametrize("wanted", [ALL, MATCHES_ALL], ids=["all", "properties"])
+@pytest.mark.parametrize("sees_all", [True, False])
+def test_a_read_where_the_file_is_gone_goes_on_in_the_next_file(sees_all: bool, wanted: Filter) -> None:
+    store = open_store(MemoryFiles())
+    for number in range(40):
+        put(store, "t", 0, b"%d" % number)
+    store.checkpoint()
+    queue = store.queues.get("t", 0)
+    confirmed = store.log.end - (0 if sees_all else 1)
+    queue.chain.retire_before(16 * 20)
+    for offset in (0, 7, 15):
+        result = read_queue(store.log, queue, offset, 32, 1 << 20, wanted, lambda: confirmed)
+        assert (result.status, result.next_offset) == (GetStatus.OFFSET_FOUND_NULL, 16)
+    assert bodies_of(read_queue(store.log, queue, 16, 1, 1 << 20, wanted, lambda: confirmed)) == [b"16"]
+
+
+@pytest.mark.parametrize("confirmed", ["nothing", "the last message"])
+def test_blanks_at_the_end_of_a_queue_are_not_visible(confirmed: str) -> None:
+    store = open_store(MemoryFiles())
+    put(store, "t", 0, b"0")
+    end = store.log.end
+    put(store, "other", 0, b"not confirmed")
+    queue = store.queues.get("t", 0)
+    queue.move_to(4)
+    at = end if confirmed == "the last message" else 0
+    assert visible_end(store.log, queue, at) == (1 if at else 0)
+    assert first_hidden(queue, 0) == end
+    assert [first_hidden(queue, offset) for offset in (1, 3, 4)] == [0, 0, 0], "no message is hidden there"
+
+
+@pytest.mark.parametrize("wanted", [ALL, MATCHES_ALL], ids=["all", "properties"])
+def test_blanks_are_passed_over(wanted: Filter) -> None:
+    store = open_store(MemoryFiles())
+    put(store, "t", 0, b"0")
+    store.queues.get("t", 0).move_to(4)
+    queue = store.queues.get("t", 0)
+    result = read_queue(store.log, queue, 1, 32, 1 << 20, wanted)
+    assert (result.status, result.next_offset) == (GetStatus.NO_MATCHED_MESSAGE, 4)

@@ -153,6 +153,8 @@ def test_a_missing_log_file_leaves_a_hole() -> None:
         ("consume queue", lambda data: data[:100]),
         ("index", lambda data: data[:8] + bytes([0x7F]) + data[9:]),
         ("index", lambda data: data[:24] + bytes([0x7F]) + data[25:]),
+        ("index", lambda data: data[:8] + data[:8] + data[16:24] + data[16:24] + data[32:]),
+        ("index", lambda data: data[:40] + bytes(50 * 4) + data[40 + 50 * 4 :]),
         ("index", lambda data: data[: 40 + 50 * 4 + 25] + b"\1" + data[40 + 50 * 4 + 26 :]),
     ],
 )

@@ -8,10 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skylark.broker.store.queue.batch_queue import BatchAt, BatchConsumeQueue
-from skylark.broker.store.queue.entry import BATCH_ENTRY, BLANK_SIZE
+from skylark.broker.store.queue.entry import BATCH_ENTRY, BLANK_SIZE, messages_in
 from skylark.broker.store.store import MessageStore
 from skylark.mqcommon.disk.files import FileSystem
-from tests.broker.store.support import SMALL, put, put_inner
+from skylark.mqcommon.message.flags import INNER_BATCH
+from skylark.mqcommon.message.record import decode_record
+from tests.broker.store.support import SMALL, new_store, put, put_inner
 from tests.broker.store.support import open_store as open_plain
 from tests.support.memory_files import MemoryFiles
 
@@ -185,3 +187,117 @@ def test_the_first_batch_makes_a_plain_queue_a_batch_queue(goes_on: bool) -> Non
     assert [batch.base for batch in found.batches(0)] == (list(range(5)) if goes_on else [])
     assert not [path for path in fs.paths() if "/consumequeue/b/" in path]
     assert store.queues.of_record("b", 0, 0, 5) is found
+
+
+PER_FILE = SMALL.batchqueue_segment_bytes // BATCH_ENTRY.size
+
+
+def filled(count: int, *, is_written: bool) -> tuple[MemoryFiles, MessageStore, BatchConsumeQueue]:
+    """A queue of ``count`` batches with 3 messages each."""
+    fs = MemoryFiles()
+    store = open_store(fs)
+    for _ in range(count):
+        put_inner(store, "b", 0, rows(3))
+    if is_written:
+        store.checkpoint()
+    return fs, store, queue_of(store)
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+@pytest.mark.parametrize("kept", range(7))
+def test_entries_past_the_end_of_the_log_are_dropped(kept: int, is_written: bool) -> None:
+    _, _, queue = filled(6, is_written=is_written)
+    known = list(queue.batches(0))
+    end = known[kept].physical if kept < 6 else known[-1].physical + 1
+    queue.drop_past(end)
+    assert (list(queue.batches(0)), queue.next_offset) == (known[:kept], 3 * kept)
+
+
+@pytest.mark.parametrize("offset", [0, 1, 3, 11, 12, 17])
+def test_entries_that_are_taken_back_are_written_once_more(offset: int) -> None:
+    fs, store, queue = filled(6, is_written=True)
+    known = list(queue.batches(0))
+    queue.take_back(offset, 0)
+    queue.take_back(17, 0)  # it is there already
+    taken = known[offset // 3 :]
+    assert list(queue.batches(0)) == known
+    assert queue.tail() == b"".join(BATCH_ENTRY.pack(*each) for each in taken)
+    assert not any(fs.read(f"{PATH[:-20]}{5 // PER_FILE * PER_FILE * 46:020d}")[5 % PER_FILE * 46 :][:46])
+    store.queues.touch(queue)
+    store.close()
+    assert list(queue_of(open_store(fs)).batches(0)) == known
+
+
+def test_a_record_that_the_queue_has_leaves_later_entries_as_they_are() -> None:
+    _, store, queue = filled(4, is_written=True)
+    known = list(queue.batches(0))
+    raw = store.log.record_at(known[1].physical)
+    assert raw is not None
+    record = decode_record(raw)
+    queue.put_record(record, 0)
+    assert list(queue.batches(0)) == known
+    moved = record._replace(physical_offset=known[3].physical + known[3].size)
+    queue.put_record(moved, 0)
+    assert [(batch.base, batch.physical) for batch in queue.batches(0)] == [
+        (0, known[0].physical),
+        (3, moved.physical_offset),
+    ]
+
+
+def fresh_of(fs: MemoryFiles) -> BatchConsumeQueue:
+    """The queue as a start sees it, before its files are looked at."""
+    queue = new_store(fs).queues.of_record("b", 0, INNER_BATCH, 0)
+    assert isinstance(queue, BatchConsumeQueue)
+    return queue
+
+
+def test_a_queue_is_resumed_from_files_that_end_as_noted_only() -> None:
+    fs, store, queue = filled(6, is_written=True)
+    last = queue.last_entry()
+    store.close()
+    assert fresh_of(fs).resume(0, 18) == last[1:]
+    assert fresh_of(fs).resume(0, 15) is None
+    assert fresh_of(fs).resume(0, 21) is None
+    assert fresh_of(MemoryFiles()).resume(0, 18) is None
+    fs.overwrite(PATH, fs.read(PATH)[:46])
+    assert fresh_of(fs).resume(0, 18) is None, "its first file is short"
+
+
+def test_a_file_that_was_begun_and_has_no_entry_is_not_part_of_the_queue() -> None:
+    fs, store, _ = filled(PER_FILE, is_written=True)
+    store.close()
+    size = SMALL.batchqueue_segment_bytes
+    fs.open_map(f"{PATH[:-20]}{size:020d}", size, create=True).close()
+    queue = fresh_of(fs)
+    assert queue.load()
+    assert not queue.find_ends(0, (0, 0), None)
+    assert (queue.min_offset, queue.next_offset, queue.chain.end) == (0, 3 * PER_FILE, size)
+    assert fs.paths().count(f"{PATH[:-20]}{size:020d}") == 0
+
+
+def test_only_an_entry_that_points_past_the_one_before_it_is_after_it() -> None:
+    _, _, queue = filled(3, is_written=True)
+    _, second, third = queue.batches(0)
+    assert queue.is_after_previous(third.base, second.physical + second.size)
+    assert not queue.is_after_previous(third.base, second.physical + second.size - 1)
+    segment = queue.chain.at(0)
+    assert segment is not None
+    segment.file.pwrite(46, memoryview(bytes(46)))
+    assert not queue.is_after_previous(third.base, third.physical), "the entry before it is none"
+
+
+def test_messages_that_are_missing_at_the_end_have_no_entries() -> None:
+    queue = queue_of(open_store(MemoryFiles()))
+    queue.append(0, 10, 7, 1, 2)
+    queue.move_to(5)
+    assert list(queue.entries(0, 9)) == [(0, 10, 7)] * 2
+
+
+def test_a_record_that_does_not_say_how_many_messages_it_has_counts_as_one() -> None:
+    _, store, queue = filled(1, is_written=False)
+    raw = store.log.record_at(queue.entry(0)[0])
+    assert raw is not None
+    record = decode_record(raw)
+    assert messages_in(record) == 3
+    for number in (b"", b"x", b"-1"):
+        assert messages_in(record._replace(properties=b"INNER_NUM\x01%s\x02" % number)) == 1

@@ -1,5 +1,6 @@
 """A queue's entries: in memory until a checkpoint, then in its files; and nobody can tell by reading."""
 
+from functools import partial
 from random import Random
 
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skylark.broker.store.queue.consumequeue import ConsumeQueue, QueueFiles, QueueWrite, TopicHead
-from skylark.broker.store.queue.entry import ENTRY, ENTRY_BYTES
+from skylark.broker.store.queue.entry import BLANK_SIZE, ENTRY, ENTRY_BYTES
 from skylark.mqcommon.disk.files import FileSystem, OsFiles
 from skylark.mqcommon.errors import DiskFull
 from tests.broker.store.support import SMALL, bodies, open_store, put, put_batch
@@ -202,3 +203,107 @@ def test_a_queue_is_not_resumed_from_files_that_say_otherwise() -> None:
     fs = fresh()
     fs.remove(path)
     assert new_queue(fs).resume(0, 5) is None
+
+
+def written(fs: FileSystem, queue: ConsumeQueue) -> ConsumeQueue:
+    """The queue after a checkpoint."""
+    write = queue.unwritten()
+    for file in write.run(fs):
+        file.close()
+    queue.written(write)
+    return queue
+
+
+def filled(count: int, *, is_written: bool) -> tuple[MemoryFiles, ConsumeQueue]:
+    """A queue of messages of 10 bytes at 0, 10, 20 and so on."""
+    fs = MemoryFiles()
+    queue = new_queue(fs)
+    for number in range(count):
+        queue.append(number * 10, 10, number)
+    return fs, written(fs, queue) if is_written else queue
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+@pytest.mark.parametrize(("log_end", "end"), [(191, 20), (190, 19), (160, 16), (155, 16), (150, 15), (10, 1), (0, 0)])
+def test_entries_past_the_end_of_the_log_are_dropped(log_end: int, end: int, is_written: bool) -> None:
+    fs, queue = filled(20, is_written=is_written)
+    queue.drop_past(log_end)
+    assert queue.next_offset == end
+    assert [queue.entry(offset)[0] for offset in range(end)] == [offset * 10 for offset in range(end)]
+    again = new_queue(fs)
+    assert again.load()
+    again.find_ends(0, (0, 0), None)
+    assert again.next_offset == (end if is_written else 0), "the files end there, too"
+
+
+def test_blanks_before_entries_past_the_end_of_the_log_are_dropped_with_them() -> None:
+    _, queue = filled(2, is_written=True)
+    queue.move_to(5)
+    queue.append(50, 10, 0)
+    queue.drop_past(50)
+    assert queue.next_offset == 2
+
+
+def test_the_last_entry_is_that_of_the_last_message_and_not_a_blank() -> None:
+    _, queue = filled(2, is_written=True)
+    queue.move_to(5)
+    assert queue.last_entry() == (1, 10, 10)
+    assert new_queue(MemoryFiles()).last_entry() == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("before", "physical", "is_after"),
+    [((100, 50), 150, True), ((100, 50), 149, False), ((0, BLANK_SIZE), 1, True), ((0, 0), 150, False)],
+)
+def test_an_entry_is_after_the_one_before_it(before: tuple[int, int], physical: int, is_after: bool) -> None:
+    fs = MemoryFiles()
+    queue = new_queue(fs)
+    queue.append(*before, 0)
+    queue.append(physical, 10, 0)
+    written(fs, queue)
+    assert queue.is_after_previous(1, physical) is is_after
+    assert queue.is_after_previous(0, 0), "a first entry has none before it"
+
+
+def test_a_message_of_the_tail_that_is_not_blank_tells_where_the_files_end_in_the_log() -> None:
+    _, queue = filled(2, is_written=True)
+    assert queue.tail_start(99) == 99
+    queue.move_to(4)
+    assert queue.tail_start(99) == 99
+    queue.append(70, 10, 0)
+    assert queue.tail_start(99) == 70
+
+
+def test_an_empty_queue_that_goes_on_far_later_leaves_no_earlier_file() -> None:
+    fs, queue = filled(3, is_written=True)
+    queue.continue_at(3)
+    assert queue.is_empty
+    queue.move_to(3 * PER_FILE + 2)
+    assert files_of(fs, "t") == []
+    queue.append(500, 10, 7)
+    written(fs, queue)
+    assert files_of(fs, "t") == [f"/store/consumequeue/t/0/{3 * PER_FILE * ENTRY_BYTES:020d}"]
+    assert (queue.min_offset, queue.entry(3 * PER_FILE + 2)) == (3 * PER_FILE + 2, (500, 10, 7))
+
+
+def test_a_queue_that_is_cut_before_its_first_file_starts_again_there() -> None:
+    fs = MemoryFiles()
+    queue = new_queue(fs)
+    queue.move_to(2 * PER_FILE)
+    queue.append(500, 10, 7)
+    written(fs, queue)
+    queue.move_to(5)
+    assert files_of(fs, "t") == [] and (queue.min_offset, queue.next_offset) == (5, 5)
+
+
+def test_readers_see_blanks_for_skipped_messages_until_these_are_mended() -> None:
+    _, queue = filled(5, is_written=True)
+    damaged = {1, 3}
+    news = [queue.skip(offset, partial(damaged.__contains__, offset)) for offset in (1, 3, 1)]
+    assert news == [True, True, False]
+    sizes = [BLANK_SIZE if offset in damaged else 10 for offset in range(5)]
+    assert [size for _, size, _ in queue.entries(0, 5)] == sizes
+    damaged.remove(1)
+    assert (queue.entry(1), queue.entry(3)[1]) == ((10, 10, 1), BLANK_SIZE)
+    damaged.clear()
+    assert list(queue.entries(0, 5)) == [(offset * 10, 10, offset) for offset in range(5)]

@@ -4,10 +4,20 @@ import errno
 from contextlib import suppress
 from typing import Any
 
+import cbor2
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from skylark.broker.store.queue.ends import read_queue_ends
+from skylark.broker.store.queue.ends import (
+    FILE_NAME,
+    SINCE_NAME,
+    QueueEnds,
+    is_whole_since,
+    read_queue_ends,
+    write_queue_ends,
+)
+from skylark.mqcommon.disk.atomic import read_with_crc, write_with_crc
 from skylark.mqcommon.errors import DiskFull, OutOfDescriptors
 from tests.broker.store.support import open_store, put
 from tests.support.memory_files import MemoryFiles
@@ -64,3 +74,41 @@ def test_noted_ends_are_those_of_the_queues(todo: list[tuple[Any, ...]]) -> None
     assert {topic: by_id for topic, by_id in ends.queues.items() if by_id} == {
         topic: by_id for topic, by_id in store.queues.ends().items() if by_id
     }
+
+
+def test_no_descriptor_for_the_noted_ends_leaves_the_last_ones() -> None:
+    fs = MemoryFiles()
+    fs.mkdirs("/store")
+    before = QueueEnds(7, {"t": {0: (1, 5)}}, {"20260101": 9}, (("u", 1),))
+    write_queue_ends(fs, "/store", before)
+    assert read_queue_ends(fs, "/store") == before
+    fs.faults.fail("create", code=errno.EMFILE)
+    with pytest.raises(OutOfDescriptors):
+        write_queue_ends(fs, "/store", QueueEnds(8))
+    fs.faults.clear()
+    assert read_queue_ends(fs, "/store") == before
+
+
+def test_ends_that_another_version_noted_are_not_read() -> None:
+    fs = MemoryFiles()
+    fs.mkdirs("/store")
+    write_queue_ends(fs, "/store", QueueEnds(7))
+    version, *rows = cbor2.loads(read_with_crc(fs, f"/store/{FILE_NAME}") or b"")
+    write_with_crc(fs, f"/store/{FILE_NAME}", cbor2.dumps([version + 1, *rows]))
+    assert read_queue_ends(fs, "/store") is None
+
+
+def test_additions_to_the_noted_ends_are_whole_frames() -> None:
+    fs = MemoryFiles()
+    store = open_store(fs)
+    for topic in TOPICS:
+        put(store, topic, 0, b"x")
+        store.checkpoint(with_ends=topic == TOPICS[0])
+    put(store, "t", 1, b"x")
+    store.checkpoint()
+    data = fs.read(f"/store/{SINCE_NAME}")
+    assert is_whole_since(data)
+    assert not any(is_whole_since(data[:size]) for size in range(len(data) - 1, len(data) // 2 + 8, -1))
+    for at in range(4, len(data)):
+        assert not is_whole_since(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]), f"byte {at}"
+    assert not is_whole_since(data + bytes(8)), "zeros at the end"

@@ -7,7 +7,9 @@ from itertools import product
 import pytest
 
 from skylark.broker.store.queue.ends import FILE_NAME
+from skylark.broker.store.queue.rebuild import find_incomplete
 from skylark.broker.store.store import MessageStore
+from skylark.mqcommon.message.flags import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from tests.broker.store.cleaning import clean
 from tests.broker.store.support import SMALL, bodies, new_store, open_store, put, put_inner
 from tests.support.amounts import share_of
@@ -165,3 +167,35 @@ def test_a_damaged_entry_of_a_message_that_the_start_reads(entry: int) -> None:
         store = open_store(fs)
         assert bodies(store, "t", 0) == [b"%d" % number for number in range(12)], bit
         store.close()
+
+
+@pytest.mark.parametrize("sys_flag", [TRANSACTION_PREPARED, TRANSACTION_ROLLBACK])
+def test_a_queue_has_more_than_the_log_when_it_has_a_half_message(sys_flag: int) -> None:
+    store = open_store(MemoryFiles())
+    put(store, "t", 0, b"a")
+    put(store, "t", 0, b"half", sys_flag=sys_flag)
+    queue = store.queues.get("t", 0)
+    assert find_incomplete(store.log, store.queues, lambda at: None) == [queue]
+    queue.move_to(1)
+    assert find_incomplete(store.log, store.queues, lambda at: None) == []
+
+
+def test_files_of_a_plain_queue_whose_topic_was_made_again_with_batches_are_removed() -> None:
+    fs = stored("killed")
+    plain = "/store/consumequeue/batch/0/" + "0" * 20
+    fs.mkdirs("/store/consumequeue/batch/0")
+    fs.mkdirs("/store/consumequeue/t/notes")
+    size = SMALL.consumequeue_segment_bytes
+    fs.open_map(plain, size, create=True).close()
+    store = open_store(fs)
+    check_all(store)
+    assert plain not in fs.paths()
+
+
+def test_a_queue_without_messages_becomes_what_its_topic_is_said_to_be() -> None:
+    store = open_store(MemoryFiles())
+    put(store, "t", 0, b"plain")
+    empty = [store.queues.get("t", 1), store.queues.get("u", 0)]
+    store.queues.use_kinds(lambda topic: True)
+    assert not any(queue in list(store.queues) for queue in empty)
+    assert [store.queues.get(*place).is_batch for place in (("t", 0), ("t", 1), ("u", 0))] == [False, True, True]
