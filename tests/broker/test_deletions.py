@@ -177,9 +177,12 @@ async def _nothing(self: CopiedDeletions) -> None:
 
 async def _stores(member: Running, body: bytes) -> bool:
     answer = await member.client.invoke(member.addr, send_request("T", body))
-    # No slave confirms it.
-    assert answer.code in (ResponseCode.SLAVE_NOT_AVAILABLE, ResponseCode.SERVICE_NOT_AVAILABLE), answer
-    return answer.code == ResponseCode.SLAVE_NOT_AVAILABLE
+    if answer.code == ResponseCode.SERVICE_NOT_AVAILABLE:
+        return False
+    # The former master, as a slave, confirms the message or does not follow yet.
+    stored = (ResponseCode.SUCCESS, ResponseCode.SLAVE_NOT_AVAILABLE, ResponseCode.FLUSH_SLAVE_TIMEOUT)
+    assert answer.code in stored, answer
+    return True
 
 
 async def _is_empty(member: Running) -> bool:

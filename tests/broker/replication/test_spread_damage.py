@@ -119,7 +119,8 @@ async def test_a_master_mends_a_sealed_block_before_it_sends_it(text: bytes) -> 
     mender = Mender(its_master.log, whole.log)
     async with joining(its_master) as (store, _, _):
         await until(lambda: store.log.end == whole.log.end, "the end of the log")
-    assert mender.asked == [its_master.log.sums.block_at(at)]
+    # A machine that takes longer than `MEND_S` asks for the same block once more.
+    assert set(mender.asked) == {its_master.log.sums.block_at(at)}
     assert_same(store, whole)
     assert_same(its_master, whole)
 
