@@ -5,6 +5,7 @@ import trio
 import trio.testing
 
 from skylark.broker.meta import consumer_offsets
+from skylark.broker.observe import group_overview, stats_handlers
 from skylark.broker.observe.stats_handlers import NO_CORRECTION, QUEUES, TOPICS
 from skylark.mqcommon.arguments import LONG_MAX
 from skylark.mqcommon.message.queue import MessageQueue
@@ -178,6 +179,7 @@ async def test_a_topic_that_is_named_often_is_looked_at_once(monkeypatch: pytest
         pytest.param(QUERY_TOPIC_CONSUME_BY_WHO.code, {"topic": "T1"}, id="offsets by topic"),
         pytest.param(QUERY_TOPICS_BY_CONSUMER.code, {"group": "g"}, id="offsets by group"),
         pytest.param(GET_CONSUME_STATS.code, {"consumerGroup": "nobody"}, id="offsets of no group"),
+        pytest.param(SPAN, {"topic": "T", "group": "g"}, id="store times of a topic's queues"),
     ],
 )
 async def test_long_tables_are_read_in_steps(code: int, ext: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,6 +189,36 @@ async def test_long_tables_are_read_in_steps(code: int, ext: dict[str, str], mon
     for number in range(200):
         desk.meta.offsets.commit("g", f"T{number}", 0, 1)
     assert len(list(desk.step_handlers[code](Caller().channel, Command(code, ext)))) >= 20
+
+
+async def test_the_overview_of_all_groups_is_made_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = desk_with_messages()
+    proxied = [ConsumerData(f"proxied {number}") for number in range(10)]
+    assert desk.proxied.register(Caller().channel, ProxiedClient("p", "10.0.0.9:1", "GO", 500, [], proxied), 0)
+    for number in range(10):
+        desk.meta.groups.put(SubscriptionGroupConfig(f"g{number}"))
+        # Two members of one group have one row.
+        connect(desk, f"g{number // 2}", "T")
+        desk.meta.offsets.commit(f"g{number}", "T", 1, 2)
+        desk.stats.get(f"g{number}", "T", 20, 2)
+    request = Command(ALL, {"isOrder": "false", "members": "true", "traffic": "true"})
+
+    def run() -> tuple[int, bytes]:
+        steps = desk.step_handlers[ALL](Caller().channel, request)
+        count = 0
+        while True:
+            try:
+                next(steps)
+                count += 1
+            except StopIteration as ended:
+                return count, ended.value.body
+
+    few, whole = run()
+    monkeypatch.setattr(group_overview, "ROWS", 1)
+    monkeypatch.setattr(stats_handlers, "TOPICS", 1)
+    more, same = run()
+    assert same == whole
+    assert more - few >= 5 * 10, "members twice, readers twice, counters, and the groups themselves"
 
 
 async def test_counters_of_a_topic_that_was_removed_elsewhere_are_forgotten(
@@ -234,6 +266,10 @@ async def test_the_lowest_offset_of_all_groups_is_told_for_each_queue() -> None:
     assert await lowest("none", "late, b") == {1: 2}
     assert await lowest("none", "") == {0: 0, 1: 0}
     assert await lowest("late", "late") == {0: 0, 1: NO_CORRECTION}
+    # An offset of a message that is no longer stored, and a group that is ahead of the others.
+    desk.meta.offsets.commit("behind", "T", 1, -1)
+    desk.meta.offsets.commit("ahead", "T", 1, 3)
+    assert await lowest("ahead", "late") == {0: 0, 1: 1}
     assert desk.meta.offsets.query("late", "T", 1) == 0
 
 

@@ -6,6 +6,7 @@ import trio.testing
 
 from skylark.broker.tasks.delete_topics import RETRY_S
 from skylark.mqcommon.errors import DiskFull
+from skylark.mqcommon.names import LATE_GROUP, LATE_TOPIC_PREFIX
 from skylark.remoting.protocol.requests.topics import TopicConfig
 from tests.broker.desk import Desk
 
@@ -59,3 +60,18 @@ async def test_a_deletion_that_is_cancelled_is_finished_without_a_restart(on_sla
         await trio.testing.wait_all_tasks_blocked()
         assert not deletions.unfinished() and "T" in deletions.finished()
         nursery.cancel_scope.cancel()
+
+
+async def test_what_was_noted_of_late_messages_goes_with_their_topic() -> None:
+    """The topic may be made again, and its messages are no later then."""
+    desk = Desk()
+    for name in ("T", "U"):
+        desk.meta.topics.put(TopicConfig(name))
+        desk.meta.offsets.commit(LATE_GROUP, f"{LATE_TOPIC_PREFIX}{name}", 0, 7)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(desk.removal.run)
+        async with desk.removal.lock:
+            await desk.removal.delete(["T"])
+        nursery.cancel_scope.cancel()
+    assert not desk.meta.offsets.queues_of(LATE_GROUP, f"{LATE_TOPIC_PREFIX}T")
+    assert desk.meta.offsets.queues_of(LATE_GROUP, f"{LATE_TOPIC_PREFIX}U") == {0: 7}

@@ -20,6 +20,17 @@ def test_files_of_the_log_that_no_index_can_describe_are_refused() -> None:
         wire_tier(core, unused, unused, lambda: 0)
 
 
+def test_a_bucket_whose_library_is_missing_is_refused_by_the_name_of_the_option(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module in ("obstore", "obstore.store"):
+        monkeypatch.setitem(sys.modules, module, None)
+    core: Any = SimpleNamespace(options=BrokerOptions(tier_path="s3://bucket/x"), store=None, role=None, clock=None)
+    unused: Any = None
+    with pytest.raises(UserError, match=r"^tierPath: .*needs Skylark's extra tier"):
+        wire_tier(core, unused, unused, lambda: 0)
+
+
 @pytest.mark.parametrize("package", ["pyarrow", "isal"])
 def test_a_broker_without_what_its_uploads_need_is_refused(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, package, None)

@@ -13,6 +13,7 @@ from skylark.broker.delivery.transaction.transactions import Transactions
 from skylark.broker.meta.clients import Clients
 from skylark.broker.part import Part
 from skylark.broker.replication.role import RoleMachine
+from skylark.broker.wiring import wiring as wiring_module
 from skylark.broker.wiring.core import Core
 from skylark.broker.wiring.wiring import Wiring, wire, wire_resets
 from skylark.remoting.protocol.codes import ResponseCode
@@ -21,6 +22,7 @@ from tests.broker.meta.support import MetadataDir
 from tests.broker.running import running, send_request
 from tests.broker.wiring.parts import part_of
 from tests.broker.writing.support import Answers
+from tests.support.memory_files import MemoryFiles
 from tests.support.waiting import until
 
 
@@ -148,3 +150,25 @@ def test_a_broker_that_is_no_longer_the_master_forgets_pending_resets() -> None:
     assert resets.pending
     role.demoted(1)
     assert not resets.pending
+
+
+@pytest.mark.parametrize(("limit", "level"), [(1_024, "WARNING"), (1 << 20, "INFO")])
+def test_a_low_limit_of_open_files_is_told_with_what_raises_it(
+    limit: int, level: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    monkeypatch.setattr(wiring_module, "open_files_limit", lambda: limit)
+    store: Any = SimpleNamespace(queues=SimpleNamespace(maps=SimpleNamespace(most=7)))
+    wiring_module._log_open_files(store, 5)
+    (record,) = caplog.records
+    assert record.levelname == level and ("LimitNOFILE" in caplog.text) is (level == "WARNING")
+
+
+async def test_a_last_block_that_the_disk_has_changed_is_told_at_the_start(caplog: pytest.LogCaptureFixture) -> None:
+    fs = MemoryFiles()
+    async with running(fs) as (client, addr):
+        await client.invoke(addr, send_request("T", b"x", properties="KEYS\x01a key\x02"))
+    name = "/store/commitlog/00000000000000000000"
+    fs.damage(name, fs.read(name).rindex(b"a key"), b"\xff")
+    async with running(fs):
+        assert "the disk has changed the block at 0 of the log since the last checkpoint" in caplog.text
