@@ -111,16 +111,19 @@ make_empty_venv() {
 # saves a third of the install.
 PIP_INSTALL=(-m pip install --disable-pip-version-check --no-input --progress-bar off --no-compile)
 
+# tell_download VENV: say how much comes, unless Spark is in VENV.
+tell_download() {
+    compgen -G "$1/lib/python*/site-packages/pyspark" >/dev/null ||
+        echo "the first install downloads about 600 MB, 456 of them Spark; pip keeps them for the next one"
+}
+
 # make_venv EXTRAS [VENV [PYTHON]]: make .venv, or VENV, when missing; install the project with its extras when setup.cfg or
 # the version changed.
 make_venv() {
     local extras=$1 venv=${2:-.venv} python=${3:-}
     has_extras "$extras" "$venv" && return 0
     make_empty_venv "$venv" "$python" || return 1
-    case $extras in *spark*)
-        echo "the first install downloads about 600 MB, 456 of them Spark; pip keeps them for the next one"
-        ;;
-    esac
+    case $extras in *spark*) tell_download "$venv" ;; esac
     step "installing Skylark and its extras $extras into $venv" "$venv/bin/python" "${PIP_INSTALL[@]}" -e ".[$extras]" ||
         return 1
     rm -f "$venv"/.installed-*-"$extras"
@@ -132,6 +135,7 @@ make_venv() {
 make_test_venv() {
     if ! has_extras "$ALL_EXTRAS"; then
         make_empty_venv || return 1
+        tell_download .venv
         # What make_spark_home needs, which takes the longest.
         step "installing PySpark into .venv" .venv/bin/python "${PIP_INSTALL[@]}" pyspark pytest || return 1
     fi
