@@ -40,7 +40,7 @@ class Process:
     # Tests that the process has and that have not ended; the first one runs.
     positions: deque[int] = field(default_factory=deque)
     has_group: bool = False
-    # Since when the first test runs, by the monotonic clock.
+    # When the process was heard last, by the monotonic clock: since then the first test runs.
     since_s: float = field(default_factory=time.monotonic)
 
 
@@ -135,7 +135,8 @@ class ForkedProcesses:
         connections = [each for process in self._processes for each in (process.connection, process.handle)]
         ready = wait(connections, None if self._timeout_s is None else 1.0)
         for process in list(self._processes):
-            if self._timeout_s is not None and time.monotonic() - process.since_s > self._timeout_s:
+            seconds = time.monotonic() - process.since_s
+            if self._timeout_s is not None and process.positions and seconds > self._timeout_s:
                 os.kill(process.pid, signal.SIGABRT)  # pytest's faulthandler says where each thread stands
                 process.since_s = inf
             if process.connection in ready or process.handle in ready:
@@ -151,6 +152,7 @@ class ForkedProcesses:
                     self._has_ended(session, process, self._reap(process))
 
     def _hear(self, session: pytest.Session, process: Process, said: Told | str | None) -> None:
+        process.since_s = time.monotonic()
         if said is None:
             is_over = self._turns > 1 and process.has_group
             group = self._waiting.popleft() if self._waiting and not is_over else ()
@@ -160,7 +162,6 @@ class ForkedProcesses:
         elif isinstance(said, str):
             sys.stderr.write(said)
         else:
-            process.since_s = time.monotonic()
             self._show(session, process.positions.popleft(), *said)
 
     def _stop(self) -> None:
