@@ -155,6 +155,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fast", action="store_true", help="only tests that start no process and take no seconds")
 
 
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    if config.getoption("--repeat") > 1 and not config.getoption("processes"):
+        raise pytest.UsageError("--repeat needs -n: each turn of a file has a process of its own")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     chosen = "nightly" if config.getoption("--nightly") else "fast" if config.getoption("--fast") else "ci"
     config.stash[WATCHED] = Watched()
@@ -168,8 +173,6 @@ def pytest_configure(config: pytest.Config) -> None:
         processes = ForkedProcesses(config.getoption("processes"), _group_of, begin, turns=turns, timeout_s=timeout_s)
         config.pluginmanager.register(processes, "forked-processes")
     if config.getoption("--repeat") > 1:
-        if not config.getoption("processes"):
-            raise pytest.UsageError("--repeat needs -n: each turn of a file has a process of its own")
         repeats = Repeats(config.getoption("--repeat"), config.getoption("--busy"))
         config.pluginmanager.register(repeats, "repeats")
     if config.getoption("--check"):
