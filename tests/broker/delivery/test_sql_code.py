@@ -1,6 +1,7 @@
 """The generated code against a plain interpreter of RocketMQ's rules."""
 
 import warnings
+from itertools import product
 
 import pytest
 from hypothesis import given
@@ -62,6 +63,29 @@ def test_messages_match_as_rocketmqs_rules_say(sql: str, messages: list[dict[str
     for properties in messages:
         raw = f"\x02{encode_properties(properties)}\x02".encode()
         assert function(raw) is matches(node, properties), (sql, properties)
+
+
+OPERANDS = ("a", "b", "5", "10L", "5.5", "'x'", "'5'", "TRUE", "NULL", "(a = b)", "-a")
+VALUES: list[dict[str, str]] = [
+    {}, {"a": "5"}, {"a": "+5", "b": "5.0"}, {"a": "x", "b": "x"}, {"a": "99999999999999999999", "b": "TRUE"},
+    {"a": "5.5", "b": "NaN"}, {"a": " 5 ", "b": "5f"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("sign", ["=", "<>", "<", "<=", ">", ">="])
+def test_operands_of_all_kinds_are_compared(sign: str) -> None:
+    understood = 0
+    for left, right in product(OPERANDS, OPERANDS):
+        sql = f"{left} {sign} {right}"
+        try:
+            node = parse(sql)
+        except InvalidSql:
+            continue
+        understood += 1
+        function = compiled(node)
+        for properties in VALUES:
+            assert function(f"\x02{encode_properties(properties)}\x02".encode()) is matches(node, properties), sql
+    assert understood > 30
 
 
 @pytest.mark.parametrize(
