@@ -158,6 +158,17 @@ async def bodies(consumer: PullConsumer, queue: MessageQueue, start: int) -> lis
     return found
 
 
+async def whole(consumer: PullConsumer, queue: MessageQueue) -> tuple[int, list[bytes]]:
+    """Where the queue begins, and its messages. It is read again when the cleaner has removed a file meanwhile."""
+    while True:
+        start = await consumer.min_offset(queue)
+        try:
+            return start, await bodies(consumer, queue, start)
+        except AssertionError:
+            if await consumer.min_offset(queue) == start:
+                raise
+
+
 async def follow(consumer: PullConsumer, queue: MessageQueue, read: list[bytes]) -> None:
     """Reads one queue for ever."""
     while True:

@@ -8,10 +8,9 @@ import trio
 from scripts.daemons import Daemon
 from skylark import Admin, Message, Producer, PullConsumer, SendFailed
 from skylark.mqcommon.errors import BrokerError, RequestTimeout
-from skylark.mqcommon.message.queue import MessageQueue
 from skylark.remoting.protocol.codes import ResponseCode
 from skylark.remoting.protocol.requests.topics import TopicConfig
-from tests.e2e.load import Acked, bodies, check_acknowledged, stored
+from tests.e2e.load import Acked, check_acknowledged, stored, whole
 from tests.support.daemons import SMALL, Cluster, make_topic, running, start, until_route
 from tests.support.small_disk import small_disk
 from tests.support.waiting import until
@@ -109,17 +108,6 @@ async def room_is_made(cluster: Cluster, broker: Daemon, disk: Path) -> None:
     async with Admin(cluster.nameserver) as admin:
         # Returns when the queues know of it.
         await admin.clean_expired_consume_queue(broker.addr)
-
-
-async def whole(consumer: PullConsumer, queue: MessageQueue) -> tuple[int, list[bytes]]:
-    """Where the queue begins, and its messages. It is read again when the cleaner has removed a file meanwhile."""
-    while True:
-        start = await consumer.min_offset(queue)
-        try:
-            return start, await bodies(consumer, queue, start)
-        except AssertionError:
-            if await consumer.min_offset(queue) == start:
-                raise
 
 
 async def check_what_is_left(cluster: Cluster, acked: list[Acked]) -> None:

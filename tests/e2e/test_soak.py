@@ -15,7 +15,7 @@ from scripts.daemons import Daemon, stop
 from skylark import Admin, Message, Producer, PullConsumer
 from skylark.mqcommon.message.queue import MessageQueue
 from skylark.remoting.protocol.requests.topics import TopicConfig
-from tests.e2e.load import Load, bodies
+from tests.e2e.load import Load, whole
 from tests.support.daemons import NAME, BrokerSet, broker_set, start, until_route
 from tests.support.waiting import until
 from tests.support.warm_daemons import warm
@@ -128,8 +128,8 @@ async def check_whole(at: BrokerSet, load: Load) -> None:
         for queue, acked in last.items():
             end = await consumer.max_offset(queue)
             assert sorted(acked) == list(range(end)), f"a gap in {queue}"
-            start = await consumer.min_offset(queue)
-            assert await bodies(consumer, queue, start) == [acked[offset] for offset in range(start, end)]
+            start, found = await whole(consumer, queue)
+            assert found == [acked[offset] for offset in range(start, end)]
 
         async def same() -> bool:
             infos = [await admin.broker_runtime_info(daemon.addr) for daemon in (at.master, at.slave)]
