@@ -144,7 +144,8 @@ make_test_venv() {
 
 # at_once COMMAND...: run these commands at the same time; fails when one of them does.
 at_once() {
-    local command pid pids=() traps status=0 several=1 # steps: no line of a terminal is rewritten
+    local command pid pids=() traps status=0
+    local several=1 # for `step`: no line of a terminal is rewritten while several steps run
     for command in "$@"; do
         $command &
         pids+=($!)

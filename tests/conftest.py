@@ -156,8 +156,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    if config.getoption("--repeat") > 1 and not config.getoption("processes"):
+    turns = config.getoption("--repeat")
+    if turns < 1:
+        raise pytest.UsageError(f"--repeat {turns}: give a number from 1 up")
+    if turns > 1 and not config.getoption("processes"):
         raise pytest.UsageError("--repeat needs -n: each turn of a file has a process of its own")
+    if turns == 1 and config.getoption("--busy"):
+        raise pytest.UsageError("--busy needs --repeat: give the number of turns, 2 or more")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -166,15 +171,14 @@ def pytest_configure(config: pytest.Config) -> None:
     use_quick_spark(config.stash[WATCHED].folder / "spark")
     if config.getoption("--nightly"):
         os.environ.setdefault(NIGHTLY_SEED, str(Random().randrange(1 << 32)))
+    turns = config.getoption("--repeat")
     if config.getoption("processes"):
         begin = _refuse_processes if config.getoption("--fast") else None
-        turns = config.getoption("--repeat")
         timeout_s = TIMEOUT_S if turns > 1 else None
         processes = ForkedProcesses(config.getoption("processes"), _group_of, begin, turns=turns, timeout_s=timeout_s)
         config.pluginmanager.register(processes, "forked-processes")
-    if config.getoption("--repeat") > 1:
-        repeats = Repeats(config.getoption("--repeat"), config.getoption("--busy"))
-        config.pluginmanager.register(repeats, "repeats")
+    if turns > 1:
+        config.pluginmanager.register(Repeats(turns, config.getoption("--busy")), "repeats")
     if config.getoption("--check"):
         config.pluginmanager.register(Checked([str(ROOT / "scripts/check")]), "checked")
     config.pluginmanager.register(Requirements(java_identity()), "requirements")

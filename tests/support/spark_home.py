@@ -28,7 +28,6 @@ IDENTITY = "identity"
 SUBMIT_OPTIONS = "SPARK_SUBMIT_OPTS"
 # Without a line about an archive that does not fit, or about a class that cannot be in it.
 QUIETLY = "-Xlog:cds*=off"
-# Loads what most of the tests load: a table by a Python worker, SQL, files, a stream.
 # What Spark's Python processes import, but for the modules that Spark runs by `-m`.
 IMPORTED = (
     "pyspark.worker",
@@ -48,6 +47,7 @@ IMPORTED = (
 )
 # Names the program that Spark's Python processes are; by default this Python.
 SPARK_PYTHON = "TEST_SPARK_PYTHON"
+# Loads what most of the tests load: a table by a Python worker, SQL, files, a stream.
 PROGRAM = """
 import sys
 from pyspark.sql import SparkSession
