@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def _tell_kernel(name: str, value: str) -> None:
-    """Write a file of this process in /proc, where the kernel has it."""
+    """Write a file of this process in /proc, where the kernel has the file. EAGAIN is tried again."""
     for _ in range(_KERNEL_TRIES):
         try:
             Path("/proc/self", name).write_text(value)

@@ -28,8 +28,8 @@ M = TypeVar("M", bound=MessageExt)
 def log_left_out(mq: MessageQueue, offset: int, reason: str, what_next: str) -> None:
     """Log, once, that the message at ``offset`` of ``mq`` is left out for ``reason``."""
     logger.warning(
-        "message %d of queue %d of topic %s at broker %s is damaged and left out, %s: %s. To examine its store,"
-        " stop that broker and run: broker verifyStore",
+        "message %d of queue %d of topic %s at broker %s is damaged and left out, %s: %s. To examine the"
+        " broker's store, stop the broker and run: broker verifyStore",
         offset,
         mq.queue_id,
         mq.topic,

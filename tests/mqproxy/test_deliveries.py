@@ -331,7 +331,7 @@ def test_a_damaged_message_is_left_out_of_a_pop_and_logged_once(name: str, caplo
     assert [offsets(popped(records, starts, places)) for _ in range(2)] == [left, left]
     (line,) = caplog.messages
     assert line.startswith("message 101 of queue 3 of topic ") and "body does not match its CRC" in line
-    assert line.endswith("To examine its store, stop that broker and run: broker verifyStore")
+    assert line.endswith("To examine the broker's store, stop the broker and run: broker verifyStore")
 
 
 # (at which byte the second of three messages is damaged, how often they were delivered before: what is delivered, and
